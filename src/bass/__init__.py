@@ -1,0 +1,1 @@
+"""Batched speculative decoding of language models."""

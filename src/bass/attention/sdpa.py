@@ -1,0 +1,48 @@
+"""torch's scaled_dot_product_attention over the padded layout."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bass.interfaces import AttentionBackend
+from bass.records import PaddedView
+
+
+@dataclass(frozen=True)
+class MaskPlan:
+    """Which of the first `span` positions each query sees."""
+
+    mask: Bool[Tensor, "batch 1 window span"]
+    span: int
+
+
+@final
+@dataclass(frozen=True)
+class SDPA(AttentionBackend[PaddedView, MaskPlan]):
+    """One call for the batch, over the first `span` positions; a row reads the padding of the longest.
+
+    The query heads that share a key head are laid along the window, so that keys are never repeated.
+    """
+
+    view_type: ClassVar[type] = PaddedView
+    capturable: ClassVar[bool] = True
+
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
+        # A query at -1 is nobody's: it may look at position 0, which keeps its softmax finite.
+        visible = torch.arange(span, device=positions.device) <= positions.clamp(min=0)[..., None]
+        return MaskPlan(visible[:, None], span)
+
+    def run(self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan) -> Float[Tensor, "batch window heads dim"]:
+        batch, window, heads, dim = q.shape
+        groups = heads // view.k.shape[2]
+        k, v = (x[:, : plan.span].transpose(1, 2) for x in (view.k, view.v))
+        if groups == 1:
+            return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, plan.mask).transpose(1, 2)
+        q = q.unflatten(2, (-1, groups)).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, kv_heads, groups * W, D]
+        mask = plan.mask if window == 1 else plan.mask.repeat(1, 1, groups, 1)
+        out = F.scaled_dot_product_attention(q, k, v, mask)
+        return out.unflatten(2, (groups, window)).permute(0, 3, 1, 2, 4).flatten(2, 3)

@@ -1,0 +1,6 @@
+"""KV-cache layouts, by the name under which `cache=` finds them."""
+
+from bass.caches.padded import PaddedCache
+from bass.caches.split import SplitCache
+
+CACHES = {"padded": PaddedCache, "split": SplitCache}

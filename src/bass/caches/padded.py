@@ -1,0 +1,55 @@
+"""BASS-PAD's layout: every row has the extent of the longest."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.interfaces import KVCache
+from bass.records import DecoderShape, PaddedView
+
+
+@final
+@dataclass(frozen=True)
+class PaddedCache(KVCache[PaddedView]):
+    """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
+
+    Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times the longest row.
+    """
+
+    view_type: ClassVar[type] = PaddedView
+    k: Float[Tensor, "layers batch slots kv_heads dim"]
+    v: Float[Tensor, "layers batch slots kv_heads dim"]
+    row_index: Int[Tensor, "batch 1"]
+
+    @classmethod
+    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "PaddedCache":
+        """Room for rows of the given extents (positions) [B]."""
+        size = (shape.layers, len(extents), int(extents.max()) + 1, shape.kv_heads, shape.head_dim)
+        k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
+        return cls(k, v, torch.arange(len(extents), device=device)[:, None])
+
+    def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
+        index = (self.row_index, positions)
+        self.k[layer].index_put_(index, k)
+        self.v[layer].index_put_(index, v)
+
+    def view(self, layer: int) -> PaddedView:
+        return PaddedView(self.k[layer, :, :-1], self.v[layer, :, :-1])
+
+    def rows(self, start: int, stop: int) -> "PaddedCache":
+        return PaddedCache(self.k[:, start:stop], self.v[:, start:stop], self.row_index[: stop - start])
+
+    def reserve(self, extents: np.ndarray) -> None:
+        room = self.k.shape[2] - 1
+        assert extents.max() <= room, f"rows of {extents.max()} positions in a cache of {room}"
+
+    def copy_rows(self, source: np.ndarray) -> None:
+        changed = np.flatnonzero(source != np.arange(len(source)))
+        if len(changed):
+            to, came = (torch.as_tensor(rows, device=self.k.device) for rows in (changed, source[changed]))
+            self.k[:, to] = self.k[:, came]
+            self.v[:, to] = self.v[:, came]

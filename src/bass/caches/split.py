@@ -1,0 +1,73 @@
+"""BASS-SPLIT's layout: each row has its own extent in a flat pool, without padding."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.interfaces import KVCache
+from bass.records import DecoderShape, RaggedView
+
+
+@final
+@dataclass(frozen=True)
+class SplitCache(KVCache[RaggedView]):
+    """Keys and values [layers, pool + 1, kv_heads, head_dim]; the last slot is the spare one.
+
+        pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
+                ^ starts[0]     ^ starts[1]
+
+    Rows that get new extents are moved together again, so the pool needs no more than the extents' sum.
+    """
+
+    view_type: ClassVar[type] = RaggedView
+    k: Float[Tensor, "layers slots kv_heads dim"]
+    v: Float[Tensor, "layers slots kv_heads dim"]
+    starts: Int[Tensor, " batch"]  # device
+    extents: np.ndarray  # host, what `starts` was made from
+
+    @classmethod
+    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "SplitCache":
+        """Room for rows of the given extents (positions) [B]; later rows may divide the same room differently."""
+        size = (shape.layers, int(extents.sum()) + 1, shape.kv_heads, shape.head_dim)
+        k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
+        return cls(k, v, torch.as_tensor(_starts(extents), device=device), extents.copy())
+
+    def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
+        slots = torch.where(positions < 0, -1, self.starts[:, None] + positions)
+        self.k[layer].index_put_((slots,), k)
+        self.v[layer].index_put_((slots,), v)
+
+    def view(self, layer: int) -> RaggedView:
+        return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)
+
+    def rows(self, start: int, stop: int) -> "SplitCache":
+        return SplitCache(self.k, self.v, self.starts[start:stop], self.extents[start:stop])
+
+    def reserve(self, extents: np.ndarray) -> None:
+        room = self.k.shape[1] - 1
+        assert extents.sum() <= room, f"{extents.sum()} positions in a pool of {room}"
+        kept = np.minimum(self.extents, extents)
+        self._move(_starts(self.extents), _starts(extents), kept)
+        self.extents[:] = extents
+        self.starts.copy_(torch.as_tensor(_starts(extents)))
+
+    def copy_rows(self, source: np.ndarray) -> None:
+        starts = _starts(self.extents)
+        self._move(starts[source], starts, np.minimum(self.extents[source], self.extents))
+
+    def _move(self, came: np.ndarray, to: np.ndarray, counts: np.ndarray) -> None:
+        """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read before any write."""
+        rows = np.flatnonzero((came != to) & (counts > 0))
+        if len(rows):
+            index = [np.concatenate([np.arange(first[b], first[b] + counts[b]) for b in rows]) for first in (came, to)]
+            old, new = (torch.as_tensor(i, device=self.k.device) for i in index)
+            self.k[:, new] = self.k[:, old]
+            self.v[:, new] = self.v[:, old]
+
+
+def _starts(extents: np.ndarray) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(extents)[:-1])).astype(np.int64)

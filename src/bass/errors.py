@@ -1,0 +1,36 @@
+"""Every error a user can cause: one sentence that says what was asked, what is true, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class BassError(Exception):
+    """Base of the errors that the command line prints as one sentence instead of a traceback."""
+
+
+class CheckpointError(BassError):
+    """A checkpoint folder that is missing, damaged, or of an unsupported kind."""
+
+
+class PairingError(BassError):
+    """Two parts that cannot work together: a cache and a backend, a target and a draft."""
+
+
+class RequestError(BassError, ValueError):
+    """A generation request that cannot be served as asked."""
+
+
+class OptionError(BassError, ValueError):
+    """An option or a name that does not exist, or a value outside its range."""
+
+
+class PolicyError(BassError):
+    """A draft-length policy that breaks its contract."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
+    """Error for a name that is not registered, with the nearest names and the whole list."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    return OptionError(f"Unknown {kind} `{name}`.{hint} Known: {', '.join(known) or 'none'}.")

@@ -1,0 +1,190 @@
+"""The whole design: what a part promises to the others.
+
+Two rules hold everywhere and replace most of the bookkeeping:
+
+    A query at absolute position p attends to cache positions 0..p of its own row, and to nothing else.
+    The last committed token of a row has not yet been fed to the target.
+
+So one step of row b, whose `lens` tokens are committed, looks like this, and a rejected token needs no clean-up: its
+key lies at or above the first position of the next window, and is overwritten before any query can see it.
+
+    position     0 ............ lens-2   lens-1   lens .. lens-1+k
+    target       [ keys in the cache ] [ last    d1    ..   dk    ]   the window; position -1 means "no token here"
+    gives                                lens  lens+1 .. lens+k       k+1 distributions, for the positions that follow
+
+Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy is a final frozen
+dataclass of hyper-parameters; state that evolves is a separate value. To change one behaviour, wrap.
+
+B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the positions in use.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bass.records import DecoderShape, Draft, Feedback, History, Noise, Sequences, Verdict
+
+State = TypeVar("State")
+View = TypeVar("View")
+Plan = TypeVar("Plan")
+
+
+class Attend(Protocol):
+    """Stores a layer's keys and values, then attends. Given to the decoder as an argument."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch window heads dim"],
+        k: Float[Tensor, "batch window kv_heads dim"],
+        v: Float[Tensor, "batch window kv_heads dim"],
+    ) -> Float[Tensor, "batch window heads dim"]: ...
+
+
+class Decoder(Protocol):
+    """Knows weights and positions; nothing of caches, batches in flight, or sampling."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> DecoderShape: ...
+
+    @abstractmethod
+    def hidden(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+    ) -> Float[Tensor, "batch window hidden"]: ...
+
+    @abstractmethod
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...
+
+
+class KVCache(Protocol[View]):
+    """Storage addressed by (row, position). It stores no lengths; a write at position -1 goes to a spare slot."""
+
+    view_type: ClassVar[type]
+
+    @abstractmethod
+    def write(
+        self,
+        layer: int,
+        k: Float[Tensor, "batch window kv_heads dim"],
+        v: Float[Tensor, "batch window kv_heads dim"],
+        positions: Int[Tensor, "batch window"],
+    ) -> None: ...
+
+    @abstractmethod
+    def view(self, layer: int) -> View: ...
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> "KVCache[View]":
+        """The same storage, limited to a range of rows."""
+        ...
+
+    @abstractmethod
+    def reserve(self, extents: np.ndarray) -> None:
+        """Give row b room for `extents[b]` positions; what the rows hold is kept."""
+        ...
+
+    @abstractmethod
+    def copy_rows(self, source: np.ndarray) -> None:
+        """Row b takes what row `source[b]` holds: one prefill, many samples."""
+        ...
+
+
+class AttentionBackend(Protocol[View, Plan]):
+    """Attends to a cache's view. `capturable`: no host read in `plan` or `run`, so a CUDA graph can hold them."""
+
+    view_type: ClassVar[type]
+    capturable: ClassVar[bool]
+
+    @abstractmethod
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> Plan:
+        """What all layers of one forward pass share."""
+        ...
+
+    @abstractmethod
+    def run(self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan) -> Float[Tensor, "batch window heads dim"]: ...
+
+
+class RowStore(Protocol):
+    """Something that keeps state per row, to be filled with prompts. Without state, the defaults will do."""
+
+    def reserve(self, extents: np.ndarray) -> None:
+        """Give row b room for `extents[b]` positions."""
+
+    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+        """Take in prompt tokens for the rows from `start` on."""
+
+    def copy_rows(self, source: np.ndarray) -> None:
+        """Row b takes the state of row `source[b]`."""
+
+
+class Scorer(RowStore, Protocol):
+    """A decoder, its cache and its attention backend behind plain tensors."""
+
+    @abstractmethod
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Float[Tensor, "batch window vocab"]: ...
+
+
+class DraftLengthPolicy(Protocol[State]):
+    """How many tokens to draft for each row. Host only and pure: NumPy, no torch."""
+
+    max_length: int
+
+    @abstractmethod
+    def init(self, batch_size: int) -> State: ...
+
+    @abstractmethod
+    def lengths(self, state: State) -> np.ndarray:
+        """int32 [B], each in 0..max_length; 0 is plain decoding."""
+        ...
+
+    @abstractmethod
+    def update(self, state: State, feedback: Feedback) -> State: ...
+
+    def reset(self, state: State, rows: np.ndarray) -> State:
+        """The rows (indices) that were given a new prompt start afresh; a batch-wide policy keeps its state."""
+        return state
+
+
+class StopRule(Protocol):
+    """Ends a row's draft early, inside the draft loop, on the device.
+
+    It sees the distribution at a position, never the token drawn from it, and keeps that token: the draft ends *after*
+    it. Retracting the token because it turned out improbable would bias the output.
+    """
+
+    @abstractmethod
+    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]: ...
+
+
+class Drafter(RowStore, Protocol):
+    """Proposes tokens, and tells the truth about the distribution they were drawn from."""
+
+    @abstractmethod
+    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+        """Draft up to `lengths[b] <= k` tokens for row b. Inactive rows may hold anything."""
+        ...
+
+
+class Verifier(Protocol):
+    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's."""
+
+    lossless: ClassVar[bool]
+
+    @abstractmethod
+    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict: ...
+
+
+class Warp(Protocol):
+    """Logits to probabilities: temperature, top-k, top-p, min-p, penalties. Draft and target go through the same one."""
+
+    @abstractmethod
+    def __call__(
+        self, logits: Float[Tensor, "batch window vocab"], history: History
+    ) -> Float[Tensor, "batch window vocab"]: ...

@@ -1,0 +1,35 @@
+"""The same length for every row and step: the baseline of all others."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.interfaces import DraftLengthPolicy
+from bass.records import Feedback
+
+
+@final
+@dataclass(frozen=True)
+class Fixed(DraftLengthPolicy[int]):
+    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size."""
+
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise OptionError(f"`Fixed(k={self.k})` asks for a negative length: give 0 (plain decoding) or more.")
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.k
+
+    def init(self, batch_size: int) -> int:
+        return batch_size
+
+    def lengths(self, state: int) -> np.ndarray:
+        return np.full(state, self.k, dtype=np.int32)
+
+    def update(self, state: int, feedback: Feedback) -> int:
+        return state

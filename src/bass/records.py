@@ -1,0 +1,164 @@
+"""The values that travel between the parts. B = batch, W = window, V = vocabulary, C = capacity of a row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What caches and reports need to know of a decoder."""
+
+    vocab_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_positions: int
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """The rows in flight, on the device, updated in place so that their addresses never change.
+
+        tokens  [ prompt | committed | free ]      logprobs, in the same places: the target's, of committed tokens
+                           lens-1 ^   ^ lens       limits: the length at which the row is complete
+    """
+
+    tokens: Int[Tensor, "batch capacity"]
+    logprobs: Float[Tensor, "batch capacity"]
+    lens: Int[Tensor, " batch"]
+    limits: Int[Tensor, " batch"]
+    active: Bool[Tensor, " batch"]
+    keys: Int[Tensor, " batch"]  # of the row's noise
+    steps: Int[Tensor, " batch"]  # steps the row itself has taken
+    eos: Int[Tensor, " eos"]  # token ids that end a row
+
+    @classmethod
+    def empty(cls, batch: int, capacity: int, eos: list[int], device: torch.device) -> "Sequences":
+        """`batch` idle rows of `capacity` tokens each."""
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return cls(
+            tokens=zeros(batch, capacity),
+            logprobs=zeros(batch, capacity, dtype=torch.float32),
+            lens=zeros(batch),
+            limits=zeros(batch),
+            active=zeros(batch, dtype=torch.bool),
+            keys=zeros(batch),
+            steps=zeros(batch),
+            eos=torch.tensor(eos, dtype=torch.int64, device=device),
+        )
+
+    def last(self, count: int) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
+        """The last `count` committed tokens of each active row and their positions; -1 where there is none."""
+        positions = self.lens[:, None] + torch.arange(-count, 0, device=self.lens.device)
+        positions = torch.where(self.active[:, None], positions.clamp(min=-1), -1)
+        return self.tokens.gather(1, positions.clamp(min=0)), positions
+
+    def commit(self, verdict: "Verdict", logprobs: Float[Tensor, "batch window"]) -> Int[Tensor, " batch"]:
+        """Append each active row's verdict, cut after the first end-of-sequence token and at the row's limit.
+
+        Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to date after it.
+        """
+        window = verdict.tokens.shape[1]
+        offsets = torch.arange(window, device=self.lens.device)
+        ends = torch.isin(verdict.tokens, self.eos) & (offsets <= verdict.accepted[:, None])
+        before_end = ends.cumsum(1) - ends.to(torch.int64) == 0
+        keep = before_end & (offsets <= verdict.accepted[:, None]) & self.active[:, None]
+        keep &= self.lens[:, None] + offsets < self.limits[:, None]
+        emitted = keep.sum(1)
+        slots = (self.lens[:, None] + offsets).clamp(max=self.tokens.shape[1] - 1)
+        self.tokens.scatter_(1, slots, torch.where(keep, verdict.tokens, self.tokens.gather(1, slots)))
+        self.logprobs.scatter_(1, slots, torch.where(keep, logprobs, self.logprobs.gather(1, slots)))
+        self.lens.add_(emitted)
+        self.steps.add_(self.active)
+        self.active.logical_and_(~(ends & keep).any(1) & (self.lens < self.limits))
+        return emitted
+
+
+@dataclass(frozen=True)
+class History:
+    """What precedes each logit: the committed tokens, then drafted ones.
+
+    Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of drafted columns.
+    """
+
+    tokens: Int[Tensor, "batch capacity"]
+    lens: Int[Tensor, " batch"]
+    drafted: Int[Tensor, "batch drafted"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used once."""
+
+    keys: Int[Tensor, " batch"]
+    uniforms: Float[Tensor, "batch slots streams"]
+
+    @property
+    def draft(self) -> Float[Tensor, "batch slots"]:
+        return self.uniforms[..., 0]
+
+    @property
+    def accept(self) -> Float[Tensor, "batch slots"]:
+        return self.uniforms[..., 1]
+
+    @property
+    def residual(self) -> Float[Tensor, "batch slots"]:
+        return self.uniforms[..., 2]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Proposed tokens, the distributions they were drawn from, and how many of them count in each row.
+
+    `probs` is None for a deterministic drafter, which puts all its mass on its token.
+    """
+
+    tokens: Int[Tensor, "batch k"]
+    probs: Float[Tensor, "batch k vocab"] | None
+    lengths: Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Row b emits `tokens[b, : accepted[b] + 1]`: the accepted draft, then one token of the verifier's own."""
+
+    tokens: Int[Tensor, "batch window"]
+    accepted: Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What a policy learns from a step, on the host. Rows that were not active report zeros.
+
+    `accepted` counts committed draft tokens, the bonus or correction not included.
+    """
+
+    drafted: np.ndarray  # int [B]
+    accepted: np.ndarray  # int [B]
+    active: np.ndarray  # bool [B], rows that took part in the step
+    seconds: float  # wall time of the step
+
+
+@dataclass(frozen=True)
+class PaddedView:
+    """One layer's keys and values, every row with the same extent."""
+
+    k: Float[Tensor, "batch extent kv_heads dim"]
+    v: Float[Tensor, "batch extent kv_heads dim"]
+
+
+@dataclass(frozen=True)
+class RaggedView:
+    """One layer's keys and values in a flat pool; position p of row b is at `starts[b] + p`."""
+
+    k: Float[Tensor, "pool kv_heads dim"]
+    v: Float[Tensor, "pool kv_heads dim"]
+    starts: Int[Tensor, " batch"]

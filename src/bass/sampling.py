@@ -1,0 +1,96 @@
+"""Warps (logits to probabilities) and the draw of a token. Pure functions of tensors and small frozen dataclasses."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bass.errors import OptionError
+from bass.interfaces import Warp
+from bass.records import History
+
+
+def draw(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+    """The token at which the running sum of `probs` passes `uniform` times its total (inverse transform).
+
+    The sum is kept in float64, and a token of probability zero is never drawn. `probs` need not be normalised.
+    """
+    running = probs.to(torch.float64).cumsum(-1)
+    threshold = uniform.to(torch.float64).unsqueeze(-1) * running[..., -1:]
+    return torch.searchsorted(running, threshold, right=True).squeeze(-1)
+
+
+@final
+@dataclass(frozen=True)
+class Sampling(Warp):
+    """The warp of a request, in the order and with the meaning of Hugging Face's generation options.
+
+    repetition_penalty (over the row's prompt and output; Keskar et al., 2019), temperature (0 = the most probable token,
+    as a one-hot distribution), top_k (0 = off), top_p (1 = off; Holtzman et al., 2020), min_p (0 = off; Nguyen et al., 2024).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("temperature", self.temperature >= 0, "0 (greedy) or more"),
+            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
+            ("min_p", 0 <= self.min_p < 1, "at least 0 (off) and below 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0 (1 = off)"),
+        )
+        for name, holds, range_ in rules:
+            if not holds:
+                raise OptionError(f"`{name}={getattr(self, name)}` is out of range: give a value {range_}.")
+
+    def __call__(self, logits: Float[Tensor, "batch window vocab"], history: History) -> Float[Tensor, "batch window vocab"]:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if self.repetition_penalty != 1:
+            logits = penalize(logits, seen(logits, history), self.repetition_penalty)
+        if self.temperature == 0:
+            return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            logits = logits.masked_fill(logits < logits.topk(self.top_k, -1).values[..., -1:], -torch.inf)
+        if self.top_p < 1:
+            logits = keep_top_p(logits, self.top_p)
+        probs = logits.softmax(-1)
+        if self.min_p > 0:
+            probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0)
+            probs = probs / probs.sum(-1, keepdim=True)
+        return probs
+
+
+def keep_top_p(logits: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows vocab"]:
+    """Keep the most probable tokens whose sum first reaches `top_p`; the others become -inf."""
+    values, order = logits.sort(-1, descending=True)
+    probs = values.softmax(-1)
+    drop = (probs.cumsum(-1) - probs) >= top_p
+    drop[..., 0] = False
+    return logits.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf)
+
+
+def seen(logits: Float[Tensor, "batch window vocab"], history: History) -> Bool[Tensor, "batch window vocab"]:
+    """Which tokens precede each logit in its own row."""
+    batch, window, vocab = logits.shape
+    device, columns = logits.device, history.drafted.shape[1]
+    committed = torch.arange(history.tokens.shape[1], device=device) < history.lens[:, None]
+    counts = torch.zeros(batch, vocab, device=device, dtype=torch.int64).scatter_add(1, history.tokens, committed.to(torch.int64))
+    drafted = F.one_hot(history.drafted, vocab).cumsum(1)
+    earlier = torch.cat((torch.zeros(batch, 1, vocab, device=device, dtype=torch.int64), drafted), 1)
+    return (counts[:, None] + earlier[:, columns + 1 - window :]) > 0
+
+
+def penalize(
+    logits: Float[Tensor, "batch window vocab"], repeated: Bool[Tensor, "batch window vocab"], penalty: float
+) -> Float[Tensor, "batch window vocab"]:
+    """Divide the positive and multiply the negative logits of repeated tokens by `penalty`."""
+    return torch.where(repeated, torch.where(logits > 0, logits / penalty, logits * penalty), logits)

@@ -1,0 +1,64 @@
+"""Speculative rejection sampling (Leviathan et al., 2023; Chen et al., 2023), each row with its own draft length."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.interfaces import Verifier
+from bass.records import Draft, Noise, Verdict
+from bass.sampling import draw
+
+
+@final
+@dataclass(frozen=True)
+class Rejection(Verifier):
+    """Keep a drafted token with probability min(1, target/draft); replace the first refused one from the residual."""
+
+    lossless: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+        k = draft.tokens.shape[1]
+        counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
+        kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
+        accepted = kept.cumprod(1).sum(1)
+        last = draw(next_probs(draft, target_probs, accepted), noise.residual.gather(1, accepted[:, None])[:, 0])
+        tokens = torch.cat((draft.tokens, draft.tokens.new_zeros(len(last), 1)), 1)
+        return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)
+
+
+def accept_probs(draft: Draft, target_probs: Float[Tensor, "batch window vocab"]) -> Float[Tensor, "batch k"]:
+    """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al. (2023).
+
+    A deterministic draft puts all its mass on its token, so the token is accepted with its target probability.
+    """
+    index = draft.tokens[..., None]
+    target = target_probs[:, : index.shape[1]].gather(2, index)[..., 0]
+    if draft.probs is None:
+        return target
+    return (target / draft.probs.gather(2, index)[..., 0]).clamp(max=1)
+
+
+def next_probs(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
+    """The law of the token after the accepted ones, not normalised.
+
+    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was refused: there it is the
+    target, however long the drafts of the other rows are.
+    """
+    rows = torch.arange(len(accepted), device=accepted.device)
+    target = target_probs[rows, accepted]
+    k = draft.tokens.shape[1]
+    if k == 0:
+        return target
+    at = accepted.clamp(max=k - 1)
+    if draft.probs is None:
+        refused = torch.zeros_like(target).scatter(1, draft.tokens.gather(1, at[:, None]), 1)
+    else:
+        refused = draft.probs[rows, at]
+    residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
+    # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
+    return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
