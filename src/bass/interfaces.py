@@ -185,6 +185,4 @@ class Warp(Protocol):
     """Logits to probabilities: temperature, top-k, top-p, min-p, penalties. Draft and target go through the same one."""
 
     @abstractmethod
-    def __call__(
-        self, logits: Float[Tensor, "batch window vocab"], history: History
-    ) -> Float[Tensor, "batch window vocab"]: ...
+    def __call__(self, logits: Float[Tensor, "batch window vocab"], history: History) -> Float[Tensor, "batch window vocab"]: ...

@@ -33,9 +33,7 @@ def philox(counter: Int[Tensor, "*rows 4"], key: Int[Tensor, "*rows 2"], rounds:
     return torch.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
 
 
-def uniforms(
-    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0
-) -> Float[Tensor, "batch slots 4"]:
+def uniforms(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
     batch, device = len(keys), keys.device
     key = torch.stack((keys & _MASK, (keys >> 32) & _MASK), -1)[:, None].expand(batch, slots, 2)

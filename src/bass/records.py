@@ -24,8 +24,8 @@ class DecoderShape:
 class Sequences:
     """The rows in flight, on the device, updated in place so that their addresses never change.
 
-        tokens  [ prompt | committed | free ]      logprobs, in the same places: the target's, of committed tokens
-                           lens-1 ^   ^ lens       limits: the length at which the row is complete
+    tokens  [ prompt | committed | free ]      logprobs, in the same places: the target's, of committed tokens
+                       lens-1 ^   ^ lens       limits: the length at which the row is complete
     """
 
     tokens: Int[Tensor, "batch capacity"]

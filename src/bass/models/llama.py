@@ -36,7 +36,9 @@ class LlamaConfig:
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind != "default":
-            raise CheckpointError(f"The checkpoint asks for rope scaling `{kind}`; `bass` has plain rotary positions: use another checkpoint.")
+            raise CheckpointError(
+                f"The checkpoint asks for rope scaling `{kind}`; `bass` has plain rotary positions: use another checkpoint."
+            )
         if config.get("hidden_act", "silu") != "silu" or config.get("attention_bias") or config.get("mlp_bias"):
             raise CheckpointError("The checkpoint asks for a bias or an activation other than silu; `bass` has neither for llama.")
         heads = config["num_attention_heads"]

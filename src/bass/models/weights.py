@@ -31,6 +31,20 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def eos_ids(folder: Path) -> list[int]:
+    """The end-of-sequence tokens that config.json and generation_config.json name together."""
+    found: list[int] = []
+    for name in ("config.json", "generation_config.json"):
+        path = folder / name
+        if path.is_file():
+            try:
+                ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            except (ValueError, AttributeError) as error:
+                raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download it again.") from error
+            found += ids if isinstance(ids, list) else [] if ids is None else [ids]
+    return sorted(set(found))
+
+
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Llama:
     """Build the decoder that `folder` describes and fill it, tensor by tensor, on `device` in `dtype`."""
     config = read_config(folder)
@@ -61,7 +75,9 @@ def _fill(decoder: Llama, path: Path) -> None:
                 widths = {tuple(part.shape[1:]) for part in parts}
                 if sum(rows) != len(parameter) or widths != {tuple(parameter.shape[1:])}:
                     shapes = ", ".join(f"{part} {list(t.shape)}" for part, t in zip(wanted[name], parts, strict=True))
-                    raise CheckpointError(f"`{path}`: {shapes} do not make up `{name}` {list(parameter.shape)} of config.json: the files do not belong together.")
+                    raise CheckpointError(
+                        f"`{path}`: {shapes} do not make up `{name}` {list(parameter.shape)} of config.json: the files do not belong together."
+                    )
                 for target, part in zip(parameter.split(rows), parts, strict=True):
                     target.copy_(part)
     except (SafetensorError, OSError) as error:
@@ -74,8 +90,14 @@ def _account(path: Path, wanted: dict[str, tuple[str, ...]], present: set[str]) 
     redundant = {"lm_head.weight"} if "head.weight" not in wanted else set()
     missing, unexpected = sorted(needed - present), sorted(present - needed - redundant)
     if missing or unexpected:
-        says = [f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" for kind, names in (("missing", missing), ("unexpected", unexpected)) if names]
-        raise CheckpointError(f"`{path}` does not hold the tensors that its config.json calls for: {' and '.join(says)}: the files do not belong together.")
+        says = [
+            f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            for kind, names in (("missing", missing), ("unexpected", unexpected))
+            if names
+        ]
+        raise CheckpointError(
+            f"`{path}` does not hold the tensors that its config.json calls for: {' and '.join(says)}: the files do not belong together."
+        )
 
 
 def checkpoint_tensors(decoder: Llama, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -1,0 +1,79 @@
+"""What a run must move and compute, and how fast this machine can: the bound, MFU and MBU.
+
+Decoding is bound by bytes. A step reads the target's weights once, the draft's once per drafted position, and the keys and
+values of the positions in use:
+
+    time >= (target_bytes + k * draft_bytes + kv_bytes) / bandwidth
+"""
+
+import functools
+import time
+from dataclasses import dataclass
+
+import torch
+
+from bass.engine.requests import StepRecord
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """One model's share: bytes of weights read per pass, FLOPs per token fed, KV bytes per row and position."""
+
+    weight_bytes: int
+    flops_per_token: int
+    kv_bytes_per_position: int
+
+
+NOTHING = ModelCost(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """The costs of a target and a draft (`NOTHING` where there is none)."""
+
+    target: ModelCost
+    draft: ModelCost
+
+    def step_bytes(self, step: StepRecord) -> int:
+        """Bytes that the step cannot avoid moving. Keys and values are counted up to the span for active rows."""
+        positions = int(step.active.sum()) * step.span
+        target = self.target.weight_bytes + positions * self.target.kv_bytes_per_position
+        draft = self.draft.weight_bytes + positions * self.draft.kv_bytes_per_position
+        return target + step.k * draft
+
+    def step_flops(self, step: StepRecord) -> tuple[int, int]:
+        """(FLOPs done for active rows, those of them for tokens that were kept). Attention's own are left out."""
+        rows, drafted, emitted = int(step.active.sum()), int(step.drafted.sum()), int(step.emitted.sum())
+        fed_to_draft = drafted + rows if step.k else 0
+        done = (rows + drafted) * self.target.flops_per_token + fed_to_draft * self.draft.flops_per_token
+        kept_in_draft = int(step.accepted.sum()) + rows if step.k else 0
+        kept = emitted * self.target.flops_per_token + kept_in_draft * self.draft.flops_per_token
+        return done, kept
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Measured ceilings of the device: bytes per second of a large read, FLOPs per second of a large matrix product."""
+
+    bandwidth: float
+    flops: float
+
+
+@functools.cache
+def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
+    """Time a sum over 256 MiB (the best of 5) and a square matrix product; about a quarter of a second on a CPU."""
+    side = 1024 if device.type == "cpu" else 8192
+    data = torch.ones(2**28 // dtype.itemsize, device=device, dtype=dtype)
+    square = torch.randn(side, side, device=device).to(dtype)
+    read = min(_seconds(lambda: data.sum(), device) for _ in range(5))
+    multiply = min(_seconds(lambda: square @ square, device) for _ in range(5))
+    return Peaks(bandwidth=2**28 / read, flops=2 * side**3 / multiply)
+
+
+def _seconds(work: object, device: torch.device) -> float:
+    assert callable(work)
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began

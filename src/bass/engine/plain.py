@@ -1,0 +1,35 @@
+"""Plain decoding in the fewest lines: the oracle of the tests and the baseline of the benchmarks."""
+
+import torch
+from torch import Tensor
+
+from bass.interfaces import Scorer, Warp
+from bass.noise import step_noise
+from bass.records import History, Sequences, Verdict
+from bass.sampling import draw
+
+
+@torch.inference_mode()
+def plain_loop(target: Scorer, warp: Warp, sequences: Sequences, prompts: list[list[int]], span: int) -> list[list[int]]:
+    """Decode every row of `sequences`, whose prompts are in it and nowhere else, and return the new tokens of each.
+
+    One token per row and pass, the last committed token fed, until every row met its limit or an end of sequence.
+    `span` covers the longest limit.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    if longest > 1:
+        positions = torch.arange(longest - 1, device=sequences.lens.device).expand(len(prompts), -1)
+        positions = torch.where(positions < sequences.lens[:, None] - 1, positions, -1)
+        target.fill(sequences.tokens[:, : longest - 1], positions, span, 0)
+    while sequences.active.any():  # sync: as plain as can be
+        last, position = sequences.last(1)
+        logits = target(last, position, span)
+        probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
+        tokens = draw(probs[:, 0], step_noise(sequences.keys, sequences.steps, 0).residual[:, 0])[:, None]
+        sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)), _no_logprobs(tokens))
+    lens = sequences.lens.tolist()
+    return [row[len(prompt) : n] for row, prompt, n in zip(sequences.tokens.tolist(), prompts, lens, strict=True)]
+
+
+def _no_logprobs(tokens: Tensor) -> Tensor:
+    return torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)

@@ -1,0 +1,56 @@
+"""What the engine is asked for, and what it tells while it runs."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample of one prompt. `limit`: length, prompt included, at which it is complete. `key`: of its noise."""
+
+    prompt: list[int]
+    limit: int
+    key: int
+    prompt_index: int = 0
+    sample_index: int = 0
+
+
+@dataclass(frozen=True)
+class Emission:
+    """The tokens that one step committed for one request (by its index in the list of requests)."""
+
+    request: int
+    tokens: list[int]
+    logprobs: list[float]
+    done: bool
+    seconds: float  # since the run began
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of the trace. Arrays have one entry per slot; `requests` says whose it was, -1 for an idle slot."""
+
+    k: int
+    span: int
+    requests: np.ndarray
+    drafted: np.ndarray
+    accepted: np.ndarray
+    emitted: np.ndarray
+    seconds: float  # of the step on the device, with its copies
+    host_seconds: float  # of the policy and the preparation before it
+    at: float  # when it ended, since the run began
+
+    @property
+    def active(self) -> np.ndarray:
+        """Rows that took part in the step."""
+        return self.requests >= 0
+
+
+@dataclass
+class Trace:
+    """A run as it happened: its steps, and when each request's prefill ended."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+    prefilled: dict[int, float] = field(default_factory=dict)
+    prompt_tokens_fed: int = 0

@@ -1,0 +1,116 @@
+"""The host's loop: ask the policy, take a step, learn from it, hand over finished rows."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from bass.engine.requests import Emission, Request, StepRecord, Trace
+from bass.engine.slots import Slots, bucket
+from bass.engine.step import SpeculativeStep, StepReport
+from bass.errors import PolicyError
+from bass.interfaces import DraftLengthPolicy
+from bass.records import Feedback, Sequences
+
+
+def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
+    """The policy's lengths, checked: int [B], each in 0..max_length."""
+    lengths = np.asarray(policy.lengths(state))
+    name = type(policy).__name__
+    if lengths.shape != (batch,) or not np.issubdtype(lengths.dtype, np.integer):
+        raise PolicyError(
+            f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; it must return integers of shape [{batch}], one per row."
+        )
+    if (lengths < 0).any() or (lengths > policy.max_length).any():
+        bad = int(lengths[(lengths < 0) | (lengths > policy.max_length)][0])
+        raise PolicyError(f"`{name}.lengths` returned {bad}; every length must be between 0 and its `max_length={policy.max_length}`.")
+    return lengths
+
+
+@final
+@dataclass
+class Run:
+    """One call's requests on their way through a batch of rows. Iterate it once; `trace` and `finish` may be used meanwhile."""
+
+    requests: list[Request]
+    sequences: Sequences
+    step: SpeculativeStep
+    policy: DraftLengthPolicy[Any]
+    time_budget: float | None = None
+
+    def __post_init__(self) -> None:
+        batch = len(self.sequences.lens)
+        self.trace = Trace()
+        self.eos = frozenset(self.sequences.eos.tolist())
+        self._slots = Slots(
+            self.sequences,
+            (self.step.target, self.step.drafter),
+            np.full(batch, -1),
+            np.zeros(batch, dtype=np.int64),
+            deque(range(len(self.requests))),
+        )
+
+    def finish(self, request: int) -> None:
+        """End a request early, for example at a stop string: its row goes to the next one waiting."""
+        for row in np.flatnonzero(self._slots.requests == request):
+            self._slots.release(int(row))
+
+    @torch.inference_mode()
+    def __iter__(self) -> Iterator[Emission]:
+        """Yield what each step committed, row by row, until all is done or the time budget (seconds) is spent."""
+        slots, sequences, policy = self._slots, self.sequences, self.policy
+        batch, capacity = sequences.tokens.shape
+        state = policy.init(batch)
+        lens = np.zeros(batch, dtype=np.int64)
+        behind = 0  # steps that the drafter has not seen, because no row drafted
+        began = time.perf_counter()
+        while slots.queue or (slots.requests >= 0).any():
+            admitted, fed = slots.admit(self.requests)
+            if len(admitted):
+                state = policy.reset(state, admitted)
+                lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
+                self.trace.prompt_tokens_fed += fed
+                self.trace.prefilled |= {int(r): time.perf_counter() - began for r in slots.requests[admitted]}
+            resumed = time.perf_counter()
+            active = slots.requests >= 0
+            room = np.array([self.requests[r].limit if r >= 0 else 0 for r in slots.requests]) - lens - 1
+            lengths = np.where(active, np.minimum(asked_lengths(policy, state, batch), room), 0)
+            k = int(lengths.max())
+            span = bucket(int((lens + lengths)[active].max()), capacity)
+            started = time.perf_counter()
+            if k and behind:
+                # The tokens committed meanwhile, and the two that the last draft may have left out.
+                self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
+            behind = 0 if k else behind + 1
+            report = self.step(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
+            ended = time.perf_counter()
+            lens = report.lens.copy()
+            serving = slots.requests.copy()
+            state = policy.update(state, Feedback(report.drafted, report.accepted * active, active, ended - started))
+            self.trace.steps.append(
+                StepRecord(
+                    k,
+                    span,
+                    serving,
+                    report.drafted,
+                    report.accepted * active,
+                    report.emitted,
+                    ended - started,
+                    started - resumed,
+                    ended - began,
+                )
+            )
+            yield from self._emit(report, serving, ended - began)
+            if self.time_budget is not None and time.perf_counter() - began > self.time_budget:
+                return
+
+    def _emit(self, report: StepReport, serving: np.ndarray, seconds: float) -> Iterator[Emission]:
+        for row in np.flatnonzero(serving >= 0):
+            count, done = report.emitted[row], not report.active[row]
+            if done:
+                self._slots.release(int(row))
+            yield Emission(int(serving[row]), report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist(), done, seconds)

@@ -1,0 +1,96 @@
+"""The rows of a batch and their prompts: admission, shared prefill, release."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from bass.engine.requests import Request
+from bass.interfaces import RowStore
+from bass.records import Sequences
+
+PREFILL_WINDOW = 256  # prompt tokens per row and pass: bounds the memory of a long prompt's prefill
+SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
+
+
+def bucket(length: int, capacity: int) -> int:
+    """The span for `length` positions in use."""
+    return min(-(-length // SPAN_STEP) * SPAN_STEP, capacity)
+
+
+@dataclass
+class Slots:
+    """Which request each row serves. `requests[b]` is an index into the run's requests, -1 when the row is idle."""
+
+    sequences: Sequences
+    stores: tuple[RowStore, ...]
+    requests: np.ndarray
+    extents: np.ndarray
+    queue: deque[int] = field(default_factory=deque)
+
+    def admit(self, all_requests: list[Request]) -> tuple[np.ndarray, int]:
+        """Hand idle rows to waiting requests and prefill them.
+
+        Samples of one prompt share one prefill: the first is fed, or copied from a row that already serves the prompt;
+        the others are copies. Returns the rows filled and the number of prompt tokens fed.
+        """
+        idle = np.flatnonzero(self.requests < 0)[: len(self.queue)]
+        if not len(idle):
+            return idle, 0
+        donors = {tuple(all_requests[r].prompt): row for row, r in reversed(list(enumerate(self.requests))) if r >= 0}
+        chosen = [self.queue.popleft() for _ in idle]
+        # Leaders, who are fed, come first: then their rows lie together and are fed in one pass.
+        leaders: list[int] = []
+        followers: list[int] = []
+        known = set(donors)
+        for request in chosen:
+            prompt = tuple(all_requests[request].prompt)
+            (followers if prompt in known else leaders).append(request)
+            known.add(prompt)
+        for row, request in zip(idle, leaders + followers, strict=True):
+            self.requests[row] = request
+            self.extents[row] = all_requests[request].limit
+        for store in self.stores:
+            store.reserve(self.extents)
+        fed_rows = idle[: len(leaders)]
+        for run in np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ():
+            self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
+        donors |= {tuple(all_requests[self.requests[row]].prompt): int(row) for row in fed_rows}
+        source = np.arange(len(self.requests))
+        for row in idle[len(leaders) :]:
+            source[row] = donors[tuple(all_requests[self.requests[row]].prompt)]
+        for store in self.stores:
+            store.copy_rows(source)
+        for row in idle:
+            self._start(int(row), all_requests[self.requests[row]])
+        return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
+
+    def _feed(self, prompts: list[list[int]], start: int) -> None:
+        """All tokens but each prompt's last, in windows; -1 pads the shorter prompts."""
+        device = self.sequences.tokens.device
+        counts = np.array([len(prompt) - 1 for prompt in prompts])
+        for first in range(0, counts.max(), PREFILL_WINDOW):
+            positions = np.arange(first, min(first + PREFILL_WINDOW, counts.max()))[None].repeat(len(prompts), 0)
+            tokens = np.zeros_like(positions)
+            for row, prompt in enumerate(prompts):
+                part = prompt[first : min(first + PREFILL_WINDOW, counts[row])]
+                tokens[row, : len(part)] = part
+            positions = np.where(positions < counts[:, None], positions, -1)
+            span = bucket(first + positions.shape[1], self.sequences.tokens.shape[1])
+            for store in self.stores:
+                store.fill(torch.as_tensor(tokens, device=device), torch.as_tensor(positions, device=device), span, start)
+
+    def _start(self, row: int, request: Request) -> None:
+        s = self.sequences
+        s.tokens[row, : len(request.prompt)] = torch.as_tensor(request.prompt, device=s.tokens.device)
+        s.lens[row] = len(request.prompt)
+        s.limits[row] = request.limit
+        s.keys[row] = request.key
+        s.steps[row] = 0
+        s.active[row] = True
+
+    def release(self, row: int) -> None:
+        """The row's request is finished; the row is idle until the next admission."""
+        self.requests[row] = -1
+        self.sequences.active[row] = False

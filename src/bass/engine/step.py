@@ -1,0 +1,81 @@
+"""One speculative step, on the device from the lengths to the verdict: static shapes, no host read."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.interfaces import Drafter, Scorer, Verifier, Warp
+from bass.noise import step_noise
+from bass.records import Draft, History, Sequences
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What the host learns of a step: one row per sequence, NumPy."""
+
+    lens: np.ndarray  # int [B], after the step
+    active: np.ndarray  # bool [B], after the step
+    drafted: np.ndarray  # int [B]
+    accepted: np.ndarray  # int [B], committed draft tokens
+    emitted: np.ndarray  # int [B]
+    tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
+    logprobs: np.ndarray  # float64 [B,W], of those tokens
+
+
+@final
+@dataclass(frozen=True)
+class SpeculativeStep:
+    """Draft, score, verify, commit."""
+
+    target: Scorer
+    drafter: Drafter
+    verifier: Verifier
+    warp: Warp
+
+    def __call__(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> StepReport:
+        """Advance every active row by one step, drafting `lengths[b] <= k` tokens, and report it."""
+        return unpack(self.on_device(sequences, lengths, k, span).cpu().numpy())  # sync: the one read of a step
+
+    def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
+        """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
+        noise = step_noise(sequences.keys, sequences.steps, k)
+        draft = self.drafter.propose(sequences, lengths, k, noise, span) if k else empty_draft(lengths)
+        was_active = sequences.active.clone()
+        last, position = sequences.last(1)
+        window = torch.cat((last, draft.tokens), 1)
+        ahead = torch.arange(k + 1, device=window.device)
+        fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
+        logits = self.target(window, torch.where(fed, position + ahead, -1), span)
+        probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
+        verdict = self.verifier(draft, probs, noise)
+        logprobs = token_logprobs(logits, verdict.tokens)
+        emitted = sequences.commit(verdict, logprobs)
+        accepted = torch.minimum(verdict.accepted, emitted)
+        columns = (sequences.lens, sequences.active, draft.lengths * was_active, accepted, emitted)
+        numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
+        return torch.cat((numbers, verdict.tokens, logprobs.to(torch.float64).view(torch.int64)), 1)
+
+
+def unpack(packed: np.ndarray) -> StepReport:
+    """The inverse of the packing at the end of a step."""
+    numbers, rest = packed[:, :5], packed[:, 5:]
+    window = rest.shape[1] // 2
+    lens, active, drafted, accepted, emitted = numbers.T
+    return StepReport(
+        lens, active.astype(bool), drafted, accepted, emitted, rest[:, :window], np.ascontiguousarray(rest[:, window:]).view(np.float64)
+    )
+
+
+def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
+    """The draft of a step in which no row drafts."""
+    return Draft(lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths))
+
+
+def token_logprobs(logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window"]:
+    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return logits.gather(2, tokens[..., None])[..., 0] - logits.logsumexp(-1)

@@ -1,0 +1,307 @@
+"""What users touch: `load` a target and a draft, then `generate` or `stream`."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from bass import pair
+from bass.drafters import ModelDrafter
+from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
+from bass.engine.requests import Request
+from bass.engine.run import Run
+from bass.engine.scorer import ModelScorer, check_pairing
+from bass.engine.step import SpeculativeStep
+from bass.errors import OptionError, PairingError, RequestError, unknown_name
+from bass.generation import Generation
+from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier, Warp
+from bass.models.llama import Llama
+from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
+from bass.noise import row_key
+from bass.records import Sequences
+from bass.registry import REGISTRIES, find_class, make
+from bass.results import Result
+from bass.sampling import Sampling
+from bass.text import Tokenizer, check_same_tokenizer
+
+Prompt = str | Sequence[int]
+_LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
+
+
+def load(
+    target: str | Path | None = None,
+    draft: str | Path | None = None,
+    policy: str | type | DraftLengthPolicy[Any] = "bass",
+    cache: str | type = "padded",
+    attention: str | type | AttentionBackend[Any, Any] = "auto",
+    verifier: str | type | Verifier = "rejection",
+    drafter: str | type | Drafter = "model",
+    device: str = "auto",
+    dtype: str = "auto",
+    quantization: str | None = None,
+    cuda_graphs: str | bool = "auto",
+    max_batch_size: int = 8,
+    num_speculative_tokens: int | None = None,
+    **aliases: Any,
+) -> "LLM":
+    """Load a target and a draft; without arguments, the embedded pair.
+
+    `policy`, `drafter`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class, or
+    (all but `cache`) an object of the protocol in `bass.interfaces`. `num_speculative_tokens=k` is short for the fixed
+    policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and `gamma` mean the same. `attention="auto"`
+    takes the first backend that fits the cache. `device="auto"` is a GPU where there is one; `dtype="auto"` is float32
+    on a CPU and the checkpoint's own on a GPU.
+
+    Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
+    """
+    for name in aliases:
+        if name not in _LENGTH_ALIASES:
+            raise unknown_name("option", name, [*load.__annotations__, *_LENGTH_ALIASES])
+    asked = {name: value for name, value in {"num_speculative_tokens": num_speculative_tokens, **aliases}.items() if value is not None}
+    if len(set(asked.values())) > 1:
+        raise OptionError(f"{' and '.join(f'`{n}={v}`' for n, v in asked.items())} contradict each other: they are names of one option.")
+    if asked:
+        if policy != "bass":
+            raise OptionError(f"`{next(iter(asked))}` is short for the fixed policy and contradicts `policy={policy!r}`: give one of them.")
+        k = next(iter(asked.values()))
+        if not isinstance(k, int) or isinstance(k, bool):
+            raise OptionError(f"`{next(iter(asked))}={k!r}` is no number of tokens: give an integer of 0 or more.")
+        policy = make("policy", "fixed", k=k)
+    if quantization is not None:
+        raise OptionError(f"`quantization={quantization!r}` is not available: weights are used as they are stored (None).")
+    if cuda_graphs not in ("auto", False):
+        raise OptionError(f"`cuda_graphs={cuda_graphs!r}` is not available: steps run without graphs (`auto` or False).")
+    if isinstance(max_batch_size, bool) or not isinstance(max_batch_size, int) or max_batch_size < 1:
+        raise OptionError(f"`max_batch_size={max_batch_size!r}` must be an integer of 1 or more.")
+    policy_ = make("policy", policy)
+    if policy_.max_length == 0:
+        drafter = "none"
+    if target is None and draft is None:
+        target, draft = pair.TARGET, pair.DRAFT
+    parts = Parts(policy_, _cache_class(cache), _backend(attention, _cache_class(cache)), make("verifier", verifier), drafter)
+    check_pairing(parts.cache, type(parts.attention), tuple(REGISTRIES["attention"].values()))
+    needs_draft = find_class("drafter", drafter) is ModelDrafter if isinstance(drafter, str) else drafter is ModelDrafter
+    device_ = _device(device)
+    models = Models.read(Path(target or pair.TARGET), None if draft is None else Path(draft), needs_draft, device_, dtype)
+    return LLM(models, parts, max_batch_size)
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """The strategies a model pair is run with."""
+
+    policy: DraftLengthPolicy[Any]
+    cache: Any  # a class with `allocate`
+    attention: AttentionBackend[Any, Any]
+    verifier: Verifier
+    drafter: str | type | Drafter
+
+
+@final
+@dataclass(frozen=True)
+class Models:
+    """A target, its draft if one is needed, and their tokenizer."""
+
+    target: Llama
+    draft: Llama | None
+    tokenizer: Tokenizer | None
+    eos: list[int]
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str) -> "Models":
+        """Check that the two belong together before any weight is read."""
+        config, tokenizer = read_config(target), Tokenizer.read(target)
+        if needs_draft:
+            if draft is None:
+                raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
+            sizes = [c.get("vocab_size") for c in (config, read_config(draft))]
+            if sizes[0] != sizes[1]:
+                raise PairingError(
+                    f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
+                )
+            check_same_tokenizer(tokenizer, Tokenizer.read(draft))
+        kind = _dtype(dtype, device, config)
+        decoders = [
+            load_decoder(folder, device, kind) for folder in (target, draft) if folder is not None and (needs_draft or folder == target)
+        ]
+        return cls(decoders[0], decoders[1] if needs_draft else None, tokenizer, eos_ids(target), device, kind)
+
+
+@final
+class LLM:
+    """A target and a draft, ready to generate."""
+
+    def __init__(self, models: Models, parts: Parts, max_batch_size: int) -> None:
+        self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Result:
+        """All completions of all prompts. The options are those of `stream`."""
+        return self.stream(prompts, **options).result()
+
+    def stream(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        num_return_sequences: int = 1,
+        max_new_tokens: int | Sequence[int] = 256,
+        temperature: float = 0.2,
+        top_p: float = 0.95,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+        time_budget: float | None = None,
+        **unknown: Any,
+    ) -> Generation:
+        """Events as tokens are committed; iterate it, or call its `result()`.
+
+        prompts: a string, a list of token ids, or a list of either. max_new_tokens: for all prompts, or one for each.
+        The sampling options are Hugging Face's (`temperature=0` is greedy). seed: the same seed, prompt and sample index
+        give the same tokens in any batch. stop: strings before which the text ends. time_budget: seconds from the start,
+        after which unfinished samples are returned with `finish_reason="time"`.
+
+        Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
+        """
+        if unknown:
+            raise unknown_name("option", next(iter(unknown)), [n for n in LLM.stream.__annotations__ if n not in ("unknown", "return")])
+        warp = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if any(not s for s in stops):
+            raise OptionError("A stop string is empty: every text would end at once; give strings of one character or more.")
+        if stops and self.models.tokenizer is None:
+            raise OptionError("`stop` needs text, and the target's folder has no tokenizer.json: add one, or cut the token ids yourself.")
+        if num_return_sequences < 1:
+            raise OptionError(f"`num_return_sequences={num_return_sequences}` must be 1 or more.")
+        if time_budget is not None and time_budget <= 0:
+            raise OptionError(f"`time_budget={time_budget}` must be more than 0 seconds, or None for no limit.")
+        requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
+        run = self._run(requests, warp, [] if ignore_eos else self.models.eos, time_budget)
+        peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
+        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
+
+    def _requests(self, prompts: Prompt | Sequence[Prompt], samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
+        ids = [self._ids(prompt, i) for i, prompt in enumerate(_as_list(prompts))]
+        limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+        if len(limits) != len(ids):
+            raise RequestError(f"`max_new_tokens` has {len(limits)} values for {len(ids)} prompts: give one for all, or one for each.")
+        room = self.models.target.shape.max_positions
+        if self.models.draft is not None:
+            room = min(room, self.models.draft.shape.max_positions)
+        for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True)):
+            if limit < 1:
+                raise RequestError(f"`max_new_tokens={limit}` must be 1 or more.")
+            if len(prompt) + limit > room:
+                remedy = f"lower `max_new_tokens` to {room - len(prompt)}" if len(prompt) < room else "shorten it"
+                raise RequestError(
+                    f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the context of {room}: {remedy}."
+                )
+        return [
+            Request(prompt, len(prompt) + limit, row_key(seed, prompt, sample), i, sample)
+            for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True))
+            for sample in range(samples)
+        ]
+
+    def _ids(self, prompt: Prompt, index: int) -> list[int]:
+        if isinstance(prompt, str):
+            if self.models.tokenizer is None:
+                raise RequestError(
+                    f"Prompt {index} is text, and the target's folder has no tokenizer.json: give token ids, or add the tokenizer."
+                )
+            ids = self.models.tokenizer.encode(prompt)
+        else:
+            ids = [int(token) for token in prompt]
+        if not ids:
+            raise RequestError(f"Prompt {index} is empty: give at least one token to continue from.")
+        vocabulary = self.models.target.shape.vocab_size
+        wrong = [token for token in ids if not 0 <= token < vocabulary]
+        if wrong:
+            raise RequestError(
+                f"Prompt {index} has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {vocabulary - 1}."
+            )
+        return ids
+
+    def _run(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None) -> Run:
+        """The engine for one call: caches of the size that its requests need."""
+        m, p = self.models, self.parts
+        batch = min(self.max_batch_size, len(requests))
+        # A row holds one request at a time, so the longest `batch` of them never need more than this.
+        extents = np.sort([request.limit for request in requests])[::-1][:batch].copy()
+
+        def scorer(decoder: Llama) -> ModelScorer:
+            return ModelScorer(decoder, p.cache.allocate(decoder.shape, extents, m.device, m.dtype), p.attention, batch)
+
+        if m.draft is not None:
+            drafter = ModelDrafter(scorer(m.draft), warp)
+        else:
+            drafter = make("drafter", p.drafter)
+        sequences = Sequences.empty(batch, int(extents.max()), eos, m.device)
+        return Run(requests, sequences, SpeculativeStep(scorer(m.target), drafter, p.verifier, warp), p.policy, time_budget)
+
+    def _cost(self) -> PairCost:
+        draft = self.models.draft
+        return PairCost(_model_cost(self.models.target), NOTHING if draft is None else _model_cost(draft))
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    listed = list(prompts)
+    if not listed:
+        raise RequestError("There is no prompt: give a string, a list of token ids, or a list of either.")
+    if all(isinstance(p, int | np.integer) for p in listed):
+        return [listed]  # pyright: ignore[reportReturnType]
+    return listed  # pyright: ignore[reportReturnType]
+
+
+def _model_cost(decoder: Llama) -> ModelCost:
+    """All weights are read in a pass but an untied embedding's, of which only a few rows are."""
+    c, sizes = decoder.shape, {name: p for name, p in decoder.named_parameters() if name != "embed" or decoder.head is None}
+    matrices = sum(p.numel() for p in sizes.values())
+    width = next(iter(sizes.values())).element_size()
+    return ModelCost(matrices * width, 2 * matrices, 2 * c.layers * c.kv_heads * c.head_dim * width)
+
+
+def _cache_class(cache: str | type) -> type:
+    if isinstance(cache, str):
+        return find_class("cache", cache)
+    if isinstance(cache, type):
+        return cache
+    raise OptionError(f"`cache={cache!r}` must be a name, `package.module:Class`, or a class: the engine allocates it for each call.")
+
+
+def _backend(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
+    if attention != "auto":
+        return make("attention", attention)
+    for backend in REGISTRIES["attention"].values():
+        if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
+            return backend()
+    raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or `auto`.") from error
+    return found
+
+
+def _dtype(dtype: str, device: torch.device, config: dict[str, Any]) -> torch.dtype:
+    if dtype != "auto":
+        if dtype not in DTYPES:
+            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
+        return DTYPES[dtype]
+    if device.type == "cpu":
+        return torch.float32
+    return DTYPES.get(config.get("dtype") or config.get("torch_dtype") or "bfloat16", torch.bfloat16)

@@ -1,0 +1,150 @@
+"""What a generation returns: completions, statistics, trace."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bass.engine.cost import PairCost, Peaks
+from bass.engine.requests import StepRecord, Trace
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sample of one prompt.
+
+    `logprobs` are the target's own (natural logarithm, before any warp), one per token of `token_ids`. `finish_reason`
+    is `eos`, `stop` (a stop string), `length`, `time` (the budget ran out first) or `interrupted`. `text` ends before a
+    stop string; `token_ids` end with the token that completed it. `seconds`: from the end of its prefill.
+    """
+
+    prompt_index: int
+    sample_index: int
+    text: str | None
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: str
+    seconds: float
+
+    @property
+    def mean_logprob(self) -> float:
+        """Mean log-probability per token; 0 for an empty completion."""
+        return float(np.mean(self.logprobs)) if self.logprobs else 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its own end."""
+        return self.finish_reason in ("eos", "stop", "length")
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """Tokens that one step committed for one sample; `finish_reason` is set on its last event."""
+
+    prompt_index: int
+    sample_index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: str | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A run in numbers. Row-steps are active rows summed over steps, which is the number of target calls per sequence.
+
+    `first`, `last`, `all`: seconds per token of the first and the last sequence to finish, and the mean over sequences,
+    each from the end of its prefill. `acceptance_by_position[i]`: of the drafts that had a position i+1 and had all
+    before it accepted, the share whose token there was accepted; `reached_by_position[i]`: how many those were.
+    """
+
+    steps: int
+    row_steps: int
+    drafted: int
+    accepted: int
+    emitted: int
+    tokens: int  # emitted and kept: those after a stop string are cut
+    acceptance_by_position: list[float]
+    reached_by_position: list[int]
+    first: float
+    last: float
+    all: float
+    seconds: float
+    prefill_seconds: float
+    bound_seconds: float
+    mfu: float
+    mfu_kept: float
+    mbu: float
+    lossless: bool
+
+    @property
+    def tau(self) -> float:
+        """Emitted tokens per target call of a row, bonus included."""
+        return self.emitted / self.row_steps if self.row_steps else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted; 0 where nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Kept tokens of all sequences over the whole time, prefill included."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields and derived figures, for JSON."""
+        return vars(self) | {"tau": self.tau, "acceptance_rate": self.acceptance_rate, "tokens_per_second": self.tokens_per_second}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Completions in the order of the prompts and, within one, of the samples."""
+
+    completions: list[Completion]
+    stats: Stats
+    trace: list[StepRecord] = field(repr=False)
+
+
+def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float], list[int]]:
+    """Conditional acceptance rate at each draft position, and its denominators."""
+    if not steps:
+        return [], []
+    drafted = np.concatenate([s.drafted for s in steps])
+    accepted = np.concatenate([s.accepted for s in steps])
+    reached = [int(((drafted > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))]
+    kept = [int((accepted > i).sum()) for i in range(len(reached))]
+    return [a / r if r else 0.0 for a, r in zip(kept, reached, strict=True)], reached
+
+
+def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks: Peaks, seconds: float, lossless: bool) -> Stats:
+    """The statistics of a run."""
+    steps = trace.steps
+    rates, reached = acceptance_by_position(steps)
+    ended = sorted(
+        (c.seconds + trace.prefilled.get(i, 0.0), c.seconds / len(c.token_ids)) for i, c in enumerate(completions) if c.token_ids
+    )
+    per_token = [rate for _, rate in ended] or [0.0]
+    stepping = sum(s.seconds for s in steps) or float("inf")
+    bound = sum(cost.step_bytes(s) for s in steps) / peaks.bandwidth
+    flops = np.array([cost.step_flops(s) for s in steps]).reshape(-1, 2).sum(0) / peaks.flops
+    return Stats(
+        steps=len(steps),
+        row_steps=sum(int(s.active.sum()) for s in steps),
+        drafted=sum(int(s.drafted.sum()) for s in steps),
+        accepted=sum(int(s.accepted.sum()) for s in steps),
+        emitted=sum(int(s.emitted.sum()) for s in steps),
+        tokens=sum(len(c.token_ids) for c in completions),
+        acceptance_by_position=rates,
+        reached_by_position=reached,
+        first=per_token[0],
+        last=per_token[-1],
+        all=float(np.mean(per_token)),
+        seconds=seconds,
+        prefill_seconds=min(trace.prefilled.values(), default=0.0),
+        bound_seconds=bound,
+        mfu=float(flops[0]) / stepping,
+        mfu_kept=float(flops[1]) / stepping,
+        mbu=bound / stepping,
+        lossless=lossless,
+    )
