@@ -238,10 +238,7 @@ class LLM:
         def scorer(decoder: Llama) -> ModelScorer:
             return ModelScorer(decoder, p.cache.allocate(decoder.shape, extents, m.device, m.dtype), p.attention, batch)
 
-        if m.draft is not None:
-            drafter = ModelDrafter(scorer(m.draft), warp)
-        else:
-            drafter = make("drafter", p.drafter)
+        drafter = make("drafter", p.drafter) if m.draft is None else ModelDrafter(scorer(m.draft), warp)
         sequences = Sequences.empty(batch, int(extents.max()), eos, m.device)
         return Run(requests, sequences, SpeculativeStep(scorer(m.target), drafter, p.verifier, warp), p.policy, time_budget)
 

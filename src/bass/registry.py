@@ -53,7 +53,8 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         return spec
     else:
         raise OptionError(
-            f"`{kind}={spec!r}` is no {kind}: give a name ({', '.join(sorted(REGISTRIES[kind]))}), `package.module:Class`, or an object that subclasses `bass.interfaces.{PROTOCOLS[kind].__name__}`."
+            f"`{kind}={spec!r}` is no {kind}: give a name ({', '.join(sorted(REGISTRIES[kind]))}), `package.module:Class`, "
+            f"or an object of a subclass of `bass.interfaces.{PROTOCOLS[kind].__name__}`."
         )
     try:
         return spec(**arguments)

@@ -78,6 +78,6 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
     if ours != theirs:
         token = min((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: ours.get(t, theirs.get(t, 0)))
         raise PairingError(
-            f"Target and draft have different tokenizers: token {token!r} is {ours.get(token)} in the target's and {theirs.get(token)} in the draft's. "
-            "Use a draft that was trained with the target's tokenizer."
+            f"Target and draft have different tokenizers: token {token!r} is {ours.get(token)} in the target's and "
+            f"{theirs.get(token)} in the draft's. Use a draft that was trained with the target's tokenizer."
         )

@@ -37,7 +37,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         return MaskPlan(visible[:, None], span)
 
     def run(self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan) -> Float[Tensor, "batch window heads dim"]:
-        batch, window, heads, dim = q.shape
+        _, window, heads, _ = q.shape
         groups = heads // view.k.shape[2]
         k, v = (x[:, : plan.span].transpose(1, 2) for x in (view.k, view.v))
         if groups == 1:

@@ -22,9 +22,7 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
     lengths = np.asarray(policy.lengths(state))
     name = type(policy).__name__
     if lengths.shape != (batch,) or not np.issubdtype(lengths.dtype, np.integer):
-        raise PolicyError(
-            f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; it must return integers of shape [{batch}], one per row."
-        )
+        raise PolicyError(f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give integers of shape [{batch}].")
     if (lengths < 0).any() or (lengths > policy.max_length).any():
         bad = int(lengths[(lengths < 0) | (lengths > policy.max_length)][0])
         raise PolicyError(f"`{name}.lengths` returned {bad}; every length must be between 0 and its `max_length={policy.max_length}`.")

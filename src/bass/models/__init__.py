@@ -1,0 +1,1 @@
+"""Decoders, one short file per family, and their weights."""

@@ -76,7 +76,7 @@ def _fill(decoder: Llama, path: Path) -> None:
                 if sum(rows) != len(parameter) or widths != {tuple(parameter.shape[1:])}:
                     shapes = ", ".join(f"{part} {list(t.shape)}" for part, t in zip(wanted[name], parts, strict=True))
                     raise CheckpointError(
-                        f"`{path}`: {shapes} do not make up `{name}` {list(parameter.shape)} of config.json: the files do not belong together."
+                        f"`{path}`: {shapes} do not make up `{name}` {list(parameter.shape)} of config.json: they do not belong together."
                     )
                 for target, part in zip(parameter.split(rows), parts, strict=True):
                     target.copy_(part)

@@ -55,10 +55,8 @@ def next_probs(
     if k == 0:
         return target
     at = accepted.clamp(max=k - 1)
-    if draft.probs is None:
-        refused = torch.zeros_like(target).scatter(1, draft.tokens.gather(1, at[:, None]), 1)
-    else:
-        refused = draft.probs[rows, at]
+    one_hot = torch.zeros_like(target).scatter(1, draft.tokens.gather(1, at[:, None]), 1)
+    refused = one_hot if draft.probs is None else draft.probs[rows, at]
     residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
     # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
