@@ -19,7 +19,7 @@ B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper b
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,6 +32,7 @@ View = TypeVar("View")
 Plan = TypeVar("Plan")
 
 
+@runtime_checkable
 class Attend(Protocol):
     """Stores a layer's keys and values, then attends. Given to the decoder as an argument."""
 
@@ -45,6 +46,7 @@ class Attend(Protocol):
     ) -> Float[Tensor, "batch window heads dim"]: ...
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Knows weights and positions; nothing of caches, batches in flight, or sampling."""
 
@@ -61,6 +63,7 @@ class Decoder(Protocol):
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...
 
 
+@runtime_checkable
 class KVCache(Protocol[View]):
     """Storage addressed by (row, position). It stores no lengths; a write at position -1 goes to a spare slot."""
 
@@ -94,6 +97,7 @@ class KVCache(Protocol[View]):
         ...
 
 
+@runtime_checkable
 class AttentionBackend(Protocol[View, Plan]):
     """Attends to a cache's view. `capturable`: no host read in `plan` or `run`, so a CUDA graph can hold them."""
 
@@ -109,6 +113,7 @@ class AttentionBackend(Protocol[View, Plan]):
     def run(self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan) -> Float[Tensor, "batch window heads dim"]: ...
 
 
+@runtime_checkable
 class RowStore(Protocol):
     """Something that keeps state per row, to be filled with prompts. Without state, the defaults will do."""
 
@@ -122,6 +127,7 @@ class RowStore(Protocol):
         """Row b takes the state of row `source[b]`."""
 
 
+@runtime_checkable
 class Scorer(RowStore, Protocol):
     """A decoder, its cache and its attention backend behind plain tensors."""
 
@@ -131,6 +137,7 @@ class Scorer(RowStore, Protocol):
     ) -> Float[Tensor, "batch window vocab"]: ...
 
 
+@runtime_checkable
 class DraftLengthPolicy(Protocol[State]):
     """How many tokens to draft for each row. Host only and pure: NumPy, no torch."""
 
@@ -152,6 +159,7 @@ class DraftLengthPolicy(Protocol[State]):
         return state
 
 
+@runtime_checkable
 class StopRule(Protocol):
     """Ends a row's draft early, inside the draft loop, on the device.
 
@@ -163,6 +171,7 @@ class StopRule(Protocol):
     def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]: ...
 
 
+@runtime_checkable
 class Drafter(RowStore, Protocol):
     """Proposes tokens, and tells the truth about the distribution they were drawn from."""
 
@@ -172,6 +181,7 @@ class Drafter(RowStore, Protocol):
         ...
 
 
+@runtime_checkable
 class Verifier(Protocol):
     """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's."""
 
@@ -181,6 +191,7 @@ class Verifier(Protocol):
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict: ...
 
 
+@runtime_checkable
 class Warp(Protocol):
     """Logits to probabilities: temperature, top-k, top-p, min-p, penalties. Draft and target go through the same one."""
 
