@@ -121,17 +121,22 @@ class Models:
         if needs_draft:
             if draft is None:
                 raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
-            sizes = [c.get("vocab_size") for c in (config, read_config(draft))]
-            if sizes[0] != sizes[1]:
-                raise PairingError(
-                    f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
-                )
-            check_same_tokenizer(tokenizer, Tokenizer.read(draft))
+            check_pair(target, draft)
         kind = _dtype(dtype, device, config)
         decoders = [
             load_decoder(folder, device, kind) for folder in (target, draft) if folder is not None and (needs_draft or folder == target)
         ]
         return cls(decoders[0], decoders[1] if needs_draft else None, tokenizer, eos_ids(target), device, kind)
+
+
+def check_pair(target: Path, draft: Path) -> None:
+    """Refuse a draft whose token ids do not mean what the target's mean; reads no weights."""
+    sizes = [read_config(folder).get("vocab_size") for folder in (target, draft)]
+    if sizes[0] != sizes[1]:
+        raise PairingError(
+            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
+        )
+    check_same_tokenizer(Tokenizer.read(target), Tokenizer.read(draft))
 
 
 @final

@@ -1,0 +1,67 @@
+"""The command line. Each command is a module with `run(parser, argv)`, imported when it is called for."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from bass.errors import BassError, OptionError, unknown_name
+
+COMMANDS = {
+    "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
+    "list": "show every registered strategy with its parameters",
+    "info": "describe a checkpoint, and whether a draft can serve it",
+}
+MODULES = {"generate": "generate", "list": "strategies", "info": "checkpoint"}
+_HELP = """usage: bass COMMAND [options]
+
+Batched speculative decoding of language models.
+
+commands:
+{commands}
+
+`bass COMMAND --help` describes the options of a command; `bass --version` prints the version.
+Try: bass generate --example -n 8 --compare-plain
+"""
+FAILED, INTERRUPTED = 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 2 after an error (one sentence on stderr), 130 after Ctrl-C."""
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except BassError as error:
+        return _fail(str(error), FAILED)
+    except MemoryError as error:
+        return _fail(f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`.", FAILED)
+    except KeyboardInterrupt:
+        return _fail("Interrupted before anything was generated.", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone. What is still in the buffer must not fail again when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name in ("-h", "--help"):
+        print(_HELP.format(commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())), end="")
+        return 0 if argv else FAILED
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"bass {version('bass')}")
+        return 0
+    if name.startswith("-"):
+        raise OptionError(f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of {', '.join(COMMANDS)}.")
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    sys.path.insert(0, os.getcwd())  # so that `package.module:Class` finds a user's own file
+    from bass.cli.parsing import new_parser, underscored
+
+    return importlib.import_module(f"bass.cli.{MODULES[name]}").run(new_parser(name, COMMANDS[name]), underscored(argv[1:]))
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"bass: {' '.join(message.split())}", file=sys.stderr)
+    return status

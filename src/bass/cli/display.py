@@ -1,0 +1,167 @@
+"""What `bass generate` shows: rows that grow, completions, and the table of figures."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bass.generation import Generation
+from bass.results import Result, Stats, StreamEvent
+
+REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
+WIDE = 120  # from this width on, samples stand in two columns
+MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
+
+
+@dataclass
+class Row:
+    """One sample as far as it has come."""
+
+    label: str
+    text: str = ""
+    tokens: int = 0
+    reason: str | None = None
+
+
+@dataclass
+class Rows:
+    """All samples, what they may grow to, and when they began."""
+
+    title: str
+    samples: int
+    limit: int
+    rows: list[Row]
+    began: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, prompts: Sequence[object], samples: int, limit: int, title: str) -> "Rows":
+        """Empty rows, prompt by prompt; `limit`: new tokens per row."""
+        labels = [f"{p}.{s}" if len(prompts) > 1 else str(s) for p in range(len(prompts)) for s in range(samples)]
+        return cls(title, samples, limit, [Row(label) for label in labels])
+
+    def take(self, event: StreamEvent) -> None:
+        """Note what an event brings."""
+        row = self.rows[event.prompt_index * self.samples + event.sample_index]
+        row.text += event.text if event.text or not event.token_ids else "".join(f"{t} " for t in event.token_ids) if not row.text else ""
+        row.tokens += len(event.token_ids)
+        row.reason = event.finish_reason
+
+    def render(self, width: int, height: int) -> RenderableType:
+        """As many rows as fit, each with its last lines, above a bar of all tokens."""
+        columns = 2 if width >= WIDE and len(self.rows) > 1 else 1
+        room = max(height - 4, columns)
+        shown = self.rows
+        if len(shown) > room * columns:  # those under way first
+            begun = [row for row in shown if row.tokens and row.reason is None]
+            shown = (begun + [row for row in shown if row not in begun])[: room * columns]
+        deep = -(-len(shown) // columns)
+        lines = max(1, min(room // deep, 8))
+        cell = width // columns
+        grid = Table.grid(padding=0)
+        for i in range(deep):
+            grid.add_row(*(_cell(row, cell, lines) for row in shown[i::deep]))
+        return Group(Text(self.title, style="bold"), grid, self._bar(width))
+
+    def _bar(self, width: int) -> RenderableType:
+        done = sum(row.tokens for row in self.rows)
+        # A finished row counts as whole, so that the bar ends full.
+        whole = sum(row.tokens if row.reason else self.limit for row in self.rows)
+        seconds = max(time.perf_counter() - self.began, 1e-9)
+        finished = sum(row.reason is not None for row in self.rows)
+        text = Text(f" {done} tokens, {done / seconds:.0f} tokens/s, {finished}/{len(self.rows)} finished", style="cyan")
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=max(whole, 1), completed=done, width=max(width - text.cell_len - 1, 8)), text)
+        return bar
+
+
+def show_live(generation: Generation, rows: Rows, console: Console) -> None:
+    """Run the generation with its rows on the terminal; they go when it ends."""
+    rows.began = time.perf_counter()
+    size = console.size
+    with Live(rows.render(size.width, size.height), console=console, auto_refresh=False, transient=True) as live:
+        drawn = 0.0
+        for event in generation:
+            rows.take(event)
+            now = time.perf_counter()
+            if now - drawn >= REFRESH_SECONDS:
+                size = console.size
+                live.update(rows.render(size.width, size.height), refresh=True)
+                drawn = time.perf_counter()
+
+
+def printable(text: str) -> str:
+    """Text without the control codes that could steer a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def completions(console: Console, result: Result, prompts: Sequence[str | Sequence[int]]) -> None:
+    """The completions in full. On a terminal with the prompt before each and what could steer the terminal taken out."""
+    many = len(result.completions) > 1
+    for completion in result.completions:
+        text = completion.text if completion.text is not None else " ".join(map(str, completion.token_ids))
+        which = f"prompt {completion.prompt_index}, sample {completion.sample_index}"
+        label = f"{which}: {len(completion.token_ids)} tokens, {completion.finish_reason}"
+        if not console.is_terminal:
+            console.file.write(f"=== {label} ===\n{text}\n" if many else f"{text}\n")
+            continue
+        if many:
+            console.rule(Text(label, style="cyan"), align="left", style="cyan")
+        prompt = prompts[completion.prompt_index]
+        shown = prompt if isinstance(prompt, str) else " ".join(map(str, prompt)) + " "
+        console.print(Text(printable(shown), style="dim") + Text(printable(text)))
+
+
+def table(console: Console, stats: Stats, plain: Stats | None, interrupted: bool) -> None:
+    """The run's figures, beside those of plain decoding where it was run."""
+    grid = Table(title="interrupted: figures up to there" if interrupted else None, title_justify="left")
+    grid.add_column("")
+    grid.add_column("speculative" if stats.drafted else "plain", justify="right")
+    if plain is not None:
+        grid.add_column("plain", justify="right")
+        grid.add_column("ratio", justify="right", style="bold")
+    for name, show, ratio in FIGURES:
+        cells = [name, show(stats)]
+        if plain is not None:
+            cells += [show(plain), ratio(stats, plain)]
+        grid.add_row(*cells)
+    console.print(grid)
+
+
+def _times(a: float, b: float) -> str:
+    return f"{a / b:.2f}x" if a and b else ""
+
+
+def _positions(stats: Stats) -> str:
+    """Percentages, the first eight."""
+    rates = [f"{rate:.0%}" for rate in stats.acceptance_by_position[:8]]
+    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 8 else "") or "-"
+
+
+FIGURES = (
+    ("tokens per target call (tau)", lambda s: f"{s.tau:.2f}", lambda s, p: _times(s.tau, p.tau)),
+    ("acceptance by position", _positions, lambda s, p: ""),
+    ("tokens/s", lambda s: f"{s.tokens_per_second:.1f}", lambda s, p: _times(s.tokens_per_second, p.tokens_per_second)),
+    ("ms per token, first sample", lambda s: f"{s.first * 1e3:.2f}", lambda s, p: _times(p.first, s.first)),
+    ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", lambda s, p: _times(p.last, s.last)),
+    ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", lambda s, p: _times(p.all, s.all)),
+    ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", lambda s, p: ""),
+    ("lossless", lambda s: "yes" if s.lossless else "no", lambda s, p: ""),
+)
+
+
+def _cell(row: Row, width: int, lines: int) -> Text:
+    """Label, mark and count, then the last lines of the text: always `lines` lines of at most `width` columns."""
+    gutter = Text(f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ", style="green" if row.reason else "cyan")
+    room = max(width - gutter.cell_len - 1, 8)
+    tail = [line for line in printable(row.text).expandtabs(4).split("\n") if line.strip()][-lines:]
+    out = Text(no_wrap=True, overflow="crop")
+    for i in range(lines):
+        text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")
+        text.truncate(room, pad=True)
+        out += (gutter if i == 0 else Text(" " * gutter.cell_len)) + text + Text(" \n" if i < lines - 1 else " ")
+    return out

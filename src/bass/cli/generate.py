@@ -1,0 +1,83 @@
+"""`bass generate`: one request, on a terminal with its rows growing, elsewhere as text or JSON."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse import ArgumentParser
+from rich.console import Console
+
+from bass.cli.display import Rows, completions, show_live, table
+from bass.cli.options import read_options
+from bass.cli.prompts import read_prompts
+from bass.generation import Generation
+from bass.llm import LLM, load
+from bass.policies import Fixed
+from bass.results import Completion, Result
+
+WARM_UP_TOKENS = 8  # before a comparison, so that neither side pays for what happens once per process
+INTERRUPTED = 130
+
+
+def run(parser: ArgumentParser, argv: list[str]) -> int:
+    """Generate, and print nothing before all options and inputs were found good."""
+    config, load_with, stream_with = read_options(parser, argv)
+    prompts = read_prompts(config)
+    llm = load(**load_with)
+    generation = llm.stream(prompts, **stream_with)
+    out = Console(highlight=False, soft_wrap=True)
+    live = out.is_terminal and not config.json
+
+    def follow(generation: Generation, title: str) -> tuple[Result, bool]:
+        if not live:
+            return finish(generation)
+        rows = Rows.of(prompts, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title)
+        return finish(generation, lambda g: show_live(g, rows, out))
+
+    beside = plain(llm) if config.compare_plain else None
+    if beside is not None:
+        short = stream_with | {"max_new_tokens": min(WARM_UP_TOKENS, stream_with["max_new_tokens"]), "stop": ()}
+        for model in (llm, beside):
+            model.generate(prompts, **short)
+    result, interrupted = follow(generation, f"speculative decoding, policy {type(llm.parts.policy).__name__}")
+    compared: Result | None = None
+    if beside is not None and not interrupted:
+        second, interrupted = follow(beside.stream(prompts, **stream_with), "the same request by plain decoding")
+        compared = None if interrupted else second
+    if config.json:
+        sys.stdout.write(json_lines(result, compared))
+    else:
+        completions(out, result, prompts)
+        table(out if live else Console(stderr=True, highlight=False), result.stats, compared and compared.stats, interrupted)
+    return INTERRUPTED if interrupted else 0
+
+
+def finish(generation: Generation, follow: Callable[[Generation], None] = lambda generation: None) -> tuple[Result, bool]:
+    """The result, and whether Ctrl-C ended it early: then samples under way are in it as far as they came."""
+    try:
+        follow(generation)
+        return generation.result(), False
+    except KeyboardInterrupt:
+        return generation.result(interrupted=True), True
+
+
+def plain(llm: LLM) -> LLM:
+    """The same target without speculation; the weights are shared."""
+    parts = replace(llm.parts, policy=Fixed(0), drafter="none")
+    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size)
+
+
+def json_lines(result: Result, compared: Result | None) -> str:
+    """One line per completion, then one with the statistics (and those of plain decoding, with the ratio of tokens/s)."""
+    stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
+    if compared is not None:
+        stats["plain"] = compared.stats.as_dict()
+        stats["speedup"] = result.stats.tokens_per_second / compared.stats.tokens_per_second
+    return "".join(json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats))
+
+
+def json_completion(completion: Completion) -> dict[str, Any]:
+    """All fields of a completion, and its mean log-probability."""
+    return {"type": "completion"} | vars(completion) | {"mean_logprob": completion.mean_logprob}

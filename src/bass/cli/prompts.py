@@ -1,0 +1,51 @@
+"""What `bass generate` continues."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from bass.errors import RequestError
+
+EXAMPLE = '''def moving_average(values, window):
+    """Return the list of means of every `window` consecutive values."""
+'''
+
+
+def read_prompts(config: Namespace) -> list[str | Sequence[int]]:
+    """The prompts that the options name: exactly one source of them."""
+    sources = {
+        "a prompt": config.prompt,
+        "`--file`": config.file is not None,
+        "`--token_ids`": config.token_ids is not None,
+        "`--example`": config.example,
+    }
+    given = [name for name, present in sources.items() if present]
+    if len(given) > 1:
+        raise RequestError(f"There are prompts from {' and '.join(given)}: give one of them.")
+    if config.prompt:
+        return list(config.prompt)
+    if config.file is not None:
+        return [_read(config.file)]
+    if config.token_ids is not None:
+        return [config.token_ids]
+    if config.example:
+        return [EXAMPLE]
+    if sys.stdin is None or sys.stdin.isatty():
+        raise RequestError("There is no prompt: give one in quotes, `--file`, standard input, or `--example`.")
+    try:
+        return [sys.stdin.read()]
+    except UnicodeDecodeError as error:
+        raise RequestError(f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it.") from error
+
+
+def _read(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"`{name}` is not UTF-8 text ({error.reason} at byte {error.start}): convert it, or give another file."
+        ) from error
+    except OSError as error:
+        raise RequestError(f"`{name}` cannot be read ({error.strerror}): give a readable text file.") from error
