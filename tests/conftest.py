@@ -1,0 +1,46 @@
+"""Everything in `bass` runs under its own type and shape annotations here: jaxtyping's import hook, checked by beartype."""
+
+import os
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import support.typecheck  # noqa: F401  (the hook finds it by name)
+import torch
+from hypothesis import HealthCheck, settings
+
+_hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")
+
+import bass  # noqa: E402  (after the hook)
+from bass.engine import slots  # noqa: E402
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+
+_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("dev", max_examples=20, **_common)
+settings.register_profile("ci", max_examples=60, derandomize=True, database=None, **_common)
+settings.register_profile("nightly", max_examples=1500, print_blob=True, **_common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if "BASS_EXPECTED_SOURCE" in os.environ:  # set by the mutants' runner: a mutant that is not imported proves nothing
+    _imported = Path(bass.__file__).resolve()
+    assert _imported.is_relative_to(Path(os.environ["BASS_EXPECTED_SOURCE"]).resolve()), f"`bass` was imported from {_imported}"
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """Where the laws are tried: `BASS_TEST_DEVICE=cuda` runs them on a GPU."""
+    return torch.device(os.environ.get("BASS_TEST_DEVICE", "cpu"))
+
+
+@pytest.fixture
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans and prefill windows of a few tokens, so that short test sequences cross their edges."""
+    monkeypatch.setattr(slots, "SPAN_STEP", 4)
+    monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without `-m`, the slow tiers and those that need a GPU are left out."""
+    if not config.option.markexpr:
+        config.option.markexpr = "not nightly and not gpu"

@@ -1,0 +1,114 @@
+"""Tier 0: the verifier's output law is the target's, exactly. No sampling: `support.enumeration` adds up every case."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engines import LOSSLESS
+from support.enumeration import Problem, boxes, judge, output_laws
+
+from bass.interfaces import Verifier
+
+TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
+
+
+@pytest.fixture(params=LOSSLESS, scope="module")
+def verifier(request: pytest.FixtureRequest) -> Verifier:
+    return LOSSLESS[request.param]
+
+
+@st.composite
+def distributions(draw: st.DrawFn, vocab: int) -> np.ndarray:
+    """Small whole weights, so that zeros, one-hots and equal ratios are common."""
+    weights = draw(st.lists(st.integers(0, 4), min_size=vocab, max_size=vocab).filter(any))
+    return np.array(weights, dtype=np.float64) / sum(weights)
+
+
+@st.composite
+def problems(draw: st.DrawFn, vocab: int, length: int, deterministic: bool) -> Problem:
+    """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or mixed from both."""
+    relation = draw(st.sampled_from(("unrelated", "equal", "disjoint", "mixed")))
+    target, guess = {}, {}
+    for n in range(length + 1):
+        for prefix in itertools.product(range(vocab), repeat=n):
+            target[prefix] = draw(distributions(vocab))
+            other = draw(distributions(vocab))
+            apart = np.where(target[prefix] > 0, 0, other)
+            guess[prefix] = {
+                "unrelated": other,
+                "equal": target[prefix],
+                "disjoint": apart / apart.sum() if apart.any() else other,
+                "mixed": (target[prefix] + other) / 2,
+            }[relation]
+    path = tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length))) if deterministic else None
+    return Problem(vocab, length, target, guess, path)
+
+
+@st.composite
+def batches(draw: st.DrawFn, deterministic: bool) -> tuple[list[Problem], int]:
+    """Problems of one batch with their own lengths, 0 among them, and its common k, which may exceed them all."""
+    vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
+    lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
+    rows = [draw(problems(vocab, length, deterministic)) for length in lengths]
+    return rows, max(lengths) + draw(st.integers(0, 2))
+
+
+@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@given(data=st.data())
+def test_the_output_law_is_the_targets(verifier: Verifier, deterministic: bool, data: st.DataObject, device: torch.device) -> None:
+    rows, k = data.draw(batches(deterministic))
+    for problem, law in zip(rows, output_laws(verifier, rows, k, device), strict=True):
+        np.testing.assert_allclose(law, problem.target_law(), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_a_verdict_is_constant_in_each_box_of_the_noise(
+    verifier: Verifier, deterministic: bool, data: st.DataObject, seed: int, device: torch.device
+) -> None:
+    """So the midpoints of tier 0 stand for all uniforms: its result is an integral, not a sample."""
+    rows, k = data.draw(batches(deterministic))
+    random = np.random.default_rng(seed)
+    _, middle = judge(verifier, rows, k, lambda r: (r.low + r.high) / 2, device)
+    for place in (lambda shape: random.uniform(0.01, 0.99, shape), lambda shape: random.choice([1e-6, 1 - 1e-6], shape)):
+        _, other = judge(verifier, rows, k, lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape), device)
+        assert torch.equal(middle.accepted, other.accepted)
+        own = torch.arange(k + 1, device=device) <= middle.accepted[:, None]
+        assert torch.equal(middle.tokens * own, other.tokens * own)
+
+
+@given(data=st.data())
+def test_the_boxes_of_a_problem_fill_the_whole_space(data: st.DataObject) -> None:
+    rows, _ = data.draw(batches(deterministic=False))
+    for problem in rows:
+        assert abs(boxes(problem).weight.sum() - 1) < 1e-9
+
+
+@given(data=st.data())
+def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(data: st.DataObject, device: torch.device) -> None:
+    """With probability sum(min(target, draft)): a verifier that rejects everything is exact too, and useless."""
+    rows, k = data.draw(batches(deterministic=False))
+    rows = [problem for problem in rows if problem.length]
+    if rows:
+        parts, verdict = judge(LOSSLESS["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device)
+        weight = np.concatenate([part.weight for part in parts])
+        owner = np.concatenate([np.full(len(part.weight), i) for i, part in enumerate(parts)])
+        for i, problem in enumerate(rows):
+            share = weight[(owner == i) & (verdict.accepted.cpu().numpy() > 0)].sum()
+            assert abs(share - np.minimum(problem.target[()], problem.draft[()]).sum()) < TOLERANCE
+
+
+def test_what_the_bonus_the_boundary_and_the_residual_may_be() -> None:
+    """The three laws of the last token, by hand: draft (1, 0, 0), target (.5, .3, .2) at every position."""
+    half, sure = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0, 0.0])
+    prefixes = [p for n in range(3) for p in itertools.product(range(3), repeat=n)]
+    problem = Problem(3, 2, dict.fromkeys(prefixes, half), dict.fromkeys(prefixes, sure))
+    parts, verdict = judge(LOSSLESS["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu"))
+    emitted, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
+    for count, expected in ((0, [0, 0.3, 0.2]), (1, [0, 0.15, 0.1]), (2, [0.125, 0.075, 0.05])):
+        mass = np.zeros(3)
+        np.add.at(mass, emitted[accepted == count, count], parts[0].weight[accepted == count])
+        np.testing.assert_allclose(mass, expected, atol=TOLERANCE)

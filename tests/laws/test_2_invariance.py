@@ -1,0 +1,99 @@
+"""Tier 2: a request's tokens are a function of its prompt, seed and sample index; batch, slot, layout and backend are not in it.
+
+In float32 a sum in another order moves a probability by about 1e-7, so a uniform falls between the two values about once
+in 10^6 draws. The seeds are fixed, and these tests make some 10^4 draws.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.engines import PAIRINGS, Outcome, Setup, mixed_requests
+from support.policies import Cycle, OwnPast
+from support.worlds import LlamaWorld, TableWorld, World
+
+from bass.engine.plain import plain_loop
+from bass.engine.requests import Request
+from bass.policies import Fixed
+from bass.records import Sequences
+from bass.sampling import Sampling
+
+LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
+WARPS = [Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.2), Sampling(0.6, top_k=5, min_p=0.02)]
+OWN_POLICIES = [Fixed(3), Fixed(0), OwnPast()]  # a row's lengths depend on nothing of the other rows
+
+
+def histories(outcome: Outcome) -> list[list[tuple[int, int, int]]]:
+    return [outcome.history(i) for i in range(len(outcome.tokens))]
+
+
+@pytest.fixture(params=OWN_POLICIES, ids=repr)
+def policy(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("drafter", ["model", "model that stops"])
+@pytest.mark.parametrize("warp", WARPS, ids=repr)
+def test_every_layout_and_backend_gives_the_same_tokens(policy: Any, warp: Sampling, drafter: str, device: torch.device) -> None:
+    requests = mixed_requests(LLAMA, seed=1)
+    outcomes = [Setup(LLAMA, device, pairing, policy, drafter, warp=warp).outcome(requests) for pairing in PAIRINGS.values()]
+    assert len({str(outcome.tokens) for outcome in outcomes}) == 1
+    assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("drafter", ["model", "model that stops"])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("world", [LLAMA, TABLE], ids=["llama", "table"])
+def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance(
+    world: World, policy: Any, pairing: str, drafter: str, device: torch.device
+) -> None:
+    """Solo, in rows of one to nine, in reverse order (other slots, other mates): the whole history of each request is equal."""
+    requests = mixed_requests(world, seed=2)
+    setup = Setup(world, device, PAIRINGS[pairing], policy, drafter, warp=WARPS[1], eos=(2,))
+    alone = [setup.but(batch=1).outcome([request]) for request in requests]
+    tokens, steps = [a.tokens[0] for a in alone], [a.history(0) for a in alone]
+    for batch in (1, 2, 4, 9):
+        together = setup.but(batch=batch).outcome(requests)
+        assert together.tokens == tokens
+        assert histories(together) == steps
+    backwards = setup.but(batch=3).outcome(requests[::-1])
+    assert backwards.tokens[::-1] == tokens
+    assert histories(backwards)[::-1] == steps
+
+
+def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(device: torch.device) -> None:
+    setup = Setup(TABLE, device, policy=OwnPast(), warp=WARPS[0], batch=4)
+    requests = mixed_requests(TABLE, seed=3, longest=30)
+    other = [Request(r.prompt, r.limit, r.key + 1) for r in requests]
+    assert setup.outcome(requests).tokens == setup.outcome(requests).tokens
+    assert setup.outcome(requests).tokens != setup.outcome(other).tokens
+
+
+@pytest.mark.parametrize("drafter", ["model", "none"])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on(pairing: str, drafter: str, device: torch.device) -> None:
+    requests = mixed_requests(LLAMA, seed=4)
+    extents = np.array([request.limit for request in requests])
+    sequences = Sequences.empty(len(requests), int(extents.max()), [2], device)
+    for row, r in enumerate(requests):
+        sequences.tokens[row, : len(r.prompt)] = torch.tensor(r.prompt, device=device)
+        sequences.lens[row], sequences.limits[row], sequences.keys[row] = len(r.prompt), r.limit, r.key
+    sequences.active.fill_(True)
+    target = LLAMA.scorer("target", PAIRINGS[pairing], extents, device)
+    plain = plain_loop(target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max()))
+    assert plain == Setup(LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, warp=WARPS[1], eos=(2,)).outcome(requests).tokens
+
+
+def test_a_batch_wide_policy_gives_the_same_tokens_in_every_layout(device: torch.device) -> None:
+    requests = mixed_requests(LLAMA, seed=5)
+    outcomes = [Setup(LLAMA, device, pairing, Cycle(), warp=WARPS[0]).outcome(requests) for pairing in PAIRINGS.values()]
+    assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
+
+
+def test_no_global_generator_is_touched(device: torch.device) -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    Setup(TABLE, device, warp=WARPS[0]).outcome(mixed_requests(TABLE))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
