@@ -23,13 +23,13 @@ def philox(counter: Int[Tensor, "*rows 4"], key: Int[Tensor, "*rows 2"], rounds:
     Agrees with the known-answer vectors of Random123.
     """
     multiplier = torch.tensor(_MULTIPLIERS, device=counter.device)
-    weyl = torch.tensor(_WEYL, device=counter.device)
+    bumps = torch.tensor(_WEYL, device=counter.device) * torch.arange(rounds, device=counter.device)[:, None]
+    round_keys = (key[..., None, :] + bumps) & _MASK
     even, odd = counter[..., 0::2], counter[..., 1::2]
-    for _ in range(rounds):
+    for round_key in round_keys.unbind(-2):
         product = (even * multiplier).flip(-1)  # wraps modulo 2^64, which leaves both halves right
-        even = ((product >> 32) & _MASK) ^ odd ^ key
+        even = ((product >> 32) & _MASK) ^ odd ^ round_key
         odd = product & _MASK
-        key = (key + weyl) & _MASK
     return torch.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
 
 

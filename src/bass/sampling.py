@@ -58,24 +58,43 @@ class Sampling(Warp):
             return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         if self.temperature != 1:
             logits = logits / self.temperature
-        if 0 < self.top_k < logits.shape[-1]:
-            logits = logits.masked_fill(logits < logits.topk(self.top_k, -1).values[..., -1:], -torch.inf)
-        if self.top_p < 1:
-            logits = keep_top_p(logits, self.top_p)
         probs = logits.softmax(-1)
+        if 0 < self.top_k < probs.shape[-1]:
+            probs = keep_from(probs, probs.topk(self.top_k, -1).values[..., -1:])
+        if self.top_p < 1:
+            probs = keep_from(probs, top_p_floor(probs, self.top_p))
         if self.min_p > 0:
-            probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0)
-            probs = probs / probs.sum(-1, keepdim=True)
+            probs = keep_from(probs, self.min_p * probs.amax(-1, keepdim=True))
         return probs
 
 
-def keep_top_p(logits: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows vocab"]:
-    """Keep the most probable tokens whose sum first reaches `top_p`; the others become -inf."""
-    values, order = logits.sort(-1, descending=True)
-    probs = values.softmax(-1)
-    drop = (probs.cumsum(-1) - probs) >= top_p
-    drop[..., 0] = False
-    return logits.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf)
+def keep_from(probs: Float[Tensor, "*rows vocab"], floor: Float[Tensor, "*rows 1"]) -> Float[Tensor, "*rows vocab"]:
+    """The distribution restricted to tokens of probability `floor` or more; equal probabilities stay or go together."""
+    kept = torch.where(probs >= floor, probs, 0.0)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows 1"]:
+    """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
+    ordered = most_probable(probs, top_p)
+    before = ordered.cumsum(-1) - ordered
+    last_kept = (before < top_p).sum(-1, keepdim=True) - 1
+    return ordered.gather(-1, last_kept)
+
+
+def most_probable(probs: Float[Tensor, "*rows vocab"], mass: float) -> Float[Tensor, "*rows most"]:
+    """The largest probabilities in falling order, enough of them to hold `mass` in every row.
+
+    On a CPU a few dozen nearly always do, and finding them takes a tenth of a sort; to see whether they do takes a host
+    read, which costs nothing there and is not made elsewhere.
+    """
+    if probs.device.type == "cpu":
+        for count in (32, 512):
+            if count < probs.shape[-1]:
+                head = probs.topk(count, -1).values
+                if float(head.sum(-1).min()) >= mass:
+                    return head
+    return probs.sort(-1, descending=True).values
 
 
 def seen(logits: Float[Tensor, "batch window vocab"], history: History) -> Bool[Tensor, "batch window vocab"]:

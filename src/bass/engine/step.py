@@ -78,4 +78,4 @@ def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
 def token_logprobs(logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window"]:
     """log softmax(logits) at `tokens`: the target's own log-probability, before any warp."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return logits.gather(2, tokens[..., None])[..., 0] - logits.logsumexp(-1)
+    return logits.log_softmax(-1).gather(2, tokens[..., None])[..., 0]
