@@ -1,11 +1,10 @@
 """BASS-PAD's layout: every row has the extent of the longest."""
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import KVCache
@@ -13,7 +12,6 @@ from bass.records import DecoderShape, PaddedView
 
 
 @final
-@dataclass(frozen=True)
 class PaddedCache(KVCache[PaddedView]):
     """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
 
@@ -21,27 +19,31 @@ class PaddedCache(KVCache[PaddedView]):
     """
 
     view_type: ClassVar[type] = PaddedView
-    k: Float[Tensor, "layers batch slots kv_heads dim"]
-    v: Float[Tensor, "layers batch slots kv_heads dim"]
-    row_index: Int[Tensor, "batch 1"]
+
+    def __init__(self, k: Float[Tensor, "layers batch slots kv_heads dim"], v: Float[Tensor, "layers batch slots kv_heads dim"]) -> None:
+        self.k, self.v = k, v
+        self._row_index = torch.arange(k.shape[1], device=k.device)[:, None]
+        # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
+        self._slots = list(zip(k.unbind(), v.unbind(), strict=True))
+        self._views = [PaddedView(keys[:, :-1], values[:, :-1]) for keys, values in self._slots]
 
     @classmethod
     def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "PaddedCache":
         """Room for rows of the given extents (positions) [B]."""
         size = (shape.layers, len(extents), int(extents.max()) + 1, shape.kv_heads, shape.head_dim)
-        k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
-        return cls(k, v, torch.arange(len(extents), device=device)[:, None])
+        return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
-        index = (self.row_index, positions)
-        self.k[layer].index_put_(index, k)
-        self.v[layer].index_put_(index, v)
+        index = (self._row_index, positions)
+        keys, values = self._slots[layer]
+        keys.index_put_(index, k)
+        values.index_put_(index, v)
 
     def view(self, layer: int) -> PaddedView:
-        return PaddedView(self.k[layer, :, :-1], self.v[layer, :, :-1])
+        return self._views[layer]
 
     def rows(self, start: int, stop: int) -> "PaddedCache":
-        return PaddedCache(self.k[:, start:stop], self.v[:, start:stop], self.row_index[: stop - start])
+        return PaddedCache(self.k[:, start:stop], self.v[:, start:stop])
 
     def reserve(self, extents: np.ndarray) -> None:
         room = self.k.shape[2] - 1
