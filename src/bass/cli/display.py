@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.generation import Generation
+from bass.llm import Prompt
 from bass.results import Result, Stats, StreamEvent
 
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
 WIDE = 120  # from this width on, samples stand in two columns
+MOST_LINES = 8  # of one sample
 MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
 
 
@@ -35,37 +37,36 @@ class Rows:
     title: str
     samples: int
     limit: int
+    has_text: bool
     rows: list[Row]
     began: float = field(default_factory=time.perf_counter)
 
     @classmethod
-    def of(cls, prompts: Sequence[object], samples: int, limit: int, title: str) -> "Rows":
-        """Empty rows, prompt by prompt; `limit`: new tokens per row."""
+    def of(cls, prompts: Sequence[object], samples: int, limit: int, title: str, has_text: bool = True) -> "Rows":
+        """Empty rows, prompt by prompt; `limit`: new tokens per row. Without text they show token ids."""
         labels = [f"{p}.{s}" if len(prompts) > 1 else str(s) for p in range(len(prompts)) for s in range(samples)]
-        return cls(title, samples, limit, [Row(label) for label in labels])
+        return cls(title, samples, limit, has_text, [Row(label) for label in labels])
 
     def take(self, event: StreamEvent) -> None:
         """Note what an event brings."""
         row = self.rows[event.prompt_index * self.samples + event.sample_index]
-        row.text += event.text if event.text or not event.token_ids else "".join(f"{t} " for t in event.token_ids) if not row.text else ""
+        row.text += event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
         row.tokens += len(event.token_ids)
         row.reason = event.finish_reason
 
     def render(self, width: int, height: int) -> RenderableType:
         """As many rows as fit, each with its last lines, above a bar of all tokens."""
         columns = 2 if width >= WIDE and len(self.rows) > 1 else 1
-        room = max(height - 4, columns)
+        room = max(height - 3, 1)  # the title, the bar, and the line below them
         shown = self.rows
-        if len(shown) > room * columns:  # those under way first
-            begun = [row for row in shown if row.tokens and row.reason is None]
-            shown = (begun + [row for row in shown if row not in begun])[: room * columns]
+        if len(shown) > room * columns:  # those under way first, then those that are done
+            shown = sorted(shown, key=lambda row: (not row.tokens, row.reason is not None))[: room * columns]
         deep = -(-len(shown) // columns)
-        lines = max(1, min(room // deep, 8))
-        cell = width // columns
+        lines = max(1, min(room // deep, MOST_LINES))
         grid = Table.grid(padding=0)
         for i in range(deep):
-            grid.add_row(*(_cell(row, cell, lines) for row in shown[i::deep]))
-        return Group(Text(self.title, style="bold"), grid, self._bar(width))
+            grid.add_row(*(_cell(row, width // columns, lines) for row in shown[i::deep]))
+        return Group(Text(self.title, style="bold", no_wrap=True, overflow="ellipsis"), grid, self._bar(width))
 
     def _bar(self, width: int) -> RenderableType:
         done = sum(row.tokens for row in self.rows)
@@ -73,9 +74,12 @@ class Rows:
         whole = sum(row.tokens if row.reason else self.limit for row in self.rows)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         finished = sum(row.reason is not None for row in self.rows)
-        text = Text(f" {done} tokens, {done / seconds:.0f} tokens/s, {finished}/{len(self.rows)} finished", style="cyan")
+        text = Text(f" {done} tokens, {done / seconds:.0f} tokens/s, {finished}/{len(self.rows)} finished", style="cyan", no_wrap=True)
+        if width < text.cell_len + 10:
+            text.truncate(width)
+            return text
         bar = Table.grid()
-        bar.add_row(ProgressBar(total=max(whole, 1), completed=done, width=max(width - text.cell_len - 1, 8)), text)
+        bar.add_row(ProgressBar(total=max(whole, 1), completed=done, width=width - text.cell_len - 1), text)
         return bar
 
 
@@ -99,7 +103,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def completions(console: Console, result: Result, prompts: Sequence[str | Sequence[int]]) -> None:
+def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> None:
     """The completions in full. On a terminal with the prompt before each and what could steer the terminal taken out."""
     many = len(result.completions) > 1
     for completion in result.completions:
@@ -157,11 +161,17 @@ FIGURES = (
 def _cell(row: Row, width: int, lines: int) -> Text:
     """Label, mark and count, then the last lines of the text: always `lines` lines of at most `width` columns."""
     gutter = Text(f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ", style="green" if row.reason else "cyan")
-    room = max(width - gutter.cell_len - 1, 8)
-    tail = [line for line in printable(row.text).expandtabs(4).split("\n") if line.strip()][-lines:]
+    room = max(width - gutter.cell_len - 1, 1)
+    tail = _tail(printable(row.text[-room * lines * 2 :]), room, lines)
     out = Text(no_wrap=True, overflow="crop")
     for i in range(lines):
         text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")
         text.truncate(room, pad=True)
         out += (gutter if i == 0 else Text(" " * gutter.cell_len)) + text + Text(" \n" if i < lines - 1 else " ")
     return out
+
+
+def _tail(text: str, room: int, lines: int) -> list[str]:
+    """The last lines that hold something, long ones broken."""
+    broken = [line[i : i + room] for line in text.expandtabs(4).split("\n") for i in range(0, len(line), room)]
+    return [line for line in broken if line.strip()][-lines:]

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,11 @@ from bass.cli.display import Rows, completions, show_live, table
 from bass.cli.options import read_options
 from bass.cli.prompts import read_prompts
 from bass.generation import Generation
-from bass.llm import LLM, load
+from bass.llm import LLM, Prompt, load
 from bass.policies import Fixed
 from bass.results import Completion, Result
 
-WARM_UP_TOKENS = 8  # before a comparison, so that neither side pays for what happens once per process
+WARM_UP_TOKENS = 8
 INTERRUPTED = 130
 
 
@@ -33,14 +33,13 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     def follow(generation: Generation, title: str) -> tuple[Result, bool]:
         if not live:
             return finish(generation)
-        rows = Rows.of(prompts, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title)
+        rows = Rows.of(prompts, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title, llm.models.tokenizer is not None)
         return finish(generation, lambda g: show_live(g, rows, out))
 
     beside = plain(llm) if config.compare_plain else None
     if beside is not None:
-        short = stream_with | {"max_new_tokens": min(WARM_UP_TOKENS, stream_with["max_new_tokens"]), "stop": ()}
         for model in (llm, beside):
-            model.generate(prompts, **short)
+            warm_up(model, prompts[:1], stream_with)
     result, interrupted = follow(generation, f"speculative decoding, policy {type(llm.parts.policy).__name__}")
     compared: Result | None = None
     if beside is not None and not interrupted:
@@ -61,6 +60,12 @@ def finish(generation: Generation, follow: Callable[[Generation], None] = lambda
         return generation.result(), False
     except KeyboardInterrupt:
         return generation.result(interrupted=True), True
+
+
+def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
+    """A few tokens in a full batch, so that neither side of a comparison pays for what happens once per process."""
+    tokens, rows = min(WARM_UP_TOKENS, options["max_new_tokens"]), min(llm.max_batch_size, options["num_return_sequences"])
+    llm.generate(prompts, **options | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None})
 
 
 def plain(llm: LLM) -> LLM:

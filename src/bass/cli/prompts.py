@@ -1,19 +1,19 @@
 """What `bass generate` continues."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from bass.errors import RequestError
+from bass.llm import Prompt
 
 EXAMPLE = '''def moving_average(values, window):
     """Return the list of means of every `window` consecutive values."""
 '''
 
 
-def read_prompts(config: Namespace) -> list[str | Sequence[int]]:
+def read_prompts(config: Namespace) -> list[Prompt]:
     """The prompts that the options name: exactly one source of them."""
     sources = {
         "a prompt": config.prompt,
