@@ -1,0 +1,204 @@
+"""What `load`, `generate` and `stream` promise, on a tiny random pair with a byte-level tokenizer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+import bass
+from bass.models.llama import Llama, LlamaConfig
+from bass.models.weights import save_decoder
+
+PROMPTS = ["def f(x):", "a", "import numpy as np\n"]
+
+
+def save_pair_member(folder: Path, seed: int, noise: float) -> None:
+    """A random checkpoint over bytes: its own weights, plus `noise` times others, so that members agree in part."""
+    alphabet = [*map(chr, range(33, 127)), "Ġ", "Ċ", "Ã", "©"]  # printable ASCII, space, newline, the two bytes of é
+    config = LlamaConfig(len(alphabet) + 2, 32, 48, 2, 4, 2, 8, max_position_embeddings=256, tie_word_embeddings=True)
+    decoder = Llama(config)
+    for i, (_, parameter) in enumerate(decoder.named_parameters()):
+        own = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+        other = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1000 * seed + i))
+        torch.nn.init.ones_(parameter) if parameter.dim() == 1 else parameter.data.copy_(0.25 * (own + noise * other))
+    save_decoder(decoder, folder, torch.float32, eos_token_id=[0, 1])
+    vocabulary = {"<|end|>": 0, "<|stop|>": 1} | {c: i + 2 for i, c in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|end|>", "<|stop|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Target and draft folders."""
+    root = tmp_path_factory.mktemp("pair")
+    save_pair_member(root / "target", 1, 0.0)
+    save_pair_member(root / "draft", 2, 0.15)
+    return root / "target", root / "draft"
+
+
+@pytest.fixture(scope="module")
+def llm(folders: tuple[Path, Path]) -> bass.LLM:
+    """The pair with three rows, so that more samples than rows have to wait."""
+    return bass.load(*folders, num_speculative_tokens=3, max_batch_size=3)
+
+
+def tokens_of(result: bass.Result) -> list[list[int]]:
+    return [c.token_ids for c in result.completions]
+
+
+def test_completions_come_in_the_order_of_prompts_and_samples(llm: bass.LLM) -> None:
+    result = llm.generate(PROMPTS, num_return_sequences=4, max_new_tokens=12, temperature=1.0)
+    assert [(c.prompt_index, c.sample_index) for c in result.completions] == [(p, s) for p in range(3) for s in range(4)]
+    assert len({tuple(t) for t in tokens_of(result)}) == 12, "samples of one prompt must differ"
+
+
+def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(llm: bass.LLM) -> None:
+    once, again, other = (llm.generate(PROMPTS, max_new_tokens=20, temperature=1.0, seed=s) for s in (7, 7, 8))
+    assert tokens_of(once) == tokens_of(again) != tokens_of(other)
+
+
+def test_a_prompt_gives_the_same_tokens_alone_and_in_company(llm: bass.LLM) -> None:
+    together = llm.generate(PROMPTS, num_return_sequences=2, max_new_tokens=20, temperature=1.0)
+    for i, prompt in enumerate(PROMPTS):
+        alone = llm.generate(prompt, num_return_sequences=2, max_new_tokens=20, temperature=1.0)
+        assert tokens_of(alone) == tokens_of(together)[2 * i : 2 * i + 2]
+
+
+def test_samples_of_one_prompt_share_one_prefill(llm: bass.LLM) -> None:
+    generation = llm.stream(PROMPTS[0], num_return_sequences=5, max_new_tokens=10)
+    generation.result()
+    assert generation._run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1  # type: ignore[union-attr]
+
+
+def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:
+    result = llm.generate(PROMPTS, max_new_tokens=[1, 30, 7], ignore_eos=True)
+    assert [len(t) for t in tokens_of(result)] == [1, 30, 7]
+    assert {c.finish_reason for c in result.completions} == {"length"}
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_row_ends_with_the_first_of_several_end_tokens(folders: tuple[Path, Path], k: int) -> None:
+    llm = bass.load(*folders, num_speculative_tokens=k)
+    result = llm.generate(PROMPTS * 3, num_return_sequences=8, max_new_tokens=150, temperature=1.5, top_p=1.0)
+    ended = [c for c in result.completions if c.finish_reason == "eos"]
+    assert {c.token_ids[-1] for c in ended} == {0, 1}
+    for completion in result.completions:
+        assert not {0, 1} & set(completion.token_ids[:-1])
+        assert (completion.finish_reason == "eos") == (completion.token_ids[-1] in (0, 1))
+    endless = llm.generate(PROMPTS, num_return_sequences=8, max_new_tokens=150, temperature=1.5, top_p=1.0, ignore_eos=True)
+    assert {len(t) for t in tokens_of(endless)} == {150}
+    assert any({0, 1} & set(t[:-1]) for t in tokens_of(endless))
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_it(folders: tuple[Path, Path], k: int) -> None:
+    llm = bass.load(*folders, num_speculative_tokens=k)
+    free = llm.generate(PROMPTS, max_new_tokens=60, temperature=0, ignore_eos=True)
+    stops = [c.text[11:14] for c in free.completions]  # type: ignore[index]
+    for whole, stop in zip(free.completions, stops, strict=True):
+        [cut] = llm.generate(PROMPTS[whole.prompt_index], max_new_tokens=60, temperature=0, ignore_eos=True, stop=stop).completions
+        assert cut.finish_reason == "stop"
+        assert cut.text == whole.text[: whole.text.index(stop)]  # type: ignore[index, union-attr]
+        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+        decode = llm.models.tokenizer.decode  # type: ignore[union-attr]
+        assert stop in decode(cut.token_ids)
+        assert stop not in decode(cut.token_ids[:-1])
+        assert len(cut.logprobs) == len(cut.token_ids)
+
+
+def test_a_stream_adds_up_to_the_result(llm: bass.LLM) -> None:
+    options = {"num_return_sequences": 3, "max_new_tokens": 40, "temperature": 0.9, "stop": ["zz", "q"]}
+    texts: dict[tuple[int, int], str] = {}
+    ids: dict[tuple[int, int], list[int]] = {}
+    ends = 0
+    generation = llm.stream(PROMPTS, **options)
+    for event in generation:
+        key = event.prompt_index, event.sample_index
+        texts[key] = texts.get(key, "") + event.text
+        ids.setdefault(key, []).extend(event.token_ids)
+        ends += event.finish_reason is not None
+    result = generation.result()
+    assert ends == 9
+    assert texts == {(c.prompt_index, c.sample_index): c.text for c in result.completions}
+    assert ids == {(c.prompt_index, c.sample_index): c.token_ids for c in result.completions}
+    assert tokens_of(result) == tokens_of(llm.generate(PROMPTS, **options))
+
+
+def test_what_a_time_budget_cuts_off_is_returned_and_marked(llm: bass.LLM) -> None:
+    options = {"num_return_sequences": 2, "max_new_tokens": 200, "ignore_eos": True}
+    whole = llm.generate(PROMPTS, **options)
+    cut = llm.generate(PROMPTS, time_budget=1e-9, **options)
+    assert {c.finish_reason for c in cut.completions} == {"time"}
+    assert not any(c.finished for c in cut.completions)
+    assert sum(map(len, tokens_of(cut))) > 0
+    for partial, full in zip(tokens_of(cut), tokens_of(whole), strict=True):
+        assert partial == full[: len(partial)]
+
+
+def test_an_interrupted_generation_tells_what_it_has(llm: bass.LLM) -> None:
+    generation = llm.stream(PROMPTS, max_new_tokens=[2, 200, 200], ignore_eos=True)
+    for _, event in zip(range(9), generation, strict=False):
+        assert event.token_ids
+    result = generation.result(interrupted=True)
+    assert [c.finish_reason for c in result.completions] == ["length", "interrupted", "interrupted"]
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore_eos": True}, {"stop": ["e"]}, {"temperature": 0}])
+@pytest.mark.parametrize("policy", ["bass", "fixed"])
+def test_the_accounts_add_up(folders: tuple[Path, Path], policy: str, options: dict[str, object]) -> None:
+    llm = bass.load(*folders, policy=policy, max_batch_size=3)
+    result = llm.generate(PROMPTS, **({"num_return_sequences": 3, "max_new_tokens": 60, "temperature": 1.0} | options))
+    stats, trace = result.stats, result.trace
+    assert stats.steps == len(trace)
+    assert stats.row_steps == sum(step.active.sum() for step in trace)
+    assert stats.emitted == sum(step.emitted.sum() for step in trace)
+    assert stats.accepted == sum(step.accepted.sum() for step in trace)
+    assert stats.tokens == sum(map(len, tokens_of(result)))
+    assert stats.tokens <= stats.emitted
+    assert options == {"stop": ["e"]} or stats.tokens == stats.emitted
+    assert sum(stats.reached_by_position) >= stats.accepted
+    for step in trace:
+        assert (step.accepted <= step.drafted).all()
+        assert (step.drafted <= step.k).all()
+        assert (step.emitted <= step.accepted + 1).all()
+        assert (step.emitted[step.active] >= 1).all()
+        assert (step.emitted[~step.active] == 0).all()
+        assert (step.drafted[~step.active] == 0).all()
+        assert step.seconds > 0
+    if options == {"ignore_eos": True}:
+        # Every row-step emits its accepted tokens and one more: nothing is cut when there are only limits.
+        assert stats.emitted == stats.accepted + stats.row_steps
+    assert 0 < stats.first
+    assert stats.lossless
+    assert np.isfinite([v for v in stats.as_dict().values() if isinstance(v, float)]).all()
+
+
+def test_token_ids_work_without_a_tokenizer(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    for folder in folders:
+        copy = tmp_path / folder.name
+        copy.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (copy / name).write_bytes((folder / name).read_bytes())
+    llm = bass.load(tmp_path / "target", tmp_path / "draft")
+    result = llm.generate([5, 6, 7], max_new_tokens=5, ignore_eos=True)
+    assert result.completions[0].text is None
+    assert len(result.completions[0].token_ids) == 5
+
+
+def test_zero_speculative_tokens_load_no_draft(folders: tuple[Path, Path]) -> None:
+    for name in ("num_speculative_tokens", "num_assistant_tokens", "gamma"):
+        llm = bass.load(folders[0], "/nowhere", **{name: 0})
+        assert llm.models.draft is None
+        assert llm.generate("a", max_new_tokens=5).stats.drafted == 0
+
+
+def test_half_a_character_is_never_streamed(llm: bass.LLM) -> None:
+    for event in llm.stream(PROMPTS, num_return_sequences=4, max_new_tokens=120, temperature=1.5, top_p=1.0):
+        if event.finish_reason is None and "\N{REPLACEMENT CHARACTER}" in event.text:
+            # A byte that begins no character is one, and may be shown as what it is.
+            assert not event.text.endswith("\N{REPLACEMENT CHARACTER}")
