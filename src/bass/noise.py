@@ -22,8 +22,10 @@ def philox(counter: Int[Tensor, "*rows 4"], key: Int[Tensor, "*rows 2"], rounds:
 
     Agrees with the known-answer vectors of Random123.
     """
-    multiplier = torch.tensor(_MULTIPLIERS, device=counter.device)
-    bumps = torch.tensor(_WEYL, device=counter.device) * torch.arange(rounds, device=counter.device)[:, None]
+    lane = torch.arange(2, device=counter.device)
+    # Constants come from the device's own arithmetic: a copy from the host could not be part of a CUDA graph.
+    multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
+    bumps = weyl * torch.arange(rounds, device=counter.device)[:, None]
     round_keys = (key[..., None, :] + bumps) & _MASK
     even, odd = counter[..., 0::2], counter[..., 1::2]
     for round_key in round_keys.unbind(-2):
