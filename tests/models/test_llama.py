@@ -1,19 +1,18 @@
 """The Llama decoder computes what `transformers` computes, from the same folder, in both directions."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.worlds import Pairing
-from transformers import LlamaForCausalLM
 from transformers import LlamaConfig as ReferenceConfig
+from transformers import LlamaForCausalLM
 
 import bass
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.models.weights import load_decoder, save_decoder
+from support.worlds import Pairing
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "grouped, tied": {"num_key_value_heads": 2, "tie_word_embeddings": True},
@@ -44,11 +43,11 @@ def reference(request: pytest.FixtureRequest) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def folder(reference: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(reference: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference as a checkpoint folder."""
     path = tmp_path_factory.mktemp("llama")
     reference.save_pretrained(path)
-    yield path
+    return path
 
 
 def greedy(reference: LlamaForCausalLM, prompt: list[int], count: int) -> list[int]:

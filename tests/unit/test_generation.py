@@ -173,7 +173,7 @@ def test_the_accounts_add_up(folders: tuple[Path, Path], policy: str, options: d
     if options == {"ignore_eos": True}:
         # Every row-step emits its accepted tokens and one more: nothing is cut when there are only limits.
         assert stats.emitted == stats.accepted + stats.row_steps
-    assert 0 < stats.first
+    assert stats.first > 0
     assert stats.lossless
     assert np.isfinite([v for v in stats.as_dict().values() if isinstance(v, float)]).all()
 
