@@ -5,9 +5,10 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
-import support.typecheck  # noqa: F401  (the hook finds it by name)
 import torch
 from hypothesis import HealthCheck, settings
+
+import support.typecheck  # noqa: F401  (the hook finds it by name)
 
 _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")
 

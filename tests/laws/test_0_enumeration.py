@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engines import LOSSLESS
-from support.enumeration import Problem, boxes, judge, output_laws
 
 from bass.interfaces import Verifier
+from support.engines import LOSSLESS
+from support.enumeration import Problem, boxes, judge, output_laws
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, mixed_requests, same_prompt
-from support.oracle import greedy
-from support.policies import ByRow, Cycle, OwnPast
-from support.watch import Witness
-from support.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
 
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
+from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, mixed_requests, same_prompt
+from support.oracle import greedy
+from support.policies import ByRow, Cycle, OwnPast
+from support.watch import Witness
+from support.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(), TableWorld()
 GREEDY = Sampling(temperature=0)
@@ -61,7 +61,9 @@ def test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens(policy: 
 @pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
 @pytest.mark.parametrize("policy", TEST_POLICIES)
 @pytest.mark.parametrize("seed", range(8))
-def test_many_models_and_batches_emit_the_oracles_tokens(pairing: Pairing, policy: str, drafter: str, seed: int, device: torch.device) -> None:
+def test_many_models_and_batches_emit_the_oracles_tokens(
+    pairing: Pairing, policy: str, drafter: str, seed: int, device: torch.device
+) -> None:
     world = LlamaWorld(vocab=9 + seed % 7, seed=100 + seed, unlikeness=(0.02, 0.1, 0.4)[seed % 3], dtype=torch.float64)
     requests = mixed_requests(world, seed, count=16, longest=30)
     setup = Setup(world, device, pairing, TEST_POLICIES[policy], drafter, warp=GREEDY, eos=(seed % 9,), batch=1 + seed % 6)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.engines import PAIRINGS, Outcome, Setup, mixed_requests
-from support.policies import Cycle, OwnPast
-from support.worlds import LlamaWorld, TableWorld, World
 
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
+from support.engines import PAIRINGS, Outcome, Setup, mixed_requests
+from support.policies import Cycle, OwnPast
+from support.worlds import LlamaWorld, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
 WARPS = [Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.2), Sampling(0.6, top_k=5, min_p=0.02)]
@@ -93,7 +93,7 @@ def test_a_batch_wide_policy_gives_the_same_tokens_in_every_layout(device: torch
 
 
 def test_no_global_generator_is_touched(device: torch.device) -> None:
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
     Setup(TABLE, device, warp=WARPS[0]).outcome(mixed_requests(TABLE))
     assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert before[1] == np.random.get_state()[1].tolist()

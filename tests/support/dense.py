@@ -28,7 +28,8 @@ def dense_logits(model: Llama, tokens: Int[np.ndarray, "rows length"]) -> Float[
     for i in range(c.num_hidden_layers):
         block = {name.removeprefix(f"blocks.{i}."): value for name, value in weights.items() if name.startswith(f"blocks.{i}.")}
         sizes = (c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.num_key_value_heads * c.head_dim)
-        q, k, v = (part.unflatten(-1, (-1, c.head_dim)) for part in (norm(x, block["attention_norm.weight"]) @ block["qkv.weight"].T).split(sizes, -1))
+        projected = norm(x, block["attention_norm.weight"]) @ block["qkv.weight"].T
+        q, k, v = (part.unflatten(-1, (-1, c.head_dim)) for part in projected.split(sizes, -1))
         x = x + dense_attention(turned(q), turned(k), v).flatten(-2) @ block["out.weight"].T
         gate, up = (norm(x, block["mlp_norm.weight"]) @ block["mlp.gate_up.weight"].T).chunk(2, -1)
         x = x + (gate * gate.sigmoid() * up) @ block["mlp.down.weight"].T

@@ -1,15 +1,12 @@
 """Builds the real engine around a test world, runs it, and collects what came out of each request."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from support.drafters import Scripted, Unsure
-from support.oracle import greedy
-from support.policies import ByRow, Cycle, OwnPast
-from support.worlds import Pairing, World
 
 from bass.attention import BACKENDS
 from bass.caches import CACHES
@@ -23,6 +20,10 @@ from bass.policies import POLICIES, Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
 from bass.verifiers import VERIFIERS, Rejection
+from support.drafters import Scripted, Unsure
+from support.oracle import greedy
+from support.policies import ByRow, Cycle, OwnPast
+from support.worlds import Pairing, World
 
 # Every valid pair of layout and backend, so that a new one is enrolled in every law when it is registered.
 PAIRINGS: dict[str, Pairing] = {
@@ -31,6 +32,7 @@ PAIRINGS: dict[str, Pairing] = {
     for backend in BACKENDS
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
+FIRST_PAIRING = next(iter(PAIRINGS.values()))
 LOSSLESS: dict[str, Verifier] = {name: cls() for name, cls in VERIFIERS.items() if cls.lossless}
 TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
     **{name: cls() for name, cls in POLICIES.items()},
@@ -46,7 +48,7 @@ class Setup:
 
     world: World
     device: torch.device
-    pairing: Pairing = next(iter(PAIRINGS.values()))
+    pairing: Pairing = FIRST_PAIRING
     policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
     drafter: str = "model"
     verifier: Verifier = Rejection()  # noqa: RUF009  (frozen)
@@ -134,11 +136,14 @@ def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 1
     prompts = (prompts * (count // len(prompts) + 1))[:count]
     prompts[count // 2] = prompts[0]
     new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]
-    return [
-        Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i) for i, prompt in enumerate(map(list, prompts))
-    ]
+    return [Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i) for i, prompt in enumerate(map(list, prompts))]
 
 
 def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
     """Samples of one prompt."""
-    return [Request(prompt, len(prompt) + new, row_key(seed, prompt, i), 0, i) for i in range(samples)]
+    return [Request(prompt, len(prompt) + new, _key(seed, tuple(prompt), i), 0, i) for i in range(samples)]
+
+
+@functools.cache
+def _key(seed: int, prompt: tuple[int, ...], sample: int) -> int:
+    return row_key(seed, list(prompt), sample)

@@ -86,7 +86,11 @@ def boxes(problem: Problem) -> Rows:
             drawn.append(uniforms)
             weight.append(probability * np.prod(corners[..., 1] - corners[..., 0]))
     return Rows(
-        np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length), np.array(low), np.array(high), np.array(drawn), np.array(weight)
+        np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length),
+        np.array(low),
+        np.array(high),
+        np.array(drawn),
+        np.array(weight),
     )
 
 

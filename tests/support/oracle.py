@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from support.worlds import World
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -18,6 +17,7 @@ from transformers import (
 )
 
 from bass.sampling import Sampling
+from support.worlds import World
 
 SMALLEST_GAP = 1e-4  # between the two largest logits: a nearer tie could flip in float32, and would prove nothing
 

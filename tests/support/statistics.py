@@ -41,7 +41,8 @@ class LawTest:
 
     def distance(self, counts: Int[np.ndarray, "..."]) -> float:
         """Total variation between the samples and the law."""
-        assert counts.shape == self.expected.shape and counts.sum() == self.n
+        assert counts.shape == self.expected.shape
+        assert counts.sum() == self.n
         return float(0.5 * np.abs(counts / self.n - self.expected).sum())
 
 

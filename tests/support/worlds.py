@@ -11,12 +11,12 @@ from typing import Any, Protocol, final
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from support.dense import dense_logits
 from torch import Tensor
 
 from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
 from bass.models.llama import Llama, LlamaConfig
+from support.dense import dense_logits
 
 Pairing = tuple[type, type]  # a cache class and a backend class that speak the same view
 POISON = 1e4  # finite, because NaN * 0 fails correct masked attention too
@@ -111,9 +111,7 @@ class CountingWorld(World):
     vocab: int = 40
 
     def scorer(self, role: str, pairing: Pairing, extents: np.ndarray, device: torch.device) -> Scorer:
-        table = 20 * torch.eye(self.vocab).roll(1, 1)
-        # With order 1 the hash is a bijection of the last token only if the place is left out: see `_Counting`.
-        return _Counting(table.to(device))
+        return _Counting(20 * torch.eye(self.vocab, device=device).roll(1, 1))
 
     def oracle(self, role: str, prefixes: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows vocab"]:
         return 20.0 * np.eye(self.vocab)[(prefixes[:, -1] + 1) % self.vocab]
@@ -122,6 +120,8 @@ class CountingWorld(World):
 @final
 @dataclass
 class _Counting(Scorer):
+    """Without memory: the next token follows from the last."""
+
     table: Float[Tensor, "vocab vocab"]
 
     def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
