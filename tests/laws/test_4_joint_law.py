@@ -4,8 +4,10 @@ A narrow vocabulary on purpose: in a wide one, noise that is used twice hides. E
 a probability of 1e-6 at most, and would see a bias of 0.029 (total variation): see `support.statistics`.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,14 @@ WARPS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def unchecked() -> Iterator[None]:
+    """Types and shapes are checked in all other tests; here, with so many rows, that would take most of the time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
     """Counts of the first `new` tokens over `samples` requests of one prompt, in batches of `ROWS`."""
     outcome = setup.but(batch=ROWS).outcome(same_prompt(PROMPT, new, samples, seed))
@@ -48,7 +58,7 @@ def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
 def test_the_joint_law_of_three_tokens_is_the_targets(warp: Sampling, drafter: str, device: torch.device) -> None:
     """Rows of every length 0..3 in every batch; with a rule that ends drafts early, too."""
     setup = Setup(TABLE, device, policy=ByRow(3), drafter=drafter, warp=warp)
-    assert_law(sampled(setup, 3, 49152), joint_law(TABLE, PROMPT, 3, warp))
+    assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
 @pytest.mark.parametrize("verifier", LOSSLESS)
@@ -57,7 +67,7 @@ def test_the_joint_law_is_the_targets_under_every_policy_and_verifier(policy: st
     """Policies that learn from what was accepted may use the past: it is no secret of the tokens to come."""
     warp = Sampling(temperature=0.9)
     setup = Setup(TABLE, device, policy=TEST_POLICIES[policy], drafter="model", verifier=LOSSLESS[verifier], warp=warp)
-    assert_law(sampled(setup, 3, 49152), joint_law(TABLE, PROMPT, 3, warp))
+    assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
 @pytest.mark.parametrize("drafter", ["none", "always right", "wrong now and then", "right and wrong rows"])
@@ -89,7 +99,7 @@ def test_consecutive_steps_share_no_noise(device: torch.device) -> None:
     """Three tokens in three steps of plain decoding: a step that reused the last one's uniforms would repeat its token."""
     warp = Sampling(temperature=1.0)
     setup = Setup(TABLE, device, policy=Fixed(0), warp=warp)
-    assert_law(sampled(setup, 3, 49152), joint_law(TABLE, PROMPT, 3, warp))
+    assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
 def test_two_samples_of_one_prompt_in_one_batch_are_independent(device: torch.device) -> None:
@@ -104,7 +114,7 @@ def test_two_samples_of_one_prompt_in_one_batch_are_independent(device: torch.de
 def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(device: torch.device) -> None:
     warp = Sampling(temperature=0.9)
     prompts, new = ([0, 2], [1]), (2, 3)
-    requests = [Request(prompts[i % 2], len(prompts[i % 2]) + new[i % 2], row_key(5, prompts[i % 2], i)) for i in range(2 * 49152)]
+    requests = [Request(prompts[i % 2], len(prompts[i % 2]) + new[i % 2], row_key(5, prompts[i % 2], i)) for i in range(2 * 53248)]
     outcome = Setup(TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp, batch=ROWS).outcome(requests)
     for i in range(2):
         assert_law(count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, prompts[i], new[i], warp))
@@ -112,11 +122,9 @@ def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(device
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("world", [TABLE, LLAMA, TableWorld(4, 3, 5, 1.0, 0.3), TableWorld(3, 2, 9, 3.0, 0.7)], ids=repr)
-@pytest.mark.parametrize("drafter", ["model", "model that stops"])
-@pytest.mark.parametrize("policy", TEST_POLICIES)
 @pytest.mark.parametrize("warp", WARPS, ids=repr)
-def test_the_joint_law_holds_to_one_percent(world: Any, warp: Sampling, policy: str, drafter: str, device: torch.device) -> None:
-    setup = Setup(world, device, policy=TEST_POLICIES[policy], drafter=drafter, warp=warp)
+def test_the_joint_law_holds_to_one_percent(world: Any, warp: Sampling, device: torch.device) -> None:
+    setup = Setup(world, device, policy=OwnPast(3), drafter="model that stops", warp=warp)
     assert_law(sampled(setup, 3, 655360, seed=11), joint_law(world, PROMPT, 3, warp), must_see=0.012)
 
 
