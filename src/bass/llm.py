@@ -123,10 +123,8 @@ class Models:
                 raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
             check_pair(target, draft)
         kind = _dtype(dtype, device, config)
-        decoders = [
-            load_decoder(folder, device, kind) for folder in (target, draft) if folder is not None and (needs_draft or folder == target)
-        ]
-        return cls(decoders[0], decoders[1] if needs_draft else None, tokenizer, eos_ids(target), device, kind)
+        loaded_draft = load_decoder(draft, device, kind) if needs_draft and draft is not None else None
+        return cls(load_decoder(target, device, kind), loaded_draft, tokenizer, eos_ids(target), device, kind)
 
 
 def check_pair(target: Path, draft: Path) -> None:
