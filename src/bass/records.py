@@ -73,7 +73,8 @@ class Sequences:
         keep = before_end & (offsets <= verdict.accepted[:, None]) & self.active[:, None]
         keep &= self.lens[:, None] + offsets < self.limits[:, None]
         emitted = keep.sum(1)
-        slots = (self.lens[:, None] + offsets).clamp(max=self.tokens.shape[1] - 1)
+        # What is not kept is sent to the last committed token, to write there what is there.
+        slots = torch.where(keep, self.lens[:, None] + offsets, (self.lens - 1).clamp(min=0)[:, None])
         self.tokens.scatter_(1, slots, torch.where(keep, verdict.tokens, self.tokens.gather(1, slots)))
         self.logprobs.scatter_(1, slots, torch.where(keep, logprobs, self.logprobs.gather(1, slots)))
         self.lens.add_(emitted)

@@ -1,0 +1,114 @@
+"""Algorithm 1 of BASS on the vectors that follow from its definition, and what every policy must keep to."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engines import TEST_POLICIES
+
+from bass.errors import OptionError
+from bass.interfaces import DraftLengthPolicy
+from bass.policies import BatchAdaptive, Fixed
+from bass.policies.batch_adaptive import LengthState
+from bass.records import Feedback
+
+# (length, shrunk before, accepted by row) -> (length, shrunk)
+VECTORS = [
+    ((7, 0, [7, 3]), (9, 0)),
+    ((9, 0, [9, 9]), (11, 0)),
+    ((11, 0, [4, 2]), (9, 1)),
+    ((9, 1, [3, 1]), (7, 1)),
+    ((7, 1, [0, 0]), (5, 1)),
+    ((3, 1, [0, 0]), (1, 1)),
+    ((1, 1, [0, 0]), (1, 1)),
+    ((1, 0, [1]), (3, 0)),
+    ((31, 0, [31]), (32, 0)),
+    ((32, 0, [32]), (32, 0)),
+    ((32, 0, [10]), (28, 1)),
+    ((32, 1, [10]), (27, 1)),
+]
+
+
+def feedback(accepted: list[int], active: list[bool] | None = None) -> Feedback:
+    rows = len(accepted)
+    return Feedback(np.full(rows, 32), np.array(accepted), np.array(active or [True] * rows), 0.01)
+
+
+@pytest.mark.parametrize(("before", "after"), VECTORS)
+def test_algorithm_1_follows_its_vectors(before: tuple[int, int, list[int]], after: tuple[int, int]) -> None:
+    length, shrunk, accepted = before
+    state = BatchAdaptive().update(LengthState(len(accepted), length, bool(shrunk)), feedback(accepted))
+    assert (state.length, int(state.shrunk)) == after
+
+
+def test_algorithm_1_starts_at_seven_for_every_row() -> None:
+    policy = BatchAdaptive()
+    assert policy.lengths(policy.init(3)).tolist() == [7, 7, 7]
+
+
+def test_algorithm_1_does_not_shrink_below_what_was_accepted() -> None:
+    assert BatchAdaptive().update(LengthState(2, 20, True), feedback([19, 2])).length == 19
+
+
+def test_rows_that_are_not_active_do_not_count() -> None:
+    """A finished row may report anything: here a full acceptance, which must not make the others' drafts grow."""
+    state = BatchAdaptive().update(LengthState(2, 7), feedback([7, 2], [False, True]))
+    assert (state.length, state.shrunk) == (6, True)
+    assert BatchAdaptive().update(LengthState(2, 7), feedback([7, 7], [False, False])) == LengthState(2, 7)
+
+
+@pytest.mark.parametrize(("batch", "length", "accepted"), [(1, 4.6, 2.39), (8, 11.4, 3.64), (32, 17.1, 3.90)])
+def test_algorithm_1_drafts_longer_in_larger_batches_as_simulated(batch: int, length: float, accepted: float) -> None:
+    """Independent acceptance of 0.8: mean length and mean accepted, within 2 % of a simulation of the paper's algorithm."""
+    random, policy = np.random.default_rng(0), BatchAdaptive()
+    state, lengths, kept = policy.init(batch), [], []
+    steps = 60000 // batch
+    for _ in range(steps):
+        now = int(policy.lengths(state)[0])
+        x = np.minimum(random.geometric(0.2, batch) - 1, now)
+        lengths.append(now)
+        kept.append(x.mean())
+        state = policy.update(state, Feedback(np.full(batch, now), x, np.ones(batch, dtype=bool), 0.0))
+    assert abs(np.mean(lengths) - length) < 0.02 * length + 0.05
+    assert abs(np.mean(kept) - accepted) < 0.02 * accepted + 0.005
+
+
+@pytest.mark.parametrize("name", TEST_POLICIES)
+@given(data=st.data())
+def test_a_policy_is_pure_and_stays_within_its_maximum(name: str, data: st.DataObject) -> None:
+    policy: DraftLengthPolicy[Any] = TEST_POLICIES[name]
+    batch = data.draw(st.integers(1, 4))
+    state = policy.init(batch)
+    for _ in range(data.draw(st.integers(0, 12))):
+        lengths = policy.lengths(state)
+        assert lengths.dtype == np.int32
+        assert lengths.shape == (batch,)
+        assert (lengths >= 0).all()
+        assert (lengths <= policy.max_length).all()
+        assert (lengths == policy.lengths(state)).all()
+        accepted = np.array([data.draw(st.integers(0, int(n))) for n in lengths])
+        active = np.array(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch)))
+        report = Feedback(lengths, accepted * active, active, 0.01)
+        following = policy.update(state, report)
+        assert (policy.lengths(following) == policy.lengths(policy.update(state, report))).all()
+        state = policy.reset(following, np.array([0])) if data.draw(st.booleans()) else following
+
+
+def test_fixed_always_asks_for_k() -> None:
+    for k in (0, 5):
+        policy = Fixed(k)
+        assert policy.lengths(policy.update(policy.init(3), feedback([0, 0, 0]))).tolist() == [k] * 3
+
+
+def test_policies_refuse_impossible_parameters() -> None:
+    for make in (
+        lambda: Fixed(-1),
+        lambda: BatchAdaptive(start=0),
+        lambda: BatchAdaptive(start=40),
+        lambda: BatchAdaptive(increment=0),
+        lambda: BatchAdaptive(modulus=0),
+    ):
+        with pytest.raises(OptionError):
+            make()
