@@ -1,0 +1,85 @@
+"""Every backend, on its own layout, against dense attention in float64: ragged rows, grouped heads, windows, poison."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.attention import BACKENDS
+from bass.engine.scorer import CachedAttend, check_pairing
+from bass.errors import PairingError
+from bass.records import DecoderShape
+from support.dense import dense_attention
+from support.engines import PAIRINGS
+from support.worlds import poisoned
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@given(data=st.data())
+def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str, data: st.DataObject, device: torch.device) -> None:
+    """Each row has a past of its own length in a poisoned cache, then a window of its own number of tokens, perhaps none."""
+    cache_type, backend_type = PAIRINGS[pairing]
+    batch, window = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    kv_heads, groups, dim = data.draw(st.sampled_from(((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))))
+    past = [data.draw(st.integers(0, 6)) for _ in range(batch)]
+    used = [data.draw(st.integers(0, window)) for _ in range(batch)]
+    extents = np.array([p + u + data.draw(st.integers(1, 3)) for p, u in zip(past, used, strict=True)])
+    span = data.draw(st.integers(max(p + u for p, u in zip(past, used, strict=True)) or 1, int(extents.max())))
+    random = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    length = max(past) + window
+    q, k, v = (
+        torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64) for heads in (kv_heads * groups, kv_heads, kv_heads)
+    )
+    shape = DecoderShape(5, 2, kv_heads * groups, kv_heads, dim, 64)
+    cache = poisoned(cache_type.allocate(shape, extents, device, torch.float32))
+    backend = backend_type()
+
+    def part(values: torch.Tensor, first: list[int], count: int) -> torch.Tensor:
+        return torch.stack([values[b, start : start + count] for b, start in enumerate(first)]).float().to(device)
+
+    def attend(first: list[int], counts: list[int], width: int) -> torch.Tensor:
+        places = [[first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)]
+        positions = torch.tensor(places, device=device)
+        run = CachedAttend(cache, backend, backend.plan(positions, span), positions)
+        return run(1, *(part(values, first, width) for values in (q, k, v)))
+
+    if max(past):
+        attend([0] * batch, past, max(past))
+    out = attend(past, used, window)
+    assert out.isfinite().all()
+    for b in range(batch):
+        if used[b]:
+            end = past[b] + used[b]
+            expected = dense_attention(q[b : b + 1, :end], k[b : b + 1, :end], v[b : b + 1, :end])[0, past[b] :]
+            torch.testing.assert_close(out[b, : used[b]].double().cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(pairing: str, device: torch.device) -> None:
+    """Rejected keys may stay where they are: large, but finite."""
+    cache_type, backend_type = PAIRINGS[pairing]
+    random, outs = torch.Generator().manual_seed(0), []
+    q, k, v = (torch.randn(2, 3, heads, 8, generator=random).to(device) for heads in (4, 2, 2))
+    for poison in (0.0, 1e4, -3e3):
+        cache = cache_type.allocate(DecoderShape(5, 1, 4, 2, 8, 64), np.array([9, 9]), device, torch.float32)
+        cache.k.fill_(poison)
+        cache.v.fill_(poison)
+        backend, positions = backend_type(), torch.tensor([[0, 1, 2], [0, -1, -1]], device=device)
+        outs.append(CachedAttend(cache, backend, backend.plan(positions, 8), positions)(0, q, k, v))
+    for out in outs[1:]:
+        assert torch.equal(out[0], outs[0][0])
+        assert torch.equal(out[1, 0], outs[0][1, 0])
+
+
+def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() -> None:
+    from bass.caches import CACHES
+
+    for backend in BACKENDS.values():
+        assert any(cache.view_type is backend.view_type for cache in CACHES.values())
+        for cache in CACHES.values():
+            if cache.view_type is backend.view_type:
+                check_pairing(cache, backend, ())
+            else:
+                with pytest.raises(PairingError, match=f"Cannot pair `{backend.__name__}` with `{cache.__name__}`"):
+                    check_pairing(cache, backend, tuple(BACKENDS.values()))

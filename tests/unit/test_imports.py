@@ -1,0 +1,82 @@
+"""Imports go one way; siblings do not know each other; files stay small."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import bass
+
+SOURCE = Path(bass.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# A module may import from rows above its own, and from its own package; not from another name of its own row.
+ORDER: list[set[str]] = [
+    {"errors"},
+    {"records"},
+    {"interfaces"},
+    {"kernels"},
+    {"sampling", "noise"},
+    {"models", "caches", "attention", "policies", "drafters", "verifiers"},
+    {"engine"},
+    {"text", "hub", "pair"},
+    {"results"},
+    {"generation"},
+    {"registry"},
+    {"llm"},
+    {"experiments", "evaluation"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+
+
+def package(path: Path) -> str:
+    """The first name below `bass` that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[str]:
+    """Absolute names that a file imports, `from a import b` as a.b."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where things live"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_file_imports_only_from_what_comes_before_it(path: Path) -> None:
+    own = package(path)
+    assert own in RANK, f"say in ORDER where `{own}` stands"
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "bass":
+            other = parts[1] if len(parts) > 1 and parts[1] in RANK else "__init__"
+            assert other == own or RANK[other] < RANK[own], f"`{own}` imports `{name}`"
+            if own == "kernels":
+                assert other == own, "kernels import nothing of bass"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_file_is_over_400_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_policies_know_no_torch() -> None:
+    for path in FILES:
+        if package(path) == "policies":
+            assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
+
+
+def test_only_kernels_know_triton() -> None:
+    for path in FILES:
+        if package(path) != "kernels":
+            assert not [name for name in imports(path) if name.split(".")[0] == "triton"], path
+
+
+def test_annotations_are_evaluated_so_that_they_can_be_checked() -> None:
+    assert not [path for path in FILES if "__future__.annotations" in imports(path)]
