@@ -1,6 +1,8 @@
 """Every error a user can cause: one sentence that says what was asked, what is true, and what to do."""
 
 import difflib
+import math
+import numbers
 from collections.abc import Iterable
 
 
@@ -34,3 +36,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
     return OptionError(f"Unknown {kind} `{name}`.{hint} Known: {', '.join(known) or 'none'}.")
+
+
+def check_integer(name: str, value: object, least: int | None = None) -> None:
+    """Refuse what is no integer (a truth value is none), or is below `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
+        raise OptionError(f"`{name}={value!r}` must be an integer{'' if least is None else f' of {least} or more'}.")
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a number, and neither infinite nor NaN."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

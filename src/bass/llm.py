@@ -1,7 +1,7 @@
 """What users touch: `load` a target and a draft, then `generate` or `stream`."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -16,7 +16,7 @@ from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer, check_pairing
 from bass.engine.step import SpeculativeStep
-from bass.errors import OptionError, PairingError, RequestError, unknown_name
+from bass.errors import OptionError, PairingError, PolicyError, RequestError, check_integer, is_finite, unknown_name
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier, Warp
 from bass.models.llama import Llama
@@ -29,6 +29,7 @@ from bass.sampling import Sampling
 from bass.text import Tokenizer, check_same_tokenizer
 
 Prompt = str | Sequence[int]
+MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
 _LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
 
 
@@ -75,9 +76,9 @@ def load(
         raise OptionError(f"`quantization={quantization!r}` is not available: weights are used as they are stored (None).")
     if cuda_graphs not in ("auto", False):
         raise OptionError(f"`cuda_graphs={cuda_graphs!r}` is not available: steps run without graphs (`auto` or False).")
-    if isinstance(max_batch_size, bool) or not isinstance(max_batch_size, int) or max_batch_size < 1:
-        raise OptionError(f"`max_batch_size={max_batch_size!r}` must be an integer of 1 or more.")
+    check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
+    _check_max_length(policy_)
     if policy_.max_length == 0:
         drafter = "none"
     if target is None and draft is None:
@@ -176,15 +177,17 @@ class LLM:
         if unknown:
             raise unknown_name("option", next(iter(unknown)), [n for n in LLM.stream.__annotations__ if n not in ("unknown", "return")])
         warp = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+        if not all(isinstance(s, str) for s in stops):
+            raise OptionError(f"`stop={stop!r}` must be a string or a list of strings.")
         if any(not s for s in stops):
             raise OptionError("A stop string is empty: every text would end at once; give strings of one character or more.")
         if stops and self.models.tokenizer is None:
             raise OptionError("`stop` needs text, and the target's folder has no tokenizer.json: add one, or cut the token ids yourself.")
-        if num_return_sequences < 1:
-            raise OptionError(f"`num_return_sequences={num_return_sequences}` must be 1 or more.")
-        if time_budget is not None and time_budget <= 0:
-            raise OptionError(f"`time_budget={time_budget}` must be more than 0 seconds, or None for no limit.")
+        check_integer("num_return_sequences", num_return_sequences, 1)
+        check_integer("seed", seed)
+        if time_budget is not None and not (is_finite(time_budget) and time_budget > 0):
+            raise OptionError(f"`time_budget={time_budget!r}` must be more than 0 seconds, or None for no limit.")
         requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
         run = self._run(requests, warp, [] if ignore_eos else self.models.eos, time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
@@ -192,15 +195,18 @@ class LLM:
 
     def _requests(self, prompts: Prompt | Sequence[Prompt], samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
         ids = [self._ids(prompt, i) for i, prompt in enumerate(_as_list(prompts))]
-        limits = [max_new_tokens] * len(ids) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+        if samples * len(ids) > MOST_SEQUENCES:
+            raise RequestError(
+                f"`num_return_sequences={samples}` for {len(ids)} prompts is more than {MOST_SEQUENCES} sequences: make several calls."
+            )
+        limits = list(max_new_tokens) if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(ids)
         if len(limits) != len(ids):
             raise RequestError(f"`max_new_tokens` has {len(limits)} values for {len(ids)} prompts: give one for all, or one for each.")
         room = self.models.target.shape.max_positions
         if self.models.draft is not None:
             room = min(room, self.models.draft.shape.max_positions)
         for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True)):
-            if limit < 1:
-                raise RequestError(f"`max_new_tokens={limit}` must be 1 or more.")
+            check_integer("max_new_tokens", limit, 1)
             if len(prompt) + limit > room:
                 remedy = f"lower `max_new_tokens` to {room - len(prompt)}" if len(prompt) < room else "shorten it"
                 raise RequestError(
@@ -220,7 +226,7 @@ class LLM:
                 )
             ids = self.models.tokenizer.encode(prompt)
         else:
-            ids = [int(token) for token in prompt]
+            ids = _token_ids(prompt, index)
         if not ids:
             raise RequestError(f"Prompt {index} is empty: give at least one token to continue from.")
         vocabulary = self.models.target.shape.vocab_size
@@ -250,8 +256,24 @@ class LLM:
         return PairCost(_model_cost(self.models.target), NOTHING if draft is None else _model_cost(draft))
 
 
+def _token_ids(prompt: object, index: int) -> list[int]:
+    if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
+        raise RequestError(f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids.")
+    ids = list(prompt)
+    for token in ids:
+        if isinstance(token, bool) or not isinstance(token, int | np.integer):
+            raise RequestError(f"Prompt {index} holds {token!r}, which is no token id: give a string or a list of integers.")
+    return [int(token) for token in ids]
+
+
+def _check_max_length(policy: DraftLengthPolicy[Any]) -> None:
+    most = getattr(policy, "max_length", None)
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
+        raise PolicyError(f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest draft, 0 or more.")
+
+
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
         return [prompts]
     listed = list(prompts)
     if not listed:

@@ -1,5 +1,6 @@
 """Warps (logits to probabilities) and the draw of a token. Pure functions of tensors and small frozen dataclasses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.errors import OptionError
+from bass.errors import OptionError, check_integer, is_finite
 from bass.interfaces import Warp
 from bass.records import History
 
@@ -39,16 +40,17 @@ class Sampling(Warp):
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        rules = (
-            ("temperature", self.temperature >= 0, "0 (greedy) or more"),
-            ("top_k", self.top_k >= 0, "0 (off) or more"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
-            ("min_p", 0 <= self.min_p < 1, "at least 0 (off) and below 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0 (1 = off)"),
+        check_integer("top_k", self.top_k, 0)
+        rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+            ("temperature", lambda x: x >= 0, "0 (greedy) or more"),
+            ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
+            ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
+            ("repetition_penalty", lambda x: x > 0, "above 0 (1 = off)"),
         )
         for name, holds, range_ in rules:
-            if not holds:
-                raise OptionError(f"`{name}={getattr(self, name)}` is out of range: give a value {range_}.")
+            value = getattr(self, name)
+            if not (is_finite(value) and holds(value)):
+                raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
 
     def __call__(self, logits: Float[Tensor, "batch window vocab"], history: History) -> Float[Tensor, "batch window vocab"]:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

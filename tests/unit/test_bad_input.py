@@ -4,6 +4,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,7 +266,7 @@ def test_damaged_target(bass_command: Command, pair: Pair, tmp_path: Path, case:
     refuses(bass_command("info", str(own.target)), *words)
 
 
-@pytest.mark.parametrize("case", [case for case in DAMAGE if "generation_config" not in case and "eos" not in case])
+@pytest.mark.parametrize("case", [c for c in DAMAGE if not re.search("generation_config|eos|fewer", c)])
 def test_damaged_draft(bass_command: Command, pair: Pair, tmp_path: Path, case: str) -> None:
     damage, *_ = DAMAGE[case]
     own = pair.copy(tmp_path)
@@ -286,8 +288,8 @@ def test_a_draft_with_another_vocabulary(bass_command: Command, pair: Pair, tmp_
     arguments = ["--target", str(pair.target), "--draft", str(other)]
     refuses(bass_command("generate", *arguments, "x"), "77", "vocabular")
     said = bass_command("info", str(pair.target), "--draft", str(other))
-    assert (said.status, said.out) == (2, "")
-    assert "77" in said.err
+    assert (said.status, said.err) == (1, "")
+    assert f"`{other}` cannot draft for `{pair.target}`. Target and draft have vocabularies of" in said.out
 
 
 def test_a_draft_with_another_tokenizer(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
@@ -331,25 +333,13 @@ REQUESTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no prompts": ([], {}, "no prompt"),
     "empty prompt": ([""], {}, "Prompt 0 is empty"),
     "token id out of range": ([[1, 10**6]], {}, "1000000"),
-    "token id that is a fraction": ([[1.5]], {}, "1.5"),
-    "prompt of bytes": (b"def", {}, "bytes"),
-    "prompt of nothing": ([None], {}, "None"),
     "limits that do not match the prompts": (["a", "b"], {"max_new_tokens": [1, 2, 3]}, "3 values for 2 prompts"),
     "one limit too small": (["a", "b"], {"max_new_tokens": [1, 0]}, "max_new_tokens=0"),
-    "fractional limit": ("a", {"max_new_tokens": 1.5}, "max_new_tokens=1.5"),
-    "fractional samples": ("a", {"num_return_sequences": 1.5}, "num_return_sequences=1.5"),
     "truth for samples": ("a", {"num_return_sequences": True}, "num_return_sequences=True"),
-    "temperature as text": ("a", {"temperature": "0.2"}, "temperature='0.2'"),
-    "temperature of nothing": ("a", {"temperature": None}, "temperature=None"),
     "nan temperature": ("a", {"temperature": math.nan}, "temperature=nan"),
     "infinite temperature": ("a", {"temperature": math.inf}, "temperature=inf"),
-    "fractional top_k": ("a", {"top_k": 1.5}, "top_k=1.5"),
-    "seed as text": ("a", {"seed": "1"}, "seed='1'"),
-    "fractional seed": ("a", {"seed": 0.5}, "seed=0.5"),
     "empty stop": ("a", {"stop": ["x", ""]}, "stop string is empty"),
-    "stop of numbers": ("a", {"stop": [1]}, "stop"),
     "nan time budget": ("a", {"time_budget": math.nan}, "time_budget=nan"),
-    "time budget as text": ("a", {"time_budget": "1"}, "time_budget='1'"),
 }
 
 
@@ -360,16 +350,59 @@ def test_requests_from_python(llm: bass.LLM, case: str) -> None:
         llm.stream(prompts, **options)
 
 
+WRONG_KINDS = {  # in a process of their own: here the annotations are checked too, and would refuse them first
+    "llm.stream([[1.5]])": "1.5",
+    "llm.stream([[1, 'a']])": "'a'",
+    "llm.stream(b'def')": "bytes",
+    "llm.stream(3)": "int",
+    "llm.stream([None])": "NoneType",
+    "llm.stream('a', max_new_tokens=1.5)": "max_new_tokens=1.5",
+    "llm.stream('a', max_new_tokens=None)": "max_new_tokens=None",
+    "llm.stream('a', num_return_sequences=1.5)": "num_return_sequences=1.5",
+    "llm.stream('a', temperature='0.2')": "temperature='0.2'",
+    "llm.stream('a', temperature=None)": "temperature=None",
+    "llm.stream('a', top_k=1.5)": "top_k=1.5",
+    "llm.stream('a', seed='1')": "seed='1'",
+    "llm.stream('a', seed=0.5)": "seed=0.5",
+    "llm.stream('a', stop=[1])": "stop=[1]",
+    "llm.stream('a', time_budget='1')": "time_budget='1'",
+    "load(policy=3)": "DraftLengthPolicy",
+    "load(cache=3)": "cache=3",
+    "load(attention=3)": "AttentionBackend",
+    "load(num_speculative_tokens=1.5)": "num_speculative_tokens=1.5",
+    "load(max_batch_size=1.5)": "max_batch_size=1.5",
+    "load(quantization=8)": "quantization=8",
+}
+
+
+def test_values_of_a_wrong_kind_from_python(pair: Pair) -> None:
+    code = """
+import functools, json, sys, bass
+target, draft, *calls = sys.argv[1:]
+load = functools.partial(bass.load, target, draft)
+names = {"llm": load(), "load": load}
+def said(call):
+    try:
+        eval(call, names)
+    except bass.BassError as error:
+        return str(error)
+    except Exception as error:
+        return f"not refused, but {error!r}"
+    return "not refused"
+print(json.dumps({call: said(call) for call in calls}))
+"""
+    command = [sys.executable, "-c", code, str(pair.target), str(pair.draft), *WRONG_KINDS]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    wrong = {call: message for call, message in said.items() if WRONG_KINDS[call] not in message or message.startswith("not refused")}
+    assert wrong == {}
+
+
 LOADS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown option": ({"polcy": "bass"}, "`policy`"),
     "unknown policy": ({"policy": "baas"}, "`bass`"),
-    "policy that is none": ({"policy": 3}, "DraftLengthPolicy"),
-    "cache as an object": ({"cache": 3}, "cache=3"),
     "contradicting aliases": ({"gamma": 2, "num_assistant_tokens": 3}, "contradict"),
-    "fractional draft length": ({"num_speculative_tokens": 1.5}, "num_speculative_tokens=1.5"),
     "quantization": ({"quantization": "int8"}, "quantization='int8'"),
     "graphs": ({"cuda_graphs": True}, "cuda_graphs=True"),
-    "fractional batch": ({"max_batch_size": 1.5}, "max_batch_size=1.5"),
     "device of a number": ({"device": "cuda:99"}, "device='cuda:99'"),
     "dtype of torch": ({"dtype": "int8"}, "dtype `int8`"),
 }

@@ -6,30 +6,30 @@ import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
-from bass.errors import BassError
+from bass.errors import PairingError
 from bass.llm import check_pair
 from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
 from bass.text import Tokenizer
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 2 if not)."""
+    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1 if not)."""
     parser.add_argument("checkpoint", type=str, help="folder with config.json and model.safetensors")
     parser.add_argument("--draft", type=str, help="a second folder: can it draft for the first?")
     config = parse(parser, argv)
     target = Path(config.checkpoint)
-    lines = describe(target)
+    lines, fits = describe(target), True
     if config.draft is not None:
         draft = Path(config.draft)
         lines += ["", *describe(draft), ""]
         try:
             check_pair(target, draft)
-        except BassError:
-            print("\n".join(lines), f"`{draft}` cannot draft for `{target}`.", sep="\n")
-            raise
-        lines.append(f"`{draft}` can draft for `{target}`.")
+            lines.append(f"`{draft}` can draft for `{target}`.")
+        except PairingError as error:
+            fits = False
+            lines.append(f"`{draft}` cannot draft for `{target}`. {error}")
     print("\n".join(lines))
-    return 0
+    return 0 if fits else 1
 
 
 def describe(folder: Path) -> list[str]:

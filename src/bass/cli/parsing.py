@@ -49,8 +49,10 @@ def sentence(message: str, parser: ArgumentParser) -> str:
         given = re.findall(r"(?:Got value|Given value): (.*)", message)
         value = f" {given[-1]}" if given else ""
         return f"`{_flag(found[1])}{value}` is not of the right kind: give {_kind(message)}; {see}"
+    if found := re.match(r"the following arguments are required: (.+)", message):
+        return f"`{parser.prog}` needs a value for `{found[1]}`; {see}"
     if found := re.match(r"[Aa]rgument (\S+): expected (.+)", message):
-        return f"`{found[1]}` lacks its value (expected {found[2]}); {see}"
+        return f"`{found[1]}` lacks its value; {see}"
     return f"{message.strip().rstrip('.')}; {see}"
 
 

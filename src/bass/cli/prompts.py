@@ -47,5 +47,6 @@ def _read(name: str) -> str:
         raise RequestError(
             f"`{name}` is not UTF-8 text ({error.reason} at byte {error.start}): convert it, or give another file."
         ) from error
-    except OSError as error:
-        raise RequestError(f"`{name}` cannot be read ({error.strerror}): give a readable text file.") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RequestError(f"`{name}` cannot be read ({reason}): give a readable text file.") from error

@@ -41,7 +41,10 @@ def eos_ids(folder: Path) -> list[int]:
                 ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
             except (ValueError, AttributeError) as error:
                 raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download it again.") from error
-            found += ids if isinstance(ids, list) else [] if ids is None else [ids]
+            ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
+            if not all(isinstance(token, int) for token in ids):
+                raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
+            found += ids
     return sorted(set(found))
 
 
