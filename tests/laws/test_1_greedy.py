@@ -204,6 +204,19 @@ def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_one
         assert (step.drafted <= step.k).all()
 
 
+def test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires(device: torch.device) -> None:
+    """Counting upwards, the rule fires at 2, 5, 8, ...: that token is still drafted, and is the last of its draft."""
+    requests = [Request([start], 30, start) for start in (0, 1, 5)]
+    outcome = Setup(CountingWorld(), device, policy=Fixed(6), drafter="model that stops", batch=3).outcome(requests)
+    for i, request in enumerate(requests):
+        last = request.prompt[0]
+        for drafted, accepted, emitted in outcome.history(i):
+            room = request.limit - (last - request.prompt[0] + 1) - 1
+            assert drafted == min(next(n for n in range(1, 7) if (last + n) % 3 == 2), room)
+            assert accepted == drafted
+            last += emitted
+
+
 @pytest.mark.parametrize("drafter", ["model", "none", "always right"])
 def test_log_probabilities_are_the_targets_own(pairing: Pairing, drafter: str, device: torch.device) -> None:
     requests = mixed_requests(LLAMA, seed=5)

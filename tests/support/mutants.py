@@ -1,0 +1,311 @@
+"""Planted defects, as data: the tests must kill every one. `python -m support.mutants` (in tests/) shows which test does.
+
+A mutant that survives is a hole in the tests, and is mended there. Each edit must apply exactly once; if the source has
+moved on, the mutant has to follow it. `trap` is the number in the table of docs/correctness.md, 0 for those of our own.
+"""
+
+from dataclasses import dataclass
+
+ENUMERATION = "laws/test_0_enumeration.py"
+GREEDY = "laws/test_1_greedy.py"
+MATRIX = f"{GREEDY}::test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens"
+LAYOUTS = f"{GREEDY}::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens"
+WITNESS = f"{GREEDY}::test_every_query_finds_its_rows_committed_tokens_and_no_others"
+WRONG = f"{GREEDY}::test_a_drafter_that_is_always_wrong_gives_plain_decoding_one_token_a_step"
+TWO_ROWS = f"{GREEDY}::test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_other"
+EQUAL = f"{GREEDY}::test_a_draft_equal_to_the_target_is_always_accepted"
+EOS = f"{GREEDY}::test_an_end_of_sequence_at_any_place_of_an_accepted_draft_ends_that_row_there_and_no_other"
+PAD_EOS = f"{GREEDY}::test_an_end_of_sequence_token_that_is_also_the_padding_of_every_buffer_ends_only_where_it_is_emitted"
+LIMIT = f"{GREEDY}::test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others"
+ACCOUNT = f"{GREEDY}::test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones"
+STOPS = f"{GREEDY}::test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires"
+LOGPROBS = f"{GREEDY}::test_log_probabilities_are_the_targets_own"
+SHARED = f"{GREEDY}::test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle"
+LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_the_same_tokens"
+ALONE = "laws/test_2_invariance.py::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance"
+PLAIN = "laws/test_2_invariance.py::test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on"
+JOINT = "laws/test_4_joint_law.py"
+WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
+STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
+NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
+    f"unit/test_{name}.py" for name in ("noise", "sampling", "policies", "records", "caches", "attention", "verifiers")
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` -> `new` in src/bass/`file`, to be killed by one of `tests` (files or tests, the cheapest first)."""
+
+    name: str
+    trap: int
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+VERIFIER, STEP, RUN, DRAFTER = "verifiers/rejection.py", "engine/step.py", "engine/run.py", "drafters/model.py"
+SLOTS, SDPA, PER_ROW, SPLIT, PADDED = "engine/slots.py", "attention/sdpa.py", "attention/per_row.py", "caches/split.py", "caches/padded.py"
+
+MUTANTS = (
+    Mutant(
+        "the bonus comes from the draft", 1, VERIFIER,
+        "    return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)",
+        "    bonus = (accepted == draft.lengths)[:, None] & (draft.lengths > 0)[:, None]\n"
+        "    return torch.where(bonus, refused, torch.where(residual.sum(1, keepdim=True) > 0, residual, target))",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "a query of the padded layout sees one stale key", 2, SDPA,
+        "<= positions.clamp(min=0)[..., None]", "<= positions.clamp(min=0)[..., None] + 1", (ATTENTION, WRONG),
+    ),
+    Mutant(
+        "a query of the padded layout sees its whole window", 2, SDPA,
+        "<= positions.clamp(min=0)[..., None]", "<= positions.amax(1).clamp(min=0)[:, None, None]", (WRONG,),
+    ),
+    Mutant(
+        "a query of the split layout sees its whole window", 2, PER_ROW,
+        "> plan.positions[row, :, None]", "> plan.positions[row].amax()", (WRONG,),
+    ),
+    Mutant(
+        "rows advance by the batch's minimum", 3, "records.py",
+        "        emitted = keep.sum(1)",
+        "        emitted = torch.where(self.active, keep.sum(1)[self.active].min() if self.active.any() else 0, 0)", (TWO_ROWS,),
+    ),
+    Mutant(
+        "acceptance is cut to the batch's minimum", 3, VERIFIER,
+        "        accepted = kept.cumprod(1).sum(1)", "        accepted = kept.cumprod(1).sum(1).amin().expand(len(kept))", (ENUMERATION,),
+    ),
+    Mutant(
+        "the target's window has the positions of the longest row", 4, STEP,
+        "torch.where(fed, position + ahead, -1)", "torch.where(fed, position.amax() + ahead, -1)", (MATRIX,),
+    ),
+    Mutant(
+        "the draft's positions are those of the longest row", 4, DRAFTER,
+        "here = sequences.lens[:, None] + i", "here = sequences.lens.amax().expand(len(lengths))[:, None] + i", (WITNESS, EQUAL),
+    ),
+    Mutant(
+        "drafting has no mask", 5, DRAFTER,
+        "logits = self.scorer(tokens, positions, span)[:, -1:]",
+        "logits = self.scorer(tokens, torch.where(positions < 0, -1, positions + (span - 1 - positions[:, -1:])), span)[:, -1:]",
+        (EQUAL,),
+    ),
+    Mutant(
+        "rows that do not draft write over position 0 of the draft's cache", 5, DRAFTER,
+        "positions = torch.where((i + 1 < lengths)[:, None], here, -1)",
+        "positions = torch.where((i + 1 < lengths)[:, None], here, 0)", (ALONE, WITNESS),
+    ),
+    Mutant(
+        "rows advance by the whole window", 6, "records.py",
+        "        self.lens.add_(emitted)",
+        "        self.lens.copy_(torch.where(self.active, torch.minimum(self.lens + window, self.limits), self.lens))", (RECORDS, MATRIX),
+    ),
+    Mutant(
+        "the window starts after the last committed token", 7, STEP,
+        "torch.where(fed, position + ahead, -1)", "torch.where(fed, position + ahead + 1, -1)", (MATRIX,),
+    ),
+    Mutant(
+        "the last drafted token is not fed to the target", 7, STEP,
+        "fed = (ahead <= draft.lengths[:, None])", "fed = (ahead < draft.lengths[:, None].clamp(min=1))", (MATRIX,),
+    ),
+    Mutant(
+        "the draft's cache lacks a token after full acceptance", 8, DRAFTER,
+        "tokens, positions = sequences.last(2)", "tokens, positions = sequences.last(1)", (EQUAL,),
+    ),
+    Mutant(
+        "after plain steps the draft is fed one token too few", 8, RUN,
+        "sequences.last(behind + 2)", "sequences.last(behind + 1)", (WITNESS,),
+    ),
+    Mutant(
+        "after plain steps the draft is not told what was committed", 8, RUN,
+        "            if k and behind:", "            if k and behind > 99:", (EQUAL,),
+    ),
+    Mutant(
+        "the first drafted token is not verified", 9, VERIFIER,
+        "        accepted = kept.cumprod(1).sum(1)", "        kept[:, :1] = counts[:, :1]\n        accepted = kept.cumprod(1).sum(1)",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "a token is judged by the distribution after it", 9, VERIFIER,
+        "target_probs[:, : index.shape[1]].gather", "target_probs[:, 1:].gather", (WRONG, ENUMERATION),
+    ),
+    Mutant(
+        "the refused token is emitted too", 9, VERIFIER,
+        "return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
+        "return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < draft.lengths, accepted + 1, accepted))",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "the draft reports its raw distribution", 10, DRAFTER,
+        "probs.append(at)", "probs.append(logits[:, 0].softmax(-1))", (WARPS,),
+    ),
+    Mutant(
+        "the draft takes the mode and reports the distribution", 10, DRAFTER,
+        "drafted[:, i] = draw(at, noise.draft[:, i])", "drafted[:, i] = at.argmax(-1)", (WARPS,),
+    ),
+    Mutant(
+        "the target is not warped", 10, STEP,
+        "probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))", "probs = logits.softmax(-1)", (MATRIX,),
+    ),
+    Mutant(
+        "the residual uses the draft's noise", 11, "records.py",
+        "return self.uniforms[..., 2]", "return self.uniforms[..., 0]", (ENUMERATION,),
+    ),
+    Mutant(
+        "acceptance uses the draft's noise", 11, "records.py",
+        "return self.uniforms[..., 1]", "return self.uniforms[..., 0]", (ENUMERATION,),
+    ),
+    Mutant(
+        "the residual uses the noise of acceptance", 11, "records.py",
+        "return self.uniforms[..., 2]", "return self.uniforms[..., 1]", (ENUMERATION,),
+    ),
+    Mutant(
+        "all slots of a step draw with one uniform", 11, "noise.py",
+        "torch.arange(slots, device=device).expand(batch, slots)", "torch.arange(slots, device=device).expand(batch, slots) * 0", (NOISE,),
+    ),
+    Mutant(
+        "all drafted tokens of a step are drawn with one uniform", 11, DRAFTER,
+        "noise.draft[:, i]", "noise.draft[:, 0]", (f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_and_verifier", WARPS),
+    ),
+    Mutant(
+        "a row's steps are not counted", 11, "records.py",
+        "        self.steps.add_(self.active)\n", "", (STEPS,),
+    ),
+    Mutant(
+        "the rows of a batch share their noise", 11, STEP,
+        "noise = step_noise(sequences.keys, sequences.steps, k)", "noise = step_noise(sequences.keys[:1].expand(len(lengths)), sequences.steps, k)",
+        (ALONE,),
+    ),
+    Mutant(
+        "a drafted token is retracted because it is improbable", 12, DRAFTER,
+        "            if self.stop_rule is not None:\n",
+        "            if self.stop_rule is not None:\n"
+        "                doubtful = at.gather(1, drafted[:, i : i + 1])[:, 0] < 0.3\n"
+        "                lengths = torch.where(doubtful, lengths.clamp(max=i), lengths)\n",
+        (WARPS,),
+    ),
+    Mutant(
+        "a row's boundary uses the residual", 13, VERIFIER,
+        "(accepted < draft.lengths)[:, None]", "(accepted < k)[:, None]", (ENUMERATION,),
+    ),
+    Mutant(
+        "tokens beyond a row's length are verified too", 13, VERIFIER,
+        "torch.arange(k, device=target_probs.device) < draft.lengths[:, None]",
+        "torch.arange(k, device=target_probs.device) < k + 0 * draft.lengths[:, None]", (ENUMERATION,),
+    ),
+    Mutant(
+        "a row of length 0 is given one token when others draft", 14, VERIFIER,
+        "< draft.lengths[:, None]", "< draft.lengths.clamp(min=1)[:, None]", (ENUMERATION,),
+    ),
+    Mutant(
+        "no row drafts when one has length 0", 14, RUN,
+        "            k = int(lengths.max())\n", "            lengths = lengths * int(lengths[active].min() > 0)\n            k = int(lengths.max())\n",
+        (ALONE, LIMIT),
+    ),
+    Mutant(
+        "an end of sequence counts only as the last token", 15, "records.py",
+        "ends = torch.isin(verdict.tokens, self.eos) & (offsets <= verdict.accepted[:, None])",
+        "ends = torch.isin(verdict.tokens, self.eos) & (offsets == verdict.accepted[:, None])", (EOS,),
+    ),
+    Mutant(
+        "an end of sequence beyond the accepted tokens counts", 15, "records.py",
+        "        self.active.logical_and_(~(ends & keep).any(1)",
+        "        self.active.logical_and_(~torch.isin(verdict.tokens, self.eos).any(1)", (PAD_EOS, RECORDS),
+    ),
+    Mutant(
+        "an end of sequence is left out", 15, "records.py",
+        "before_end = ends.cumsum(1) - ends.to(torch.int64) == 0", "before_end = ends.cumsum(1) == 0", (EOS,),
+    ),
+    Mutant(
+        "finished rows go on emitting", 15, "records.py",
+        " & (offsets <= verdict.accepted[:, None]) & self.active[:, None]", " & (offsets <= verdict.accepted[:, None])", (RECORDS,),
+    ),
+    Mutant(
+        "finished rows count in the batch's maximum", 15, "policies/batch_adaptive.py",
+        "feedback.accepted[feedback.active].max()", "feedback.accepted.max()", (POLICIES,),
+    ),
+    Mutant(
+        "the smallest limit of the batch cuts every row", 16, "records.py",
+        "< self.limits[:, None]\n", "< self.limits[self.active].min()\n", (LIMIT,),
+    ),
+    Mutant(
+        "a row at its limit shortens the others' drafts", 16, RUN,
+        "np.minimum(asked_lengths(policy, state, batch), room)", "np.minimum(asked_lengths(policy, state, batch), room[active].min())", (LIMIT,),
+    ),
+    Mutant(
+        "one finished row ends the batch", 16, "records.py",
+        "self.active.logical_and_(", "self.active.logical_and_(((self.lens < self.limits) | ~self.active).all()).logical_and_(", (LIMIT,),
+    ),
+    Mutant(
+        "the report counts accepted tokens that were not committed", 17, STEP,
+        "accepted = torch.minimum(verdict.accepted, emitted)", "accepted = verdict.accepted", (EOS,),
+    ),
+    Mutant(
+        "idle rows report drafts", 17, STEP,
+        "draft.lengths * was_active, accepted", "draft.lengths + ~was_active, accepted", (ACCOUNT,),
+    ),
+    Mutant(
+        "the padding of a prefill is written", 18, SLOTS,
+        "positions = np.where(positions < counts[:, None], positions, -1)", "positions = positions + 0", (LAYOUTS, WITNESS),
+    ),
+    Mutant(
+        "positions of the split pool start at the longest row's extent", 18, SPLIT,
+        "np.cumsum(extents)[:-1]", "np.arange(1, len(extents)) * extents.max()", (CACHES,),
+    ),
+    # Our own.
+    Mutant("Algorithm 1 follows the worst row", 0, "policies/batch_adaptive.py", "[feedback.active].max()", "[feedback.active].min()", (POLICIES,)),
+    Mutant("Algorithm 1 forgets that it shrank", 0, "policies/batch_adaptive.py", " - state.shrunk", "", (POLICIES,)),
+    Mutant("Algorithm 1 shrinks below what was accepted", 0, "policies/batch_adaptive.py", "max(1, best, shorter)", "max(1, shorter)", (POLICIES,)),
+    Mutant("Algorithm 1 grows beyond its limit", 0, "policies/batch_adaptive.py", "min(state.length + self.increment, self.max_length)", "state.length + self.increment", (POLICIES,)),
+    Mutant("a row stops one token after its limit", 0, "records.py", "(self.lens < self.limits))", "(self.lens <= self.limits))", (RECORDS,)),
+    Mutant("a commit leaves out the verifier's own token", 0, "records.py", "keep = before_end & (offsets <= verdict", "keep = before_end & (offsets < verdict", (RECORDS,)),
+    Mutant(
+        "a commit at a row's end overwrites its last token", 0, "records.py",
+        "torch.where(keep, self.lens[:, None] + offsets, (self.lens - 1).clamp(min=0)[:, None])",
+        "(self.lens[:, None] + offsets).clamp(max=self.tokens.shape[1] - 1)", (RECORDS,),
+    ),
+    Mutant("a prompt's last but one token is not fed", 0, SLOTS, "counts = np.array([len(prompt) - 1 for", "counts = np.array([max(len(prompt) - 2, 0) for", (WITNESS,)),
+    Mutant(
+        "a later window of a prefill starts again at 0", 0, SLOTS,
+        "part = prompt[first : min(", "part = prompt[0 : min(", (WITNESS,),
+    ),
+    Mutant("a prompt shared by its first token only", 0, SLOTS, "            prompt = tuple(all_requests[request].prompt)\n", "            prompt = next((p for p in known if p[0] == all_requests[request].prompt[0]), tuple(all_requests[request].prompt))\n", (WITNESS, SHARED)),
+    Mutant("a prompt is copied from the wrong row", 0, SLOTS, "source[row] = donors[", "source[row] = 0 * donors[", (SHARED, WITNESS)),
+    Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[row] = 0\n", "", (ALONE,)),
+    Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
+    Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
+    Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
+    Mutant("grouped heads meet the wrong keys in the split layout", 0, PER_ROW, "repeat_interleave(groups, 1)", "repeat(1, groups, 1)", (ATTENTION,)),
+    Mutant("the mask is laid out window by window", 0, SDPA, "plan.mask.repeat(1, 1, groups, 1)", "plan.mask.repeat_interleave(groups, 2)", (ATTENTION,)),
+    Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
+    Mutant("the spare slot is a position", 0, PADDED, "PaddedView(keys[:, :-1], values[:, :-1])", "PaddedView(keys, values)", (CACHES,)),
+    Mutant("rows are copied the wrong way round", 0, PADDED, "(changed, source[changed])", "(source[changed], changed)", (CACHES,)),
+    Mutant("values stay behind when rows are copied", 0, PADDED, "            self.v[:, to] = self.v[:, came]\n", "", (CACHES,)),
+    Mutant("a reserve forgets what rows hold", 0, SPLIT, "        self._move(_starts(self.extents), _starts(extents), kept)\n", "", (CACHES,)),
+    Mutant("the residual keeps the refused token of a deterministic draft", 0, VERIFIER, "refused = one_hot if draft.probs is None", "refused = one_hot * 0 if draft.probs is None", (ENUMERATION,)),
+    Mutant("a deterministic token is always accepted", 0, VERIFIER, "        return target\n    return (target / ", "        return torch.ones_like(target)\n    return (target / ", (ENUMERATION,)),
+    Mutant("the residual is the distance", 0, VERIFIER, "[:, None]).clamp(min=0)", "[:, None]).abs()", (ENUMERATION,)),
+    Mutant("the residual is drawn at the next slot's noise", 0, VERIFIER, "noise.residual.gather(1, accepted[:, None])", "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=k))", (PLAIN, "laws/test_2_invariance.py", VERIFIERS, ALONE)),
+    Mutant("acceptance goes on after a refusal", 0, VERIFIER, "kept.cumprod(1).sum(1)", "kept.sum(1)", (ENUMERATION,)),
+    Mutant("the draft's history lacks its own tokens", 0, DRAFTER, "drafted[:, :i]))", "drafted[:, :0]))", (WARPS, EQUAL)),
+    Mutant("the target's history lacks the drafted tokens", 0, STEP, "sequences.lens, draft.tokens))", "sequences.lens, draft.tokens[:, :0]))", (WARPS,)),
+    Mutant("a stop rule ends the draft one token late", 0, DRAFTER, "lengths.clamp(max=i + 1)", "lengths.clamp(max=i + 2)", (STOPS,)),
+    Mutant("the noise knows only half of a key", 0, "noise.py", "(keys >> 32) & _MASK", "keys & _MASK", (NOISE,)),
+    Mutant("the noise has nine rounds", 0, "noise.py", "rounds: int = 10", "rounds: int = 9", (NOISE,)),
+    Mutant("a draw at a cell's edge goes down", 0, "sampling.py", "right=True", "right=False", (SAMPLING,)),
+    Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "sum(-1, keepdim=True) - 1", "sum(-1, keepdim=True) - 2", (SAMPLING,)),
+    Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns : columns + 1]", (SAMPLING,)),
+    Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
+    Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
+)  # fmt: skip
+
+
+def select(only: str | None) -> tuple[Mutant, ...]:
+    """The mutants whose name contains `only`."""
+    return tuple(mutant for mutant in MUTANTS if only is None or only.lower() in mutant.name.lower())
+
+
+if __name__ == "__main__":
+    from support.mutation import main
+
+    raise SystemExit(main())
