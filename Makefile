@@ -1,0 +1,66 @@
+# `make demo` and `make test` need nothing but Linux and Python 3.11 or newer.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(firstword $(foreach python,$(CANDIDATES),$(shell $(python) -c $(NEW_ENOUGH) 2>/dev/null && echo $(python))))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/pytest
+
+# Evaluation data, for the tests that use them; those tests are skipped where there are none.
+BASS_DATA ?= $(firstword $(wildcard data ../shared/data))
+ifneq ($(BASS_DATA),)
+export BASS_DATA := $(abspath $(BASS_DATA))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint mutants nightly gpu docs clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, with and without speculation
+	$(BIN)/bass generate --example -n 8 --compare-plain
+
+test: $(VENV)/installed-dev  ## set up, then run the tests
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2
+
+lint: $(VENV)/installed-dev  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail
+	cd tests && ../$(BIN)/python -m support.mutants
+
+nightly: $(VENV)/installed-dev  ## the slow tests, with many more random cases
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
+
+gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it
+	BASS_TEST_DEVICE=cuda $(PYTEST) -m "gpu or not nightly" tests/laws tests/unit
+
+docs: $(VENV)/installed-docs  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:  ## remove what was built, and the virtual environment
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis src/bass.egg-info
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or name it with 'make PYTHON=/path/to/python3'."; exit 1; }
+	@$(PYTHON) -c $(NEW_ENOUGH) || { echo "$(PYTHON) is older than 3.11: install a newer one, or name it with 'make PYTHON=/path/to/python3'."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing bass into $(VENV) (torch is large: this can take a few minutes) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing bass and its development tools into $(VENV) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/installed
+
+$(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) -e '.[docs]'
+	@touch $@ $(VENV)/installed

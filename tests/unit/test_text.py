@@ -1,0 +1,125 @@
+"""Text comes as tokens do, never in halves of characters, and ends before a stop string."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as FastTokenizer
+
+import bass
+from bass.errors import CheckpointError, PairingError
+from bass.text import TextStream, Tokenizer, check_same_tokenizer
+from unit.checkpoints import Pair, byte_tokenizer
+
+BYTES = Tokenizer(byte_tokenizer())
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+def streamed(ids: list[int]) -> list[str]:
+    stream = TextStream(BYTES)
+    return [*(stream.push(token) for token in ids), stream.flush()]
+
+
+@given(st.text())
+def test_streamed_text_is_the_text(text: str) -> None:
+    assert "".join(streamed(BYTES.encode(text))) == text.replace("<eos>", "")
+
+
+@given(st.lists(st.integers(1, BYTES.fast.get_vocab_size() - 1), max_size=30))
+def test_streamed_text_of_any_tokens_is_what_they_decode_to(ids: list[int]) -> None:
+    assert "".join(streamed(ids)) == BYTES.decode(ids)
+
+
+@given(st.text(alphabet="aé☕𝄞", min_size=1))
+def test_a_character_comes_whole_or_not_yet(text: str) -> None:
+    assert all(BROKEN not in piece for piece in streamed(BYTES.encode(text)))
+
+
+def test_half_a_character_at_the_end_becomes_a_replacement_character() -> None:
+    ids = BYTES.encode("☕")
+    assert len(ids) > 1
+    assert "".join(streamed(ids[:-1])).startswith(BROKEN)
+
+
+def test_special_tokens_are_no_text() -> None:
+    eos = BYTES.vocabulary["<eos>"]
+    assert "".join(streamed([*BYTES.encode("a"), eos, *BYTES.encode("b")])) == "ab"
+
+
+def test_a_folder_without_tokenizer_has_none(tmp_path: Path) -> None:
+    assert Tokenizer.read(tmp_path) is None
+    (tmp_path / "tokenizer.json").write_text("no tokenizer")
+    with pytest.raises(CheckpointError, match=r"not a readable tokenizer .*: download it again\.$"):
+        Tokenizer.read(tmp_path)
+
+
+def test_equal_tokenizers_pass_and_others_are_told_apart() -> None:
+    twin = Tokenizer(FastTokenizer.from_str(BYTES.fast.to_str()))
+    check_same_tokenizer(BYTES, twin)
+    check_same_tokenizer(BYTES, None)
+    check_same_tokenizer(None, BYTES)
+    twin.fast.add_tokens([AddedToken("<extra>")])
+    with pytest.raises(PairingError, match=r"<extra>.* is None in the target's"):
+        check_same_tokenizer(BYTES, twin)
+
+
+@pytest.fixture(scope="module")
+def llm(pair: Pair) -> bass.LLM:
+    return bass.load(pair.target, pair.draft)
+
+
+OPTIONS = {"num_return_sequences": 4, "max_new_tokens": 30, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+
+
+def test_the_streamed_events_make_up_the_result(llm: bass.LLM) -> None:
+    generation = llm.stream(["def f(", "for"], **OPTIONS)
+    texts, ids = [""] * 8, [[] for _ in range(8)]
+    for event in generation:
+        at = event.prompt_index * 4 + event.sample_index
+        texts[at] += event.text
+        ids[at] += event.token_ids
+    completions = generation.result().completions
+    assert texts == [c.text for c in completions]
+    assert ids == [c.token_ids for c in completions]
+    assert [c.text for c in llm.generate(["def f(", "for"], **OPTIONS).completions] == texts
+
+
+@settings(max_examples=25)
+@given(cut=st.integers(0, 28), length=st.integers(1, 6))
+def test_text_ends_before_the_first_stop_string(llm: bass.LLM, cut: int, length: int) -> None:
+    """The stop string is taken from the unstopped text, so it may lie across tokens and steps."""
+    options = OPTIONS | {"num_return_sequences": 1, "seed": cut}
+    whole = llm.generate("def f(", **options).completions[0]
+    assert whole.text is not None
+    stop = whole.text[cut : cut + length] or whole.text[-1]
+    if BROKEN in stop:  # a broken character may be mended by the tokens after it
+        return
+    generation = llm.stream("def f(", stop=["never in it", stop], **options)
+    shown = ""
+    for event in generation:
+        shown += event.text
+        assert stop not in shown
+    stopped = generation.result().completions[0]
+    assert stopped.text == shown == whole.text[: whole.text.index(stop)]
+    assert stopped.finish_reason == "stop"
+    assert stopped.token_ids == whole.token_ids[: len(stopped.token_ids)]
+    assert stop in BYTES.decode(stopped.token_ids)
+    assert len(stopped.logprobs) == len(stopped.token_ids)
+
+
+def test_what_could_begin_a_stop_string_is_held_back(llm: bass.LLM) -> None:
+    """No event shows a text that the final text does not begin with."""
+    options = OPTIONS | {"num_return_sequences": 1}
+    whole = llm.generate("def f(", **options).completions[0].text
+    assert whole is not None
+    first = next(a + b for a, b in pairwise(whole[5:]) if BROKEN not in a + b)
+    stops = [first, whole[-1] + "never"]
+    generation = llm.stream("def f(", stop=stops, **options)
+    shown = ""
+    for event in generation:
+        shown += event.text
+        assert not shown.endswith(first[0]) or event.finish_reason
+    assert generation.result().completions[0].text == shown
