@@ -182,6 +182,7 @@ def test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others(
             length = 1
             for drafted, _, emitted in outcome.history(i):
                 assert drafted == min(Fixed().k, request.limit - length - 1)
+                assert emitted == drafted + 1
                 length += emitted
 
 

@@ -97,3 +97,21 @@ def test_no_global_generator_is_touched(device: torch.device) -> None:
     Setup(TABLE, device, warp=WARPS[0]).outcome(mixed_requests(TABLE))
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_request_that_is_ended_early_leaves_the_others_as_they_were(pairing: str, policy: Any, device: torch.device) -> None:
+    """As at a stop string: its row goes to the next request at once, and its own tokens are the beginning of what they were."""
+    requests = mixed_requests(LLAMA, seed=6, count=12)
+    setup = Setup(LLAMA, device, PAIRINGS[pairing], policy, warp=WARPS[0], batch=3)
+    whole = setup.outcome(requests).tokens
+    run = setup.engine(requests)
+    tokens: list[list[int]] = [[] for _ in requests]
+    ended = {0, 2, 5, 9}
+    for emission in run:
+        tokens[emission.request] += emission.tokens
+        if emission.request in ended and len(tokens[emission.request]) >= 3:
+            run.finish(emission.request)
+    for i, (some, full) in enumerate(zip(tokens, whole, strict=True)):
+        assert some == (full[: len(some)] if i in ended else full)
+    assert any(len(tokens[i]) < len(whole[i]) for i in ended)

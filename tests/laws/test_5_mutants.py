@@ -1,6 +1,7 @@
 """Tier 5: planted defects. `make mutants` runs the tests against each; here, that each still fits the source it is planted in."""
 
 import pytest
+
 from support.mutants import MUTANTS, Mutant
 from support.mutation import SOURCE, TESTS, attempt, mutated
 

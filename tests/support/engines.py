@@ -81,6 +81,7 @@ class Setup:
             outcome.tokens[emission.request].extend(emission.tokens)
             outcome.logprobs[emission.request].extend(emission.logprobs)
             assert not outcome.done[emission.request], "a finished request emitted again"
+            assert emission.tokens, "a step gave an active row nothing"
             outcome.done[emission.request] = emission.done
         return outcome
 
