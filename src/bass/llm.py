@@ -28,7 +28,7 @@ from bass.results import Result
 from bass.sampling import Sampling
 from bass.text import Tokenizer, check_same_tokenizer
 
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | np.ndarray | torch.Tensor
 MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
 _LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
 
@@ -167,7 +167,7 @@ class LLM:
     ) -> Generation:
         """Events as tokens are committed; iterate it, or call its `result()`.
 
-        prompts: a string, a list of token ids, or a list of either. max_new_tokens: for all prompts, or one for each.
+        prompts: a string, token ids (a list, an array or a tensor), or a list of either. max_new_tokens: for all prompts, or one for each.
         The sampling options are Hugging Face's (`temperature=0` is greedy). seed: the same seed, prompt and sample index
         give the same tokens in any batch. stop: strings before which the text ends. time_budget: seconds from the start,
         after which unfinished samples are returned with `finish_reason="time"`.
@@ -257,6 +257,7 @@ class LLM:
 
 
 def _token_ids(prompt: object, index: int) -> list[int]:
+    prompt = _plain(prompt)
     if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
         raise RequestError(f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids.")
     ids = list(prompt)
@@ -272,7 +273,13 @@ def _check_max_length(policy: DraftLengthPolicy[Any]) -> None:
         raise PolicyError(f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest draft, 0 or more.")
 
 
+def _plain(value: Any) -> Any:
+    """Arrays and tensors as lists."""
+    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
+
+
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    prompts = _plain(prompts)
     if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
         return [prompts]
     listed = list(prompts)

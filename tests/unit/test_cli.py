@@ -1,5 +1,6 @@
 """The commands in working order. What happens with bad input is in test_bad_input.py."""
 
+import functools
 import json
 import os
 import pty
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -99,6 +100,30 @@ def test_the_prompt_may_come_from_a_file_or_from_token_ids(bass_command: Command
     assert by_file.out == bass_command("generate", *pair.options, "def f(").out
     ids = bass.load(pair.target, pair.draft).models.tokenizer.encode("def f(")  # pyright: ignore[reportOptionalMemberAccess]
     assert bass_command("generate", *pair.options, "--token_ids", json.dumps(ids)).out == by_file.out
+
+
+def test_the_example_ends_with_its_function(bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    stream = bass.LLM.stream
+
+    @functools.wraps(stream)
+    def listening(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["stop"])
+        return stream(*arguments, **options)
+
+    monkeypatch.setattr(bass.LLM, "stream", listening)
+    monkeypatch.setattr("bass.cli.prompts.EXAMPLE", "def f(")
+    assert bass_command("generate", *pair.options, "--example").status == 0
+    assert bass_command("generate", *pair.options, "--example", "--stop", "x").status == 0
+    assert "\ndef " in asked[0]  # pyright: ignore[reportOperatorIssue]
+    assert asked[1] == ["x"]
+
+
+def test_the_figures_say_what_they_belong_to(bass_command: Command, pair: Pair) -> None:
+    said = bass_command("generate", *pair.options, "def f(", "--policy", "fixed", "--cache", "split")
+    caption = " ".join(said.err.splitlines()[-2:])
+    for word in ("Fixed(k=4)", "SplitCache", "PerRow", "Rejection", "cpu", "float32"):
+        assert word in caption
 
 
 def test_without_a_tokenizer_token_ids_go_in_and_come_out(bass_command: Command, silent_pair: Pair) -> None:

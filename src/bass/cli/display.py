@@ -120,9 +120,9 @@ def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> 
         console.print(Text(printable(shown), style="dim") + Text(printable(text)))
 
 
-def table(console: Console, stats: Stats, plain: Stats | None, interrupted: bool) -> None:
+def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> None:
     """The run's figures, beside those of plain decoding where it was run."""
-    grid = Table(title="interrupted: figures up to there" if interrupted else None, title_justify="left")
+    grid = Table()
     grid.add_column("")
     grid.add_column("speculative" if stats.drafted else "plain", justify="right")
     if plain is not None:
@@ -134,6 +134,7 @@ def table(console: Console, stats: Stats, plain: Stats | None, interrupted: bool
             cells += [show(plain), ratio(stats, plain)]
         grid.add_row(*cells)
     console.print(grid)
+    console.print(caption, style="dim", markup=False)
 
 
 def _times(a: float, b: float) -> str:

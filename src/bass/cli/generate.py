@@ -3,9 +3,10 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
+import torch
 from jsonargparse import ArgumentParser
 from rich.console import Console
 
@@ -49,7 +50,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         sys.stdout.write(json_lines(result, compared))
     else:
         completions(out, result, prompts)
-        table(out if live else Console(stderr=True, highlight=False), result.stats, compared and compared.stats, interrupted)
+        table(out if live else Console(stderr=True, highlight=False), result.stats, compared and compared.stats, ran_with(llm, interrupted))
     return INTERRUPTED if interrupted else 0
 
 
@@ -72,6 +73,15 @@ def plain(llm: LLM) -> LLM:
     """The same target without speculation; the weights are shared."""
     parts = replace(llm.parts, policy=Fixed(0), drafter="none")
     return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size)
+
+
+def ran_with(llm: LLM, interrupted: bool) -> str:
+    """What the figures belong to, in one line."""
+    parts, models = llm.parts, llm.models
+    policy = repr(parts.policy) if is_dataclass(parts.policy) else type(parts.policy).__name__
+    names = f"{parts.cache.__name__}, {type(parts.attention).__name__}, {type(parts.verifier).__name__}"
+    machine = f"{models.device}, {str(models.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads"
+    return f"{policy}, {names}, {machine}{'; interrupted: figures up to there' if interrupted else ''}"
 
 
 def json_lines(result: Result, compared: Result | None) -> str:

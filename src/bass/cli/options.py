@@ -7,6 +7,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from bass.cli.parsing import describe, parse
+from bass.cli.prompts import EXAMPLE_STOPS
 from bass.errors import OptionError
 from bass.llm import LLM, load
 from bass.registry import REGISTRIES, find_class, make
@@ -43,7 +44,7 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     parser.add_argument("prompt", nargs="*", type=str, help="text to continue, several for several rows; without it, standard input")
     parser.add_argument("--file", type=str, help="continue the whole text of this file")
     parser.add_argument("--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids")
-    parser.add_argument("--example", action="store_true", help="continue a built-in Python function")
+    parser.add_argument("--example", action="store_true", help="continue a built-in Python function up to its end")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
     parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
     classes, argv = take_strategies(argv)
@@ -70,7 +71,8 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
             given = config.get(kind)
             load_with[kind] = make(kind, classes.get(kind, default[kind]), **(given if isinstance(given, Namespace) else {}))
     stream_with = {name: config[name] for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")}
-    return config, load_with, stream_with | {"stop": [unescape(text) for text in config.stop]}
+    stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.example else ())
+    return config, load_with, stream_with | {"stop": stop}
 
 
 def unescape(text: str) -> str:

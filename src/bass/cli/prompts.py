@@ -8,6 +8,8 @@ from jsonargparse import Namespace
 from bass.errors import RequestError
 from bass.llm import Prompt
 
+# A function that ends where the next top-level line begins.
+EXAMPLE_STOPS = ("\ndef ", "\nclass ", "\n@", "\nif ", "\n#")
 EXAMPLE = '''def moving_average(values, window):
     """Return the list of means of every `window` consecutive values."""
 '''
