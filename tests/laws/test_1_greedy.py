@@ -127,7 +127,11 @@ def test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_o
         assert all(accepted == (0 if i % 2 == 0 else drafted) for drafted, accepted, _ in steps)
 
 
-@pytest.mark.parametrize("warp", [GREEDY, Sampling(temperature=1.0), Sampling(0.8, top_p=0.9)], ids=["greedy", "sampled", "top-p"])
+@pytest.mark.parametrize(
+    "warp",
+    [GREEDY, Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.5)],
+    ids=["greedy", "sampled", "top-p and penalty"],
+)
 @pytest.mark.parametrize("policy", [Fixed(1), Fixed(4), Cycle(), Cycle((1, 0, 5, 0, 0, 0, 2)), ByRow(4)], ids=repr)
 def test_a_draft_equal_to_the_target_is_always_accepted(pairing: Pairing, policy: Any, warp: Sampling, device: torch.device) -> None:
     """For many steps, and after steps in which no row drafted: the draft's cache never lacks a token."""

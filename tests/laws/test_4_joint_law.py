@@ -27,6 +27,7 @@ LLAMA = LlamaWorld(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
 PROMPT = [0, 2]
 ROWS = 8192  # a batch
 WARPS = [
+    Sampling(temperature=1.0, repetition_penalty=1.5),
     Sampling(temperature=0.2),
     Sampling(temperature=0.8),
     Sampling(temperature=1.0),
@@ -34,7 +35,6 @@ WARPS = [
     Sampling(temperature=0.8, top_p=0.95),
     Sampling(temperature=1.0, top_k=2),
     Sampling(temperature=1.2, min_p=0.25),
-    Sampling(temperature=1.0, repetition_penalty=1.5),
     Sampling(temperature=0.8, top_k=2, top_p=0.9, repetition_penalty=0.7),
 ]
 

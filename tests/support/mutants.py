@@ -269,9 +269,9 @@ MUTANTS = (
     Mutant("a prompt's last but one token is not fed", 0, SLOTS, "counts = np.array([len(prompt) - 1 for", "counts = np.array([max(len(prompt) - 2, 0) for", (WITNESS,)),
     Mutant(
         "a later window of a prefill starts again at 0", 0, SLOTS,
-        "part = prompt[first : min(", "part = prompt[0 : min(", (WITNESS,),
+        "np.arange(first, min(first + PREFILL_WINDOW, counts.max()))", "np.arange(min(first + PREFILL_WINDOW, counts.max()) - first)", (WITNESS,),
     ),
-    Mutant("a prompt shared by its first token only", 0, SLOTS, "            prompt = tuple(all_requests[request].prompt)\n", "            prompt = next((p for p in known if p[0] == all_requests[request].prompt[0]), tuple(all_requests[request].prompt))\n", (WITNESS, SHARED)),
+    Mutant("an idle row lends its prompt", 0, SLOTS, "enumerate(self.requests))) if r >= 0}", "enumerate(self.requests)))}", (SHARED, WITNESS)),
     Mutant("a prompt is copied from the wrong row", 0, SLOTS, "source[row] = donors[", "source[row] = 0 * donors[", (SHARED, WITNESS)),
     Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[row] = 0\n", "", (ALONE,)),
     Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
@@ -289,22 +289,22 @@ MUTANTS = (
     Mutant("the residual is the distance", 0, VERIFIER, "[:, None]).clamp(min=0)", "[:, None]).abs()", (ENUMERATION,)),
     Mutant("the residual is drawn at the next slot's noise", 0, VERIFIER, "noise.residual.gather(1, accepted[:, None])", "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=k))", (VERIFIERS, ENUMERATION)),
     Mutant("acceptance goes on after a refusal", 0, VERIFIER, "kept.cumprod(1).sum(1)", "kept.sum(1)", (ENUMERATION,)),
-    Mutant("the draft's history lacks its own tokens", 0, DRAFTER, "drafted[:, :i]))", "drafted[:, :0]))", (WARPS, EQUAL)),
+    Mutant("the draft's history lacks its own tokens", 0, DRAFTER, "drafted[:, :i]))", "drafted[:, :0]))", (EQUAL,)),
     Mutant("the target's history lacks the drafted tokens", 0, STEP, "sequences.lens, draft.tokens))", "sequences.lens, draft.tokens[:, :0]))", (WARPS,)),
     Mutant("a stop rule ends the draft one token late", 0, DRAFTER, "lengths.clamp(max=i + 1)", "lengths.clamp(max=i + 2)", (STOPS,)),
     Mutant("the noise knows only half of a key", 0, "noise.py", "(keys >> 32) & _MASK", "keys & _MASK", (NOISE,)),
     Mutant("the noise has nine rounds", 0, "noise.py", "rounds: int = 10", "rounds: int = 9", (NOISE,)),
     Mutant("a draw at a cell's edge goes down", 0, "sampling.py", "right=True", "right=False", (SAMPLING,)),
-    Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "sum(-1, keepdim=True) - 1", "sum(-1, keepdim=True) - 2", (SAMPLING,)),
-    Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns : columns + 1]", (SAMPLING,)),
+    Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "(before < top_p).sum(-1, keepdim=True) - 1", "(before + ordered < top_p).sum(-1, keepdim=True).clamp(min=1) - 1", (SAMPLING,)),
+    Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns + 1 - window :].amax(1, keepdim=True).expand(-1, window, -1)", (SAMPLING,)),
     Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
     Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
 )  # fmt: skip
 
 
-def select(only: str | None) -> tuple[Mutant, ...]:
-    """The mutants whose name contains `only`."""
-    return tuple(mutant for mutant in MUTANTS if only is None or only.lower() in mutant.name.lower())
+def select(only: list[str] | None) -> tuple[Mutant, ...]:
+    """The mutants whose name contains one of `only`; all without it."""
+    return tuple(mutant for mutant in MUTANTS if only is None or any(part.lower() in mutant.name.lower() for part in only))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def attempt(mutant: Mutant) -> Outcome:
             return Outcome(mutant, f"no end within {TIMEOUT:.0f} s", time.perf_counter() - began)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"The tests of mutant `{mutant.name}` did not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     killer = failed.group(1) if failed else "unknown test" if done.returncode else None
     error = re.search(r"^\S+:\d+: (.*)$", done.stdout, re.MULTILINE)
     return Outcome(mutant, killer, time.perf_counter() - began, error.group(1) if error else "")
@@ -69,7 +69,7 @@ def attempt(mutant: Mutant) -> Outcome:
 def main() -> int:
     """Print one line per mutant as it is decided, then the table; 1 if any survived."""
     parser = argparse.ArgumentParser(prog="python -m support.mutants", description=__doc__)
-    parser.add_argument("--only", help="only mutants whose name contains this")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only mutants whose name contains one of these")
     chosen = select(parser.parse_args().only)
     if not chosen:
         print("No mutant has such a name. They are:", *(m.name for m in MUTANTS), sep="\n  ")
