@@ -65,14 +65,15 @@ def main() -> None:
     prompts = prompts[: args.count]
     llm = bass.load(max_batch_size=8)
     result = llm.generate(prompts, max_new_tokens=args.new_tokens, temperature=args.temperature, seed=0)
-    parsed = ended = 0
+    parsed = ended = parsed_ended = 0
     for number, completion in enumerate(result.completions):
         prompt, finished = prompts[completion.prompt_index], completion.finish_reason != "length"
         body = cut(completion.text, finished)
         whole = finished or body != "".join(completion.text.splitlines(keepends=True)[:-1])
-        parsed, ended = parsed + parses(prompt + body), ended + whole
+        good = parses(prompt + body)
+        parsed, ended, parsed_ended = parsed + good, ended + whole, parsed_ended + (good and whole)
         if number < args.show:
-            print(prompt + body, "\n" + "=" * 40, parses(prompt + body))
+            print(prompt + body, "\n" + "=" * 40, good)
     count = len(result.completions)
     print(
         json.dumps(
@@ -82,6 +83,7 @@ def main() -> None:
                 "new_tokens": args.new_tokens,
                 "ended": round(ended / count, 3),
                 "parse": round(parsed / count, 3),
+                "parse_of_ended": round(parsed_ended / max(1, ended), 3),
             }
         )
     )
