@@ -92,6 +92,3 @@ def test_a_row_key_is_a_63_bit_function_of_seed_prompt_and_sample(seed: int, pro
 
 def test_row_keys_do_not_change_between_versions() -> None:
     assert row_key(0, [1, 2, 3], 0) == int.from_bytes(bytes.fromhex("0552eb20b8e7ec10"), "little") >> 1
-
-
-

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engines import TEST_POLICIES
 
 from bass.errors import OptionError
 from bass.interfaces import DraftLengthPolicy
 from bass.policies import BatchAdaptive, Fixed
 from bass.policies.batch_adaptive import LengthState
 from bass.records import Feedback
+from support.engines import TEST_POLICIES
 
 # (length, shrunk before, accepted by row) -> (length, shrunk)
 VECTORS = [

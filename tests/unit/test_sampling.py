@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.oracle import HuggingFace
 
 from bass.errors import OptionError
 from bass.records import History
 from bass.sampling import Sampling, draw
+from support.oracle import HuggingFace
 
 OPTIONS = st.builds(
     Sampling,
