@@ -102,7 +102,7 @@ def test_the_prompt_may_come_from_a_file_or_from_token_ids(bass_command: Command
     assert bass_command("generate", *pair.options, "--token_ids", json.dumps(ids)).out == by_file.out
 
 
-def test_the_example_ends_with_its_function(bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_ends_with_its_class(bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     stream = bass.LLM.stream
 
@@ -220,6 +220,18 @@ def test_help_and_version_come_without_torch() -> None:
     for arguments in (["--help"], ["--version"], ["frob"]):
         code = f"import sys, bass.cli; bass.cli.main({arguments!r}); assert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)])
+def test_threads_do_not_spin_for_long_unless_asked_to(
+    bass_command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], kept: str | None
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, given.get(name, ""))
+        if name not in given:
+            monkeypatch.delenv(name)
+    bass_command("list")
+    assert os.environ.get("GOMP_SPINCOUNT") == kept
 
 
 def test_help_names_every_command(bass_command: Command) -> None:

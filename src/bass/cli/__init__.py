@@ -56,6 +56,10 @@ def _dispatch(argv: list[str]) -> int:
         raise OptionError(f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of {', '.join(COMMANDS)}.")
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # Set before torch is loaded. OpenMP's threads spin for milliseconds at every operation's end, which on a machine
+        # with another busy process makes each operation as slow; a third of a millisecond serves an idle one as well.
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     sys.path.insert(0, os.getcwd())  # so that `package.module:Class` finds a user's own file
     from bass.cli.parsing import new_parser, underscored
 

@@ -44,7 +44,7 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     parser.add_argument("prompt", nargs="*", type=str, help="text to continue, several for several rows; without it, standard input")
     parser.add_argument("--file", type=str, help="continue the whole text of this file")
     parser.add_argument("--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids")
-    parser.add_argument("--example", action="store_true", help="continue a built-in Python function up to its end")
+    parser.add_argument("--example", action="store_true", help="continue a built-in Python class up to its end")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
     parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
     classes, argv = take_strategies(argv)

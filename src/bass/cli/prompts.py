@@ -8,11 +8,12 @@ from jsonargparse import Namespace
 from bass.errors import RequestError
 from bass.llm import Prompt
 
-# A function that ends where the next top-level line begins.
-EXAMPLE_STOPS = ("\ndef ", "\nclass ", "\n@", "\nif ", "\n#")
-EXAMPLE = '''def moving_average(values, window):
-    """Return the list of means of every `window` consecutive values."""
+EXAMPLE = '''class Account:
+    """A bank account with an owner and a balance."""
+
+    def __init__(self, owner, balance=0):
 '''
+EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends where the next top-level line begins
 
 
 def read_prompts(config: Namespace) -> list[Prompt]:
