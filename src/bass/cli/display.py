@@ -134,7 +134,7 @@ def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> 
             cells += [show(plain), ratio(stats, plain)]
         grid.add_row(*cells)
     console.print(grid)
-    console.print(caption, style="dim", markup=False)
+    console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
 def _times(a: float, b: float) -> str:
@@ -142,9 +142,9 @@ def _times(a: float, b: float) -> str:
 
 
 def _positions(stats: Stats) -> str:
-    """Percentages, the first eight."""
-    rates = [f"{rate:.0%}" for rate in stats.acceptance_by_position[:8]]
-    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 8 else "") or "-"
+    """Percentages, the first six."""
+    rates = [f"{rate:.0%}" for rate in stats.acceptance_by_position[:6]]
+    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or "-"
 
 
 FIGURES = (
