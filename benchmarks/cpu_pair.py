@@ -50,7 +50,9 @@ def ours(llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str,
     return result.stats
 
 
-def theirs(model: PreTrainedModel, assistant: PreTrainedModel | None, prompts: list[list[int]], batch: int, options: dict[str, Any]) -> None:
+def theirs(
+    model: PreTrainedModel, assistant: PreTrainedModel | None, prompts: list[list[int]], batch: int, options: dict[str, Any]
+) -> None:
     """The same by `transformers`, which pads on the left."""
     sampling = {"do_sample": options["temperature"] > 0}
     if sampling["do_sample"]:
@@ -101,7 +103,9 @@ def main() -> None:
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
     weights = [sum(p.numel() for p in m.parameters()) * 4 for m in (target, draft)]
     console.print(f"Read bandwidth {peaks.bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads. Bound by bytes of weights:")
-    console.print(f"  plain {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token {weights[1] / peaks.bandwidth * 1e3:.2f} ms")
+    console.print(
+        f"  plain {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token {weights[1] / peaks.bandwidth * 1e3:.2f} ms"
+    )
 
     runs: dict[tuple[str, int], Callable[[], bass.Stats | None]] = {}
     for batch in (1, 8):
@@ -123,7 +127,9 @@ def main() -> None:
 
     tokens = len(prompts) * arguments.new_tokens
     rate = {name: tokens / statistics.median(times) for name, times in seconds.items()}
-    table = Table("", "batch", "tokens/s", "spread", "tau", "bound share", title=f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each")
+    table = Table(
+        "", "batch", "tokens/s", "spread", "tau", "bound share", title=f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each"
+    )
     for (name, batch), value in rate.items():
         times = seconds[name, batch]
         found = stats.get((name, batch))
