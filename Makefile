@@ -32,7 +32,7 @@ lint: $(VENV)/installed-dev  ## ruff and pyright
 	$(BIN)/pyright
 
 mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail
-	cd tests && ../$(BIN)/python -m support.mutants
+	cd tests && $(abspath $(BIN))/python -m support.mutants
 
 nightly: $(VENV)/installed-dev  ## the slow tests, with many more random cases
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
