@@ -76,7 +76,7 @@ class Sequences:
         # What is not kept is sent to the last committed token, to write there what is there.
         slots = torch.where(keep, self.lens[:, None] + offsets, (self.lens - 1).clamp(min=0)[:, None])
         self.tokens.scatter_(1, slots, torch.where(keep, verdict.tokens, self.tokens.gather(1, slots)))
-        self.logprobs.scatter_(1, slots, torch.where(keep, logprobs, self.logprobs.gather(1, slots)))
+        self.logprobs.scatter_(1, slots, torch.where(keep, logprobs.to(self.logprobs.dtype), self.logprobs.gather(1, slots)))
         self.lens.add_(emitted)
         self.steps.add_(self.active)
         self.active.logical_and_(~(ends & keep).any(1) & (self.lens < self.limits))

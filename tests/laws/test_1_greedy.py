@@ -56,6 +56,16 @@ def test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens(policy: 
     assert setup.outcome(requests).tokens == expected(TABLE, requests, (seed,))
 
 
+def test_a_model_in_float64_emits_the_oracles_tokens_and_its_log_probabilities(pairing: Pairing, device: torch.device) -> None:
+    world = LlamaWorld(seed=8, dtype=torch.float64)
+    requests = mixed_requests(world)
+    outcome = Setup(world, device, pairing, OwnPast(), warp=GREEDY).outcome(requests)
+    assert outcome.tokens == expected(world, requests)
+    for request, tokens, logprobs in zip(requests, outcome.tokens, outcome.logprobs, strict=True):
+        logits = world.oracle("target", np.array([request.prompt]))[0]
+        assert abs(logprobs[0] - (logits[tokens[0]] - np.logaddexp.reduce(logits))) < 1e-5  # rotary angles are made in float32
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
