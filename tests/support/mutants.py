@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "all slots of a step draw with one uniform", 11, "noise.py",
-        "torch.arange(slots, device=device).expand(batch, slots)", "torch.arange(slots, device=device).expand(batch, slots) * 0", (NOISE,),
+        "uniforms(keys, steps, k + 1)", "uniforms(keys, steps, 1).expand(-1, k + 1, -1)", (NOISE,),
     ),
     Mutant(
         "all drafted tokens of a step are drawn with one uniform", 11, DRAFTER,
