@@ -5,7 +5,9 @@ slot in the window, and a domain. So a row's noise does not depend on its batch 
 """
 
 import hashlib
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,32 +24,36 @@ def philox(counter: Int[Tensor, "*rows 4"], key: Int[Tensor, "*rows 2"], rounds:
 
     Agrees with the known-answer vectors of Random123.
     """
-    lane = torch.arange(2, device=counter.device)
-    # Constants come from the device's own arithmetic: a copy from the host could not be part of a CUDA graph.
+    if counter.device.type == "cpu":
+        # On arrays as small as a step's, NumPy does the same operations in a third of the time.
+        return torch.from_numpy(_philox(np, counter.numpy(), key.numpy(), np.arange(2), np.arange(rounds)))
+    device = counter.device
+    return _philox(torch, counter, key, torch.arange(2, device=device), torch.arange(rounds, device=device))
+
+
+def _philox(xp: Any, counter: Any, key: Any, lane: Any, rounds: Any) -> Any:
+    """The generator in the operations that torch and NumPy (`xp`) share. `lane` is [0, 1], `rounds` [0, 1, ...].
+
+    Constants come from arithmetic on `lane`: on a GPU, a copy from the host could not be part of a CUDA graph.
+    """
     multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
-    bumps = weyl * torch.arange(rounds, device=counter.device)[:, None]
-    round_keys = (key[..., None, :] + bumps) & _MASK
+    round_keys = (key[..., None, :] + weyl * rounds[:, None]) & _MASK
     even, odd = counter[..., 0::2], counter[..., 1::2]
-    for round_key in round_keys.unbind(-2):
-        product = (even * multiplier).flip(-1)  # wraps modulo 2^64, which leaves both halves right
-        even = ((product >> 32) & _MASK) ^ odd ^ round_key
+    for i in range(len(rounds)):
+        product = (
+            (even * multiplier)[..., ::-1] if xp is np else (even * multiplier).flip(-1)
+        )  # wraps modulo 2^64, which leaves both halves right
+        even = ((product >> 32) & _MASK) ^ odd ^ round_keys[..., i, :]
         odd = product & _MASK
-    return torch.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
+    return xp.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
 
 
 def uniforms(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
-    batch, device = len(keys), keys.device
-    key = torch.stack((keys & _MASK, (keys >> 32) & _MASK), -1)[:, None].expand(batch, slots, 2)
-    counter = torch.stack(
-        (
-            steps[:, None].expand(batch, slots),
-            torch.arange(slots, device=device).expand(batch, slots),
-            torch.full((batch, slots), domain, device=device),
-            torch.zeros((batch, slots), dtype=torch.int64, device=device),
-        ),
-        -1,
-    )
+    slot = torch.arange(slots, device=keys.device)
+    step = steps[:, None].expand(len(keys), slots)
+    counter = torch.stack((step, slot.expand_as(step), torch.full_like(step, domain), torch.zeros_like(step)), -1)
+    key = torch.stack((keys & _MASK, (keys >> 32) & _MASK), -1)[:, None].expand(len(keys), slots, 2)
     return (philox(counter, key).to(torch.float64) + 0.5) / 2.0**32
 
 

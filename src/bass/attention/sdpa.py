@@ -37,12 +37,11 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         return MaskPlan(visible[:, None], span)
 
     def run(self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan) -> Float[Tensor, "batch window heads dim"]:
-        _, window, heads, _ = q.shape
-        groups = heads // view.k.shape[2]
-        k, v = (x[:, : plan.span].transpose(1, 2) for x in (view.k, view.v))
-        if groups == 1:
-            return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, plan.mask).transpose(1, 2)
-        q = q.unflatten(2, (-1, groups)).permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, kv_heads, groups * W, D]
-        mask = plan.mask if window == 1 else plan.mask.repeat(1, 1, groups, 1)
+        batch, window, heads, dim = q.shape
+        kv_heads = view.k.shape[2]
+        groups = heads // kv_heads
+        k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
+        q = q.view(batch, window, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * window, dim)
+        mask = plan.mask if window == 1 or groups == 1 else plan.mask.repeat(1, 1, groups, 1)
         out = F.scaled_dot_product_attention(q, k, v, mask)
-        return out.unflatten(2, (groups, window)).permute(0, 3, 1, 2, 4).flatten(2, 3)
+        return out.view(batch, kv_heads, groups, window, dim).permute(0, 3, 1, 2, 4).reshape(batch, window, heads, dim)

@@ -113,10 +113,11 @@ class Block(nn.Module):
         self.mlp_norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
         self.mlp = GatedMLP(c.hidden_size, c.intermediate_size, device, dtype)
 
-    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], attend: Attend, layer: int) -> Tensor:
-        qkv = self.qkv(self.attention_norm(x)).unflatten(-1, (-1, self.head_dim))
-        qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), -2)
-        q, k = rotate(qk, angles).split((self.heads, self.kv_heads), -2)
+    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], attend: Attend, layer: int) -> Tensor:
+        batch, window, _ = x.shape
+        qkv = self.qkv(self.attention_norm(x)).view(batch, window, -1, self.head_dim)
+        qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
+        q, k = rotate(qk, angles).split_with_sizes((self.heads, self.kv_heads), -2)
         x = x + self.out(attend(layer, q, k, v).flatten(-2))
         return x + self.mlp(self.mlp_norm(x))
 
