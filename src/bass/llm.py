@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -16,17 +15,16 @@ from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer, check_pairing
 from bass.engine.step import SpeculativeStep
-from bass.errors import OptionError, PairingError, PolicyError, RequestError, check_integer, is_finite, unknown_name
+from bass.errors import OptionError, RequestError, check_integer, is_finite, unknown_name
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier, Warp
+from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, find_device
 from bass.models.llama import Llama
-from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
 from bass.noise import row_key
 from bass.records import Sequences
 from bass.registry import REGISTRIES, find_class, make
 from bass.results import Result
 from bass.sampling import Sampling
-from bass.text import Tokenizer, check_same_tokenizer
 
 Prompt = str | Sequence[int] | np.ndarray | torch.Tensor
 MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
@@ -78,64 +76,17 @@ def load(
         raise OptionError(f"`cuda_graphs={cuda_graphs!r}` is not available: steps run without graphs (`auto` or False).")
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
-    _check_max_length(policy_)
+    check_max_length(policy_)
     if policy_.max_length == 0:
         drafter = "none"
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
-    parts = Parts(policy_, _cache_class(cache), _backend(attention, _cache_class(cache)), make("verifier", verifier), drafter)
+    parts = Parts(policy_, cache_class(cache), backend_for(attention, cache_class(cache)), make("verifier", verifier), drafter)
     check_pairing(parts.cache, type(parts.attention), tuple(REGISTRIES["attention"].values()))
     needs_draft = find_class("drafter", drafter) is ModelDrafter if isinstance(drafter, str) else drafter is ModelDrafter
-    device_ = _device(device)
+    device_ = find_device(device)
     models = Models.read(Path(target or pair.TARGET), None if draft is None else Path(draft), needs_draft, device_, dtype)
     return LLM(models, parts, max_batch_size)
-
-
-@final
-@dataclass(frozen=True)
-class Parts:
-    """The strategies a model pair is run with."""
-
-    policy: DraftLengthPolicy[Any]
-    cache: Any  # a class with `allocate`
-    attention: AttentionBackend[Any, Any]
-    verifier: Verifier
-    drafter: str | type | Drafter
-
-
-@final
-@dataclass(frozen=True)
-class Models:
-    """A target, its draft if one is needed, and their tokenizer."""
-
-    target: Llama
-    draft: Llama | None
-    tokenizer: Tokenizer | None
-    eos: list[int]
-    device: torch.device
-    dtype: torch.dtype
-
-    @classmethod
-    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str) -> "Models":
-        """Check that the two belong together before any weight is read."""
-        config, tokenizer = read_config(target), Tokenizer.read(target)
-        if needs_draft:
-            if draft is None:
-                raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
-            check_pair(target, draft)
-        kind = _dtype(dtype, device, config)
-        loaded_draft = load_decoder(draft, device, kind) if needs_draft and draft is not None else None
-        return cls(load_decoder(target, device, kind), loaded_draft, tokenizer, eos_ids(target), device, kind)
-
-
-def check_pair(target: Path, draft: Path) -> None:
-    """Refuse a draft whose token ids do not mean what the target's mean; reads no weights."""
-    sizes = [read_config(folder).get("vocab_size") for folder in (target, draft)]
-    if sizes[0] != sizes[1]:
-        raise PairingError(
-            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
-        )
-    check_same_tokenizer(Tokenizer.read(target), Tokenizer.read(draft))
 
 
 @final
@@ -267,12 +218,6 @@ def _token_ids(prompt: object, index: int) -> list[int]:
     return [int(token) for token in ids]
 
 
-def _check_max_length(policy: DraftLengthPolicy[Any]) -> None:
-    most = getattr(policy, "max_length", None)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
-        raise PolicyError(f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest draft, 0 or more.")
-
-
 def _plain(value: Any) -> Any:
     """Arrays and tensors as lists."""
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
@@ -296,41 +241,3 @@ def _model_cost(decoder: Llama) -> ModelCost:
     matrices = sum(p.numel() for p in sizes.values())
     width = next(iter(sizes.values())).element_size()
     return ModelCost(matrices * width, 2 * matrices, 2 * c.layers * c.kv_heads * c.head_dim * width)
-
-
-def _cache_class(cache: str | type) -> type:
-    if isinstance(cache, str):
-        return find_class("cache", cache)
-    if isinstance(cache, type):
-        return cache
-    raise OptionError(f"`cache={cache!r}` must be a name, `package.module:Class`, or a class: the engine allocates it for each call.")
-
-
-def _backend(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
-    if attention != "auto":
-        return make("attention", attention)
-    for backend in REGISTRIES["attention"].values():
-        if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
-            return backend()
-    raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
-
-
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise OptionError(f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or `auto`.") from error
-    return found
-
-
-def _dtype(dtype: str, device: torch.device, config: dict[str, Any]) -> torch.dtype:
-    if dtype != "auto":
-        if dtype not in DTYPES:
-            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
-        return DTYPES[dtype]
-    if device.type == "cpu":
-        return torch.float32
-    return DTYPES.get(config.get("dtype") or config.get("torch_dtype") or "bfloat16", torch.bfloat16)

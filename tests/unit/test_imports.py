@@ -23,6 +23,7 @@ ORDER: list[set[str]] = [
     {"results"},
     {"generation"},
     {"registry"},
+    {"loading"},
     {"llm"},
     {"experiments", "evaluation"},
     {"cli"},

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
 from bass.errors import PairingError
-from bass.llm import check_pair
+from bass.loading import check_pair
 from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
 from bass.text import Tokenizer
 

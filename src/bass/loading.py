@@ -1,0 +1,110 @@
+"""What `load` brings together: the strategies, and a target with its draft, checked against each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from bass.errors import OptionError, PairingError, PolicyError, unknown_name
+from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier
+from bass.models.llama import Llama
+from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
+from bass.registry import REGISTRIES, find_class, make
+from bass.text import Tokenizer, check_same_tokenizer
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """The strategies a model pair is run with."""
+
+    policy: DraftLengthPolicy[Any]
+    cache: Any  # a class with `allocate`
+    attention: AttentionBackend[Any, Any]
+    verifier: Verifier
+    drafter: str | type | Drafter
+
+
+@final
+@dataclass(frozen=True)
+class Models:
+    """A target, its draft if one is needed, and their tokenizer."""
+
+    target: Llama
+    draft: Llama | None
+    tokenizer: Tokenizer | None
+    eos: list[int]
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str) -> "Models":
+        """Check that the two belong together before any weight is read."""
+        config, tokenizer = read_config(target), Tokenizer.read(target)
+        if needs_draft:
+            if draft is None:
+                raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
+            check_pair(target, draft)
+        kind = _dtype(dtype, device, config)
+        loaded_draft = load_decoder(draft, device, kind) if needs_draft and draft is not None else None
+        return cls(load_decoder(target, device, kind), loaded_draft, tokenizer, eos_ids(target), device, kind)
+
+
+def check_pair(target: Path, draft: Path) -> None:
+    """Refuse a draft whose token ids do not mean what the target's mean; reads no weights."""
+    sizes = [read_config(folder).get("vocab_size") for folder in (target, draft)]
+    if sizes[0] != sizes[1]:
+        raise PairingError(
+            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
+        )
+    check_same_tokenizer(Tokenizer.read(target), Tokenizer.read(draft))
+
+
+def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
+    """Refuse a policy that does not say its longest draft."""
+    most = getattr(policy, "max_length", None)
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
+        raise PolicyError(f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest draft, 0 or more.")
+
+
+def cache_class(cache: str | type) -> type:
+    """The cache class for what a user gave as `cache=`."""
+    if isinstance(cache, str):
+        return find_class("cache", cache)
+    if isinstance(cache, type):
+        return cache
+    raise OptionError(f"`cache={cache!r}` must be a name, `package.module:Class`, or a class: the engine allocates it for each call.")
+
+
+def backend_for(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
+    """The attention backend for `attention=`; "auto" is the first registered one that reads what the cache gives."""
+    if attention != "auto":
+        return make("attention", attention)
+    for backend in REGISTRIES["attention"].values():
+        if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
+            return backend()
+    raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
+
+
+def find_device(device: str) -> torch.device:
+    """The device for `device=`; "auto" is a GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or `auto`.") from error
+    return found
+
+
+def _dtype(dtype: str, device: torch.device, config: dict[str, Any]) -> torch.dtype:
+    if dtype != "auto":
+        if dtype not in DTYPES:
+            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
+        return DTYPES[dtype]
+    if device.type == "cpu":
+        return torch.float32
+    return DTYPES.get(config.get("dtype") or config.get("torch_dtype") or "bfloat16", torch.bfloat16)
