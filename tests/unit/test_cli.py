@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -287,7 +286,7 @@ class Interrupting(Fixed):
     def update(self, state: int, feedback: Feedback) -> int:
         self.steps.append(1)
         if len(self.steps) == 20:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         return state
 
     steps: ClassVar[list[int]] = []
@@ -307,7 +306,10 @@ def test_ctrl_c_prints_what_was_finished(bass_command: Command, pair: Pair) -> N
 
 
 def test_ctrl_c_before_anything_was_generated(bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bass.cli.generate.load", lambda **_: signal.raise_signal(signal.SIGINT))
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bass.cli.generate.load", interrupted)
     said = bass_command("generate", *pair.options, "def f(")
     assert (said.status, said.out) == (130, "")
     assert said.err == "bass: Interrupted before anything was generated.\n"
