@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--top-p", type=float, default=0.95)
-    parser.add_argument("--k", type=int, nargs=2, default=(2, 2), help="draft lengths at batch 1 and at batch 8")
+    parser.add_argument("--k", type=int, nargs=2, default=(2, 3), help="draft lengths at batch 1 and at batch 8")
     parser.add_argument("--policy", default=None, help="a draft-length policy instead of --k")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

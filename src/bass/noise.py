@@ -14,47 +14,52 @@ from torch import Tensor
 
 from bass.records import Noise
 
+Words = Any  # integer tensors, or NumPy arrays: the generator is written in the operations that both have
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
-def philox(counter: Int[Tensor, "*rows 4"], key: Int[Tensor, "*rows 2"], rounds: int = 10) -> Int[Tensor, "*rows 4"]:
-    """Four 32-bit words (in int64) for each 128-bit counter and 64-bit key, both given as 32-bit words.
+def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
+    """Four 32-bit words (in int64) [..., 4] for each 128-bit counter [..., 4] and 64-bit key [..., 2], both as 32-bit words.
 
     Agrees with the known-answer vectors of Random123.
     """
-    if counter.device.type == "cpu":
-        # On arrays as small as a step's, NumPy does the same operations in a third of the time.
-        return torch.from_numpy(_philox(np, counter.numpy(), key.numpy(), np.arange(2), np.arange(rounds)))
-    device = counter.device
-    return _philox(torch, counter, key, torch.arange(2, device=device), torch.arange(rounds, device=device))
-
-
-def _philox(xp: Any, counter: Any, key: Any, lane: Any, rounds: Any) -> Any:
-    """The generator in the operations that torch and NumPy (`xp`) share. `lane` is [0, 1], `rounds` [0, 1, ...].
-
-    Constants come from arithmetic on `lane`: on a GPU, a copy from the host could not be part of a CUDA graph.
-    """
-    multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
-    round_keys = (key[..., None, :] + weyl * rounds[:, None]) & _MASK
     even, odd = counter[..., 0::2], counter[..., 1::2]
-    for i in range(len(rounds)):
-        product = (
-            (even * multiplier)[..., ::-1] if xp is np else (even * multiplier).flip(-1)
-        )  # wraps modulo 2^64, which leaves both halves right
-        even = ((product >> 32) & _MASK) ^ odd ^ round_keys[..., i, :]
-        odd = product & _MASK
-    return xp.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
+    # Constants come from arithmetic: on a GPU, a copy from the host could not be part of a CUDA graph.
+    lane = even * 0 + (_arange(2, counter) if isinstance(counter, Tensor) else np.arange(2))
+    multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
+    for _ in range(rounds):
+        product = even * multiplier  # wraps modulo 2^64, which leaves both halves right
+        swapped = product.flip(-1) if isinstance(product, Tensor) else product[..., ::-1]
+        even = ((swapped >> 32) & _MASK) ^ odd ^ key
+        odd = swapped & _MASK
+        key = (key + weyl) & _MASK
+    return _stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]))
 
 
 def uniforms(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
-    slot = torch.arange(slots, device=keys.device)
-    step = steps[:, None].expand(len(keys), slots)
-    counter = torch.stack((step, slot.expand_as(step), torch.full_like(step, domain), torch.zeros_like(step)), -1)
-    key = torch.stack((keys & _MASK, (keys >> 32) & _MASK), -1)[:, None].expand(len(keys), slots, 2)
-    return (philox(counter, key).to(torch.float64) + 0.5) / 2.0**32
+    if keys.device.type == "cpu":
+        # On arrays this small NumPy does the same operations in less than half of torch's time.
+        words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))
+    else:
+        words = _words(keys, steps, _arange(slots, keys), domain)
+    return (words.to(torch.float64) + 0.5) / 2.0**32
+
+
+def _words(keys: Words, steps: Words, slot: Words, domain: int) -> Words:
+    zero = steps[:, None] * 0 + slot * 0
+    counter = _stack((steps[:, None] + zero, slot + zero, zero + domain, zero))
+    return philox(counter, _stack((keys & _MASK, (keys >> 32) & _MASK))[:, None])
+
+
+def _arange(count: int, like: Tensor) -> Tensor:
+    return torch.arange(count, device=like.device)
+
+
+def _stack(words: tuple[Words, ...]) -> Words:
+    return torch.stack(words, -1) if isinstance(words[0], Tensor) else np.stack(words, -1)
 
 
 def step_noise(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], k: int) -> Noise:

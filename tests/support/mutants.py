@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
     Mutant("grouped heads meet the wrong keys in the split layout", 0, PER_ROW, "repeat_interleave(groups, 1)", "repeat(1, groups, 1)", (ATTENTION,)),
-    Mutant("the mask is laid out window by window", 0, SDPA, "plan.mask.repeat(1, 1, groups, 1)", "plan.mask.repeat_interleave(groups, 2)", (ATTENTION,)),
+    Mutant("the mask is laid out window by window", 0, SDPA, ".repeat(1, 1, groups, 1)", ".repeat_interleave(groups, 2)", (ATTENTION,)),
     Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
     Mutant("the spare slot is a position", 0, PADDED, "PaddedView(keys[:, :-1], values[:, :-1])", "PaddedView(keys, values)", (CACHES,)),
     Mutant("rows are copied the wrong way round", 0, PADDED, "(changed, source[changed])", "(source[changed], changed)", (CACHES,)),

@@ -12,12 +12,20 @@ from bass.interfaces import AttentionBackend
 from bass.records import PaddedView
 
 
-@dataclass(frozen=True)
+@dataclass
 class MaskPlan:
     """Which of the first `span` positions each query sees."""
 
-    mask: Bool[Tensor, "batch 1 window span"]
+    visible: Bool[Tensor, "batch 1 window span"]
     span: int
+    _bias: Float[Tensor, "batch 1 queries span"] | None = None
+
+    def bias(self, groups: int, dtype: torch.dtype) -> Float[Tensor, "batch 1 queries span"]:
+        """0 where a query sees and -inf where it does not, `groups` times along the window; made by the first layer."""
+        if self._bias is None:
+            zero = torch.zeros((), dtype=dtype, device=self.visible.device)
+            self._bias = torch.where(self.visible, zero, -torch.inf).repeat(1, 1, groups, 1)
+        return self._bias
 
 
 @final
@@ -42,6 +50,5 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         groups = heads // kv_heads
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
         q = q.view(batch, window, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * window, dim)
-        mask = plan.mask if window == 1 or groups == 1 else plan.mask.repeat(1, 1, groups, 1)
-        out = F.scaled_dot_product_attention(q, k, v, mask)
+        out = F.scaled_dot_product_attention(q, k, v, plan.bias(groups, q.dtype))
         return out.view(batch, kv_heads, groups, window, dim).permute(0, 3, 1, 2, 4).reshape(batch, window, heads, dim)
