@@ -21,7 +21,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, with and without speculation
-	$(BIN)/bass generate --example -n 8 --compare-plain
+	$(BIN)/bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 
 test: $(VENV)/installed-dev  ## set up, then run the tests
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2
