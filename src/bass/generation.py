@@ -34,6 +34,7 @@ class Generation:
         self._samples = [_Sample(TextStream(tokenizer) if tokenizer else None) for _ in run.requests]
         self._events = self._iterate()
         self._seconds = 0.0
+        self._error: Exception | None = None
 
     def __iter__(self) -> Iterator[StreamEvent]:
         return self._events
@@ -43,6 +44,8 @@ class Generation:
         if not interrupted:
             for _ in self._events:
                 pass
+            if self._error is not None:
+                raise self._error
         reason = "interrupted" if interrupted else "time"
         completions = [
             Completion(
@@ -61,9 +64,13 @@ class Generation:
 
     def _iterate(self) -> Iterator[StreamEvent]:
         began = time.perf_counter()
-        for emission in self._run:
-            self._seconds = time.perf_counter() - began
-            yield self._take(emission)
+        try:
+            for emission in self._run:
+                self._seconds = time.perf_counter() - began
+                yield self._take(emission)
+        except Exception as error:
+            self._error = error
+            raise
         self._seconds = time.perf_counter() - began
 
     def _take(self, emission: Emission) -> StreamEvent:

@@ -22,6 +22,7 @@ from abc import abstractmethod
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -68,6 +69,12 @@ class KVCache(Protocol[View]):
     """Storage addressed by (row, position). It stores no lengths; a write at position -1 goes to a spare slot."""
 
     view_type: ClassVar[type]
+
+    @classmethod
+    @abstractmethod
+    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "KVCache[View]":
+        """Room for rows of the given extents (positions) [B]."""
+        ...
 
     @abstractmethod
     def write(
@@ -177,7 +184,7 @@ class Drafter(RowStore, Protocol):
 
     @abstractmethod
     def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """Draft up to `lengths[b] <= k` tokens for row b. Inactive rows may hold anything."""
+        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is never looked at."""
         ...
 
 

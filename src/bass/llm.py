@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bass import pair
-from bass.drafters import ModelDrafter
+from bass.drafters import ModelDrafter, NoDrafter
 from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
 from bass.engine.requests import Request
 from bass.engine.run import Run
@@ -59,7 +59,10 @@ def load(
     """
     for name in aliases:
         if name not in _LENGTH_ALIASES:
-            raise unknown_name("option", name, [*load.__annotations__, *_LENGTH_ALIASES])
+            raise unknown_name("option", name, ({*load.__annotations__, *_LENGTH_ALIASES} - {"aliases", "return"}))
+    for name, folder in (("target", target), ("draft", draft)):
+        if folder is not None and not isinstance(folder, str | Path):
+            raise OptionError(f"`{name}={folder!r}` must be the path of a checkpoint folder.")
     asked = {name: value for name, value in {"num_speculative_tokens": num_speculative_tokens, **aliases}.items() if value is not None}
     if len(set(asked.values())) > 1:
         raise OptionError(f"{' and '.join(f'`{n}={v}`' for n, v in asked.items())} contradict each other: they are names of one option.")
@@ -77,13 +80,18 @@ def load(
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
     check_max_length(policy_)
+    drafter_class = find_class("drafter", drafter) if isinstance(drafter, str) else drafter
     if policy_.max_length == 0:
-        drafter = "none"
+        drafter = drafter_class = NoDrafter  # plain decoding loads no draft, whichever is named
+    elif drafter_class is NoDrafter or isinstance(drafter_class, NoDrafter):
+        raise OptionError("A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` instead of it.")
+    elif drafter_class is not ModelDrafter and draft is not None:
+        raise OptionError(f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give `drafter='model'`.")
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
     parts = Parts(policy_, cache_class(cache), backend_for(attention, cache_class(cache)), make("verifier", verifier), drafter)
     check_pairing(parts.cache, type(parts.attention), tuple(REGISTRIES["attention"].values()))
-    needs_draft = find_class("drafter", drafter) is ModelDrafter if isinstance(drafter, str) else drafter is ModelDrafter
+    needs_draft = drafter_class is ModelDrafter
     device_ = find_device(device)
     models = Models.read(Path(target or pair.TARGET), None if draft is None else Path(draft), needs_draft, device_, dtype)
     return LLM(models, parts, max_batch_size)
@@ -119,8 +127,9 @@ class LLM:
         """Events as tokens are committed; iterate it, or call its `result()`.
 
         prompts: a string, token ids (a list, an array or a tensor), or a list of either. max_new_tokens: for all prompts, or one for each.
-        The sampling options are Hugging Face's (`temperature=0` is greedy). seed: the same seed, prompt and sample index
-        give the same tokens in any batch. stop: strings before which the text ends. time_budget: seconds from the start,
+        The sampling options are Hugging Face's (`temperature=0` is greedy). seed: the same call gives the same tokens again;
+        and with a policy whose lengths depend on the row's own past alone, such as `fixed`, the same seed, prompt and sample
+        index give the same tokens in any batch. stop: strings before which the text ends. time_budget: seconds from the start,
         after which unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
@@ -128,7 +137,7 @@ class LLM:
         if unknown:
             raise unknown_name("option", next(iter(unknown)), [n for n in LLM.stream.__annotations__ if n not in ("unknown", "return")])
         warp = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+        stops = (stop,) if isinstance(stop, str) else tuple(stop or ()) if isinstance(stop, Iterable | None) else (stop,)
         if not all(isinstance(s, str) for s in stops):
             raise OptionError(f"`stop={stop!r}` must be a string or a list of strings.")
         if any(not s for s in stops):
@@ -150,6 +159,7 @@ class LLM:
             raise RequestError(
                 f"`num_return_sequences={samples}` for {len(ids)} prompts is more than {MOST_SEQUENCES} sequences: make several calls."
             )
+        max_new_tokens = _plain(max_new_tokens)
         limits = list(max_new_tokens) if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(ids)
         if len(limits) != len(ids):
             raise RequestError(f"`max_new_tokens` has {len(limits)} values for {len(ids)} prompts: give one for all, or one for each.")
@@ -190,10 +200,25 @@ class LLM:
 
     def _run(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None) -> Run:
         """The engine for one call: caches of the size that its requests need."""
-        m, p = self.models, self.parts
+        m = self.models
         batch = min(self.max_batch_size, len(requests))
         # A row holds one request at a time, so the longest `batch` of them never need more than this.
         extents = np.sort([request.limit for request in requests])[::-1][:batch].copy()
+        try:
+            return self._allocated(requests, warp, eos, time_budget, batch, extents)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            row = sum(_model_cost(d).kv_bytes_per_position for d in (m.target, m.draft) if d is not None) * int(extents.max())
+            raise RequestError(
+                f"{batch} rows of {extents.max()} positions need {batch * row / 1e9:.1f} GB for keys and values, and there is no room: "
+                "lower `max_batch_size` or `max_new_tokens`."
+            ) from error
+
+    def _allocated(
+        self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None, batch: int, extents: np.ndarray
+    ) -> Run:
+        m, p = self.models, self.parts
 
         def scorer(decoder: Llama) -> ModelScorer:
             return ModelScorer(decoder, p.cache.allocate(decoder.shape, extents, m.device, m.dtype), p.attention, batch)

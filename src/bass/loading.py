@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
-from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier
+from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, KVCache, Verifier
 from bass.models.llama import Llama
 from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
 from bass.registry import REGISTRIES, find_class, make
@@ -40,7 +40,7 @@ class Models:
     dtype: torch.dtype
 
     @classmethod
-    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str) -> "Models":
+    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str | torch.dtype) -> "Models":
         """Check that the two belong together before any weight is read."""
         config, tokenizer = read_config(target), Tokenizer.read(target)
         if needs_draft:
@@ -73,9 +73,12 @@ def cache_class(cache: str | type) -> type:
     """The cache class for what a user gave as `cache=`."""
     if isinstance(cache, str):
         return find_class("cache", cache)
-    if isinstance(cache, type):
+    if isinstance(cache, type) and KVCache in cache.__mro__:
         return cache
-    raise OptionError(f"`cache={cache!r}` must be a name, `package.module:Class`, or a class: the engine allocates it for each call.")
+    raise OptionError(
+        f"`cache={cache!r}` must be a name, `package.module:Class`, or a subclass of `bass.interfaces.KVCache`: "
+        "the engine allocates it for each call."
+    )
 
 
 def backend_for(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
@@ -95,12 +98,15 @@ def find_device(device: str) -> torch.device:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise OptionError(f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or `auto`.") from error
+    if found.type not in ("cpu", "cuda"):
+        raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
     return found
 
 
-def _dtype(dtype: str, device: torch.device, config: dict[str, Any]) -> torch.dtype:
+def _dtype(dtype: str | torch.dtype, device: torch.device, config: dict[str, Any]) -> torch.dtype:
+    dtype = str(dtype).removeprefix("torch.")
     if dtype != "auto":
         if dtype not in DTYPES:
             raise unknown_name("dtype", dtype, [*DTYPES, "auto"])

@@ -70,7 +70,7 @@ def step_noise(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], k: int
 def row_key(seed: int, prompt: list[int], sample: int) -> int:
     """The 63-bit key of one sample of one prompt under one seed.
 
-    A function of the prompt's tokens, not of its place in the call: equal prompts, samples and seeds give equal tokens.
+    A function of the prompt's tokens, not of its place in the call: equal prompts, samples and seeds meet equal noise.
     """
-    digest = hashlib.blake2b(repr((seed, sample, prompt)).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(repr((int(seed), int(sample), prompt)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

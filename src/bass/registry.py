@@ -7,7 +7,7 @@ from typing import Any
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.drafters import DRAFTERS
-from bass.errors import OptionError, unknown_name
+from bass.errors import BassError, OptionError, unknown_name
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, KVCache, Verifier
 from bass.policies import POLICIES
 from bass.verifiers import VERIFIERS
@@ -38,8 +38,10 @@ def find_class(kind: str, spec: str) -> type:
     module, _, name = spec.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(f"Cannot load {kind} `{spec}` ({error}): give an importable `package.module:Class`.") from error
+    except Exception as error:  # the module is the user's: anything can happen in it
+        raise OptionError(
+            f"Cannot load {kind} `{spec}` ({type(error).__name__}: {error}): give an importable `package.module:Class`."
+        ) from error
     return _checked(kind, found, spec)
 
 
@@ -58,7 +60,9 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         )
     try:
         return spec(**arguments)
-    except TypeError as error:
+    except BassError:
+        raise
+    except Exception as error:  # of a user's class, or of arguments that do not fit ours
         raise OptionError(f"Cannot make {kind} `{spec.__name__}`: {error}. It takes {inspect.signature(spec)}.") from error
 
 

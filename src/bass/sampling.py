@@ -42,10 +42,10 @@ class Sampling(Warp):
     def __post_init__(self) -> None:
         check_integer("top_k", self.top_k, 0)
         rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-            ("temperature", lambda x: x >= 0, "0 (greedy) or more"),
+            ("temperature", lambda x: x == 0 or x >= 1e-6, "of 0 (greedy), or 1e-6 or more"),
             ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
             ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
-            ("repetition_penalty", lambda x: x > 0, "above 0 (1 = off)"),
+            ("repetition_penalty", lambda x: x >= 1e-6, "of 1e-6 or more (1 = off)"),
         )
         for name, holds, range_ in rules:
             value = getattr(self, name)
@@ -80,7 +80,7 @@ def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tens
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
     ordered = most_probable(probs, top_p)
     before = ordered.cumsum(-1) - ordered
-    last_kept = (before < top_p).sum(-1, keepdim=True) - 1
+    last_kept = ((before < top_p).sum(-1, keepdim=True) - 1).clamp(min=0)
     return ordered.gather(-1, last_kept)
 
 

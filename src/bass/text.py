@@ -6,7 +6,7 @@ from typing import final
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from bass.errors import CheckpointError, PairingError
+from bass.errors import CheckpointError, PairingError, RequestError
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -25,12 +25,17 @@ class Tokenizer:
         if not path.is_file():
             return None
         try:
-            return cls(FastTokenizer.from_file(str(path)))
+            fast = FastTokenizer.from_file(str(path))
+            fast.no_truncation()  # a stored setting of somebody's training run; prompts are taken whole
+            fast.no_padding()
+            return cls(fast)
         except Exception as error:  # the library raises plain Exception
             raise CheckpointError(f"`{path}` is not a readable tokenizer ({error}): download it again.") from error
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint adds."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise RequestError("The text holds half of a surrogate pair, which is no character: give text that is valid Unicode.")
         return self.fast.encode(text).ids
 
     def decode(self, ids: list[int]) -> str:

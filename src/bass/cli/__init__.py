@@ -1,6 +1,7 @@
 """The command line. Each command is a module with `run(parser, argv)`, imported when it is called for."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ FAILED, INTERRUPTED = 2, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 after an error (one sentence on stderr), 130 after Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not cost what was generated
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except BassError as error:
@@ -40,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone. What is still in the buffer must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(f"Cannot read or write ({error}): make room, or name another file.", FAILED)
 
 
 def _dispatch(argv: list[str]) -> int:

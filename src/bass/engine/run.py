@@ -12,15 +12,18 @@ import torch
 from bass.engine.requests import Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots, bucket
 from bass.engine.step import SpeculativeStep, StepReport
-from bass.errors import PolicyError
+from bass.errors import CheckpointError, PolicyError
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback, Sequences
 
 
 def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
     """The policy's lengths, checked: int [B], each in 0..max_length."""
-    lengths = np.asarray(policy.lengths(state))
     name = type(policy).__name__
+    try:
+        lengths = np.asarray(policy.lengths(state))
+    except ValueError as error:
+        raise PolicyError(f"`{name}.lengths` failed ({error}); give integers of shape [{batch}].") from error
     if lengths.shape != (batch,) or not np.issubdtype(lengths.dtype, np.integer):
         raise PolicyError(f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give integers of shape [{batch}].")
     if (lengths < 0).any() or (lengths > policy.max_length).any():
@@ -109,6 +112,10 @@ class Run:
     def _emit(self, report: StepReport, serving: np.ndarray, seconds: float) -> Iterator[Emission]:
         for row in np.flatnonzero(serving >= 0):
             count, done = report.emitted[row], not report.active[row]
+            if not np.isfinite(report.logprobs[row, :count]).all():
+                raise CheckpointError(
+                    "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
+                )
             if done:
                 self._slots.release(int(row))
             yield Emission(int(serving[row]), report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist(), done, seconds)

@@ -43,7 +43,7 @@ class SpeculativeStep:
     def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
         noise = step_noise(sequences.keys, sequences.steps, k)
-        draft = self.drafter.propose(sequences, lengths, k, noise, span) if k else empty_draft(lengths)
+        draft = within(lengths, self.drafter.propose(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
         was_active = sequences.active.clone()
         last, position = sequences.last(1)
         window = torch.cat((last, draft.tokens), 1)
@@ -68,6 +68,13 @@ def unpack(packed: np.ndarray) -> StepReport:
     return StepReport(
         lens, active.astype(bool), drafted, accepted, emitted, rest[:, :window], np.ascontiguousarray(rest[:, window:]).view(np.float64)
     )
+
+
+def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
+    """The draft without what a drafter left beyond the lengths that were asked for, or beyond its own."""
+    lengths = torch.minimum(draft.lengths, asked)
+    counts = torch.arange(draft.tokens.shape[1], device=lengths.device) < lengths[:, None]
+    return Draft(torch.where(counts, draft.tokens, 0), draft.probs, lengths)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:

@@ -51,8 +51,8 @@ class LlamaConfig:
             num_key_value_heads=config.get("num_key_value_heads") or heads,
             head_dim=config.get("head_dim") or config["hidden_size"] // heads,
             max_position_embeddings=config.get("max_position_embeddings", 2048),
-            rope_theta=rope.get("rope_theta", config.get("rope_theta", 10000.0)),
-            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             tie_word_embeddings=config.get("tie_word_embeddings", False),
         )
 

@@ -24,7 +24,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download the checkpoint again.") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
@@ -42,7 +42,7 @@ def eos_ids(folder: Path) -> list[int]:
             except (ValueError, AttributeError) as error:
                 raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download it again.") from error
             ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
-            if not all(isinstance(token, int) for token in ids):
+            if not all(isinstance(token, int) and 0 <= token < 2**31 for token in ids):
                 raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
             found += ids
     return sorted(set(found))
@@ -57,7 +57,7 @@ def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Llam
     try:
         parsed = LlamaConfig.from_json(config)
         decoder = Llama(parsed, device, dtype)
-    except (KeyError, TypeError, ZeroDivisionError, RuntimeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"`{folder / 'config.json'}` lacks or garbles a field ({error}): download the checkpoint again.") from error
     _fill(decoder, folder / "model.safetensors")
     return decoder.requires_grad_(False).eval()
