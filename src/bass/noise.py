@@ -67,7 +67,7 @@ def step_noise(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], k: int
     return Noise(keys, uniforms(keys, steps, k + 1))
 
 
-def row_key(seed: int, prompt: list[int], sample: int) -> int:
+def row_key(seed: int | np.integer, prompt: list[int], sample: int) -> int:
     """The 63-bit key of one sample of one prompt under one seed.
 
     A function of the prompt's tokens, not of its place in the call: equal prompts, samples and seeds meet equal noise.

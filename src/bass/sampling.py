@@ -21,7 +21,8 @@ def draw(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]) -
     """
     running = probs.to(torch.float64).cumsum(-1)
     threshold = uniform.to(torch.float64).unsqueeze(-1) * running[..., -1:]
-    return torch.searchsorted(running, threshold, right=True).squeeze(-1)
+    drawn = torch.searchsorted(running, threshold, right=True).squeeze(-1)
+    return drawn.clamp(max=probs.shape[-1] - 1)  # only NaN has no place in the sum; the engine refuses it by its log-probability
 
 
 @final
