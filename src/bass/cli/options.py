@@ -34,7 +34,7 @@ HELP = {
     "top_k": "keep so many of the most probable tokens; 0 = off",
     "min_p": "drop tokens less probable than this share of the best one's; 0 = off",
     "repetition_penalty": "divides the logits of tokens that occurred before; 1 = off",
-    "seed": "the same seed, prompt and sample index give the same tokens",
+    "seed": "the same seed gives the same tokens again",
     "time_budget": "seconds after which unfinished samples are returned as they are",
 }
 
