@@ -1,0 +1,123 @@
+"""The statistics of a run of three steps, against figures worked out by hand."""
+
+import numpy as np
+import pytest
+
+from bass.engine.cost import ModelCost, PairCost, Peaks
+from bass.engine.requests import StepRecord, Trace
+from bass.results import Completion, Stats, acceptance_by_position, summarize
+
+COST = PairCost(ModelCost(1000, 100, 10), ModelCost(100, 10, 1))  # weight bytes, FLOPs per token, KV bytes per position
+PEAKS = Peaks(bandwidth=8120.0, flops=10000.0)
+
+
+def step(k: int, span: int, requests: list[int], drafted: list[int], accepted: list[int], emitted: list[int], seconds: float) -> StepRecord:
+    arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
+    return StepRecord(k, span, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0)
+
+
+# Four requests, two rows. 1 ends in the first step, 0 in the second, 2 (which had to wait for a row) in the third; 3 never ran.
+STEPS = [
+    step(2, 8, [0, 1], [2, 2], [2, 0], [3, 1], 0.5),
+    step(3, 8, [0, 2], [3, 3], [1, 1], [2, 2], 0.5),
+    step(0, 16, [-1, 2], [0, 0], [0, 0], [0, 1], 0.25),
+]
+TRACE = Trace(STEPS, prefilled={0: 0.5, 1: 0.5, 2: 1.75})
+
+
+def completion(index: int, tokens: int, seconds: float, reason: str) -> Completion:
+    return Completion(index, 0, None, list(range(tokens)), [-1.0] * tokens, reason, seconds)
+
+
+COMPLETIONS = [
+    completion(0, 4, 1.5, "stop"),  # ended at 2.0; a stop string cut one of its 5 tokens
+    completion(1, 1, 0.625, "eos"),  # ended at 1.125
+    completion(2, 3, 0.75, "length"),  # ended at 2.5
+    completion(3, 0, 0.0, "time"),
+]
+
+
+@pytest.fixture(scope="module")
+def stats() -> Stats:
+    return summarize(TRACE, COMPLETIONS, COST, PEAKS, seconds=4.0, lossless=True)
+
+
+def test_the_counts_are_sums_over_steps_and_rows(stats: Stats) -> None:
+    assert (stats.steps, stats.row_steps) == (3, 2 + 2 + 1)
+    assert (stats.drafted, stats.accepted) == (4 + 6, 2 + 2)
+    assert (stats.emitted, stats.tokens) == (4 + 4 + 1, 4 + 1 + 3)
+    assert stats.lossless
+
+
+def test_tau_is_emitted_tokens_per_row_step(stats: Stats) -> None:
+    assert stats.tau == 9 / 5
+
+
+def test_the_acceptance_rate_is_accepted_per_drafted(stats: Stats) -> None:
+    assert stats.acceptance_rate == 4 / 10
+
+
+def test_tokens_per_second_are_kept_tokens_over_the_whole_time(stats: Stats) -> None:
+    assert stats.tokens_per_second == 8 / 4.0
+
+
+def test_acceptance_at_a_position_is_among_the_drafts_accepted_up_to_it(stats: Stats) -> None:
+    # (drafted, accepted): (2, 2), (2, 0), (3, 1), (3, 1).
+    # Position 1: all 4 reached it, 3 were accepted. Position 2: (2, 0) no longer counts; of 3, the first was accepted.
+    # Position 3: two drafted it, but their second tokens were refused: nobody reached it.
+    assert stats.reached_by_position == [4, 3, 0]
+    assert stats.acceptance_by_position == [3 / 4, 1 / 3, 0.0]
+    assert acceptance_by_position(STEPS) == (stats.acceptance_by_position, stats.reached_by_position)
+
+
+def test_first_and_last_are_the_rates_of_the_sequences_in_the_order_in_which_they_ended(stats: Stats) -> None:
+    # Ends: 1 at 0.5 + 0.625 = 1.125; 0 at 0.5 + 1.5 = 2.0; 2 at 1.75 + 0.75 = 2.5, although it took less time than 0.
+    assert stats.first == 0.625 / 1
+    assert stats.last == 0.75 / 3
+
+
+def test_all_is_the_mean_of_the_rates_of_the_sequences_that_have_tokens(stats: Stats) -> None:
+    assert stats.all == pytest.approx((1.5 / 4 + 0.625 / 1 + 0.75 / 3) / 3)
+
+
+def test_the_prefill_time_is_that_of_the_first_prefill(stats: Stats) -> None:
+    assert stats.prefill_seconds == 0.5
+    assert stats.seconds == 4.0
+
+
+def test_the_bound_is_the_bytes_of_all_steps_over_the_bandwidth(stats: Stats) -> None:
+    # Step 1: 2 rows x 8 positions: 1000 + 160, and twice 100 + 16: 1392. Step 2: 1160 + 3 x 116 = 1508. Step 3: 1000 + 160.
+    assert stats.bound_seconds == pytest.approx((1392 + 1508 + 1160) / 8120)
+    assert stats.bound_seconds == pytest.approx(0.5)
+
+
+def test_mbu_is_the_bound_over_the_time_in_steps(stats: Stats) -> None:
+    assert stats.mbu == pytest.approx(0.5 / (0.5 + 0.5 + 0.25))
+
+
+def test_mfu_is_the_work_done_and_mfu_kept_the_work_kept_over_what_the_time_in_steps_allows(stats: Stats) -> None:
+    # Done: (2 + 4) x 110, (2 + 6) x 110, 1 x 100. Kept: 4 emitted x 100 and (2 accepted + 2 rows) x 10, the same, 1 x 100.
+    assert stats.mfu == pytest.approx((660 + 880 + 100) / 10000 / 1.25)
+    assert stats.mfu_kept == pytest.approx((440 + 440 + 100) / 10000 / 1.25)
+
+
+def test_the_dictionary_has_every_field_and_the_derived_figures(stats: Stats) -> None:
+    assert stats.as_dict() == vars(stats) | {"tau": 9 / 5, "acceptance_rate": 4 / 10, "tokens_per_second": 2.0}
+
+
+def test_a_run_without_steps_has_zeros() -> None:
+    empty = summarize(Trace(), [completion(0, 0, 0.0, "time")], COST, PEAKS, seconds=0.0, lossless=False)
+    values = empty.as_dict()
+    assert (values.pop("acceptance_by_position"), values.pop("reached_by_position")) == ([], [])
+    assert set(values.values()) == {0}
+    assert not empty.lossless
+
+
+def test_the_mean_logprob_is_per_token_and_zero_without_tokens() -> None:
+    assert Completion(0, 0, None, [1, 2], [-1.0, -2.0], "eos", 1.0).mean_logprob == -1.5
+    assert completion(0, 0, 0.0, "time").mean_logprob == 0.0
+
+
+@pytest.mark.parametrize(("reason", "finished"), [("eos", True), ("stop", True), ("length", True), ("time", False), ("interrupted", False)])
+def test_a_completion_is_finished_when_it_came_to_its_own_end(reason: str, finished: bool) -> None:
+    assert completion(0, 1, 1.0, reason).finished is finished
