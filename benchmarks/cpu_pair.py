@@ -84,8 +84,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--top-p", type=float, default=0.95)
-    parser.add_argument("--k", type=int, nargs=2, default=(2, 3), help="draft lengths at batch 1 and at batch 8")
-    parser.add_argument("--policy", default=None, help="a draft-length policy instead of --k")
+    parser.add_argument("--lengths", nargs=2, default=("bass", "3"), help="at batch 1 and 8: a fixed draft length, or a policy")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     transformers.logging.set_verbosity_error()
@@ -95,8 +94,8 @@ def main() -> None:
     options = {"max_new_tokens": arguments.new_tokens, "temperature": arguments.temperature, "top_p": arguments.top_p}
     plain = bass.load(num_speculative_tokens=0, dtype="float32", device="cpu", max_batch_size=8)
     speculative = {}
-    for batch, k in zip((1, 8), arguments.k, strict=True):
-        how = {"policy": arguments.policy} if arguments.policy else {"num_speculative_tokens": k}
+    for batch, lengths in zip((1, 8), arguments.lengths, strict=True):
+        how = {"num_speculative_tokens": int(lengths)} if lengths.isdigit() else {"policy": lengths}
         speculative[batch] = bass.load(dtype="float32", device="cpu", max_batch_size=8, **how)
     target, draft = reference(pair.TARGET), reference(pair.DRAFT)
 

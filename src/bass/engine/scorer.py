@@ -1,5 +1,6 @@
 """A decoder, a cache and an attention backend made into one function of tokens and positions."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -26,6 +27,25 @@ class CachedAttend(Attend):
         return self.backend.run(q, self.cache.view(layer), self.plan)
 
 
+class Filled(Exception):
+    """Ends a pass whose keys and values are all written: what would follow is nobody's."""
+
+
+@final
+@dataclass(frozen=True)
+class FillAttend(Attend):
+    """Attends in every layer but the last, whose output a prefill does not need."""
+
+    attend: CachedAttend
+    last_layer: int
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if layer == self.last_layer:
+            self.attend.cache.write(layer, k, v, self.attend.positions)
+            raise Filled
+        return self.attend(layer, q, k, v)
+
+
 @final
 @dataclass(frozen=True)
 class ModelScorer(Scorer):
@@ -46,18 +66,18 @@ class ModelScorer(Scorer):
         self.cache.copy_rows(source)
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
-        self._hidden(tokens, positions, span, start)
+        with contextlib.suppress(Filled):
+            self.decoder.hidden(tokens, positions, FillAttend(self._attend(positions, span, start), self.decoder.shape.layers - 1))
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
     ) -> Float[Tensor, "batch window vocab"]:
-        return self.decoder.unembed(self._hidden(tokens, positions, span, 0))
+        return self.decoder.unembed(self.decoder.hidden(tokens, positions, self._attend(positions, span, 0)))
 
-    def _hidden(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> Tensor:
-        stop = start + len(tokens)
+    def _attend(self, positions: Tensor, span: int, start: int) -> CachedAttend:
+        stop = start + len(positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
-        attend = CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions)
-        return self.decoder.hidden(tokens, positions, attend)
+        return CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions)
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:
