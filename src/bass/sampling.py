@@ -80,9 +80,8 @@ def keep_from(probs: Float[Tensor, "*rows vocab"], floor: Float[Tensor, "*rows 1
 def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
     ordered = most_probable(probs, top_p)
-    before = ordered.cumsum(-1) - ordered
-    last_kept = ((before < top_p).sum(-1, keepdim=True) - 1).clamp(min=0)
-    return ordered.gather(-1, last_kept)
+    before = ordered.cumsum(-1)[..., :-1]  # what stands before each token but the first, which is always kept
+    return ordered.gather(-1, (before < top_p).sum(-1, keepdim=True))
 
 
 def most_probable(probs: Float[Tensor, "*rows vocab"], mass: float) -> Float[Tensor, "*rows most"]:

@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant("the noise knows only half of a key", 0, "noise.py", "(keys >> 32) & _MASK", "keys & _MASK", (NOISE,)),
     Mutant("the noise has nine rounds", 0, "noise.py", "rounds: int = 10", "rounds: int = 9", (NOISE,)),
     Mutant("a draw at a cell's edge goes down", 0, "sampling.py", "right=True", "right=False", (SAMPLING,)),
-    Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "(before < top_p).sum(-1, keepdim=True) - 1", "(before + ordered < top_p).sum(-1, keepdim=True).clamp(min=1) - 1", (SAMPLING,)),
+    Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "(before < top_p).sum(-1, keepdim=True)", "((before < top_p).sum(-1, keepdim=True) - 1).clamp(min=0)", (SAMPLING,)),
     Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns + 1 - window :].amax(1, keepdim=True).expand(-1, window, -1)", (SAMPLING,)),
     Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
     Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
