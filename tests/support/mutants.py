@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant("rows are copied the wrong way round", 0, PADDED, "(changed, source[changed])", "(source[changed], changed)", (CACHES,)),
     Mutant("values stay behind when rows are copied", 0, PADDED, "            self.v[:, to] = self.v[:, came]\n", "", (CACHES,)),
     Mutant("a reserve forgets what rows hold", 0, SPLIT, "        self._move(_starts(self.extents), _starts(extents), kept)\n", "", (CACHES,)),
-    Mutant("the residual keeps the refused token of a deterministic draft", 0, VERIFIER, "refused = one_hot if draft.probs is None", "refused = one_hot * 0 if draft.probs is None", (ENUMERATION,)),
+    Mutant("the residual keeps the refused token of a deterministic draft", 0, VERIFIER, "refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None", "refused = torch.zeros_like(target) if draft.probs is None", (ENUMERATION,)),
     Mutant("a deterministic token is always accepted", 0, VERIFIER, "        return target\n    return (target / ", "        return torch.ones_like(target)\n    return (target / ", (ENUMERATION,)),
     Mutant("the residual is the distance", 0, VERIFIER, "[:, None]).clamp(min=0)", "[:, None]).abs()", (ENUMERATION,)),
     Mutant("the residual is drawn at the next slot's noise", 0, VERIFIER, "noise.residual.gather(1, accepted[:, None])", "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=k))", (VERIFIERS, ENUMERATION)),

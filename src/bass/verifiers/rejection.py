@@ -55,8 +55,12 @@ def next_probs(
     if k == 0:
         return target
     at = accepted.clamp(max=k - 1)
-    one_hot = torch.zeros_like(target).scatter(1, draft.tokens.gather(1, at[:, None]), 1)
-    refused = one_hot if draft.probs is None else draft.probs[rows, at]
+    refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
     residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
     # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
+
+
+def one_hot(like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocab"]:
+    """All mass on each row's token: what a deterministic drafter drew from."""
+    return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
