@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PYTEST := $(BIN)/pytest
 
 # Evaluation data, for the tests that use them; those tests are skipped where there are none.
-BASS_DATA ?= $(firstword $(wildcard data ../shared/data))
+BASS_DATA ?= $(wildcard data)
 ifneq ($(BASS_DATA),)
 export BASS_DATA := $(abspath $(BASS_DATA))
 endif

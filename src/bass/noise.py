@@ -29,12 +29,11 @@ def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
     # Constants come from arithmetic: on a GPU, a copy from the host could not be part of a CUDA graph.
     lane = even * 0 + (_arange(2, counter) if isinstance(counter, Tensor) else np.arange(2))
     multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
-    for _ in range(rounds):
+    for i in range(rounds):
         product = even * multiplier  # wraps modulo 2^64, which leaves both halves right
         swapped = product.flip(-1) if isinstance(product, Tensor) else product[..., ::-1]
-        even = ((swapped >> 32) & _MASK) ^ odd ^ key
+        even = ((swapped >> 32) ^ odd ^ (key + i * weyl)) & _MASK
         odd = swapped & _MASK
-        key = (key + weyl) & _MASK
     return _stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]))
 
 

@@ -24,12 +24,11 @@ class DecoderShape:
 class Sequences:
     """The rows in flight, on the device, updated in place so that their addresses never change.
 
-    tokens  [ prompt | committed | free ]      logprobs, in the same places: the target's, of committed tokens
-                       lens-1 ^   ^ lens       limits: the length at which the row is complete
+    tokens  [ prompt | committed | free | spare ]      limits: the length at which the row is complete
+                       lens-1 ^   ^ lens               spare: one slot, for tokens that are nobody's
     """
 
-    tokens: Int[Tensor, "batch capacity"]
-    logprobs: Float[Tensor, "batch capacity"]
+    tokens: Int[Tensor, "batch slots"]
     lens: Int[Tensor, " batch"]
     limits: Int[Tensor, " batch"]
     active: Bool[Tensor, " batch"]
@@ -45,8 +44,7 @@ class Sequences:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         return cls(
-            tokens=zeros(batch, capacity),
-            logprobs=zeros(batch, capacity, dtype=torch.float32),
+            tokens=zeros(batch, capacity + 1),
             lens=zeros(batch),
             limits=zeros(batch),
             active=zeros(batch, dtype=torch.bool),
@@ -55,31 +53,32 @@ class Sequences:
             eos=torch.tensor(eos, dtype=torch.int64, device=device),
         )
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that a row has room for."""
+        return self.tokens.shape[1] - 1
+
     def last(self, count: int) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
         """The last `count` committed tokens of each active row and their positions; -1 where there is none."""
         positions = self.lens[:, None] + torch.arange(-count, 0, device=self.lens.device)
         positions = torch.where(self.active[:, None], positions.clamp(min=-1), -1)
         return self.tokens.gather(1, positions.clamp(min=0)), positions
 
-    def commit(self, verdict: "Verdict", logprobs: Float[Tensor, "batch window"]) -> Int[Tensor, " batch"]:
+    def commit(self, verdict: "Verdict") -> Int[Tensor, " batch"]:
         """Append each active row's verdict, cut after the first end-of-sequence token and at the row's limit.
 
         Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to date after it.
         """
         window = verdict.tokens.shape[1]
         offsets = torch.arange(window, device=self.lens.device)
-        ends = torch.isin(verdict.tokens, self.eos) & (offsets <= verdict.accepted[:, None])
-        before_end = ends.cumsum(1) - ends.to(torch.int64) == 0
-        keep = before_end & (offsets <= verdict.accepted[:, None]) & self.active[:, None]
-        keep &= self.lens[:, None] + offsets < self.limits[:, None]
-        emitted = keep.sum(1)
-        # What is not kept is sent to the last committed token, to write there what is there.
-        slots = torch.where(keep, self.lens[:, None] + offsets, (self.lens - 1).clamp(min=0)[:, None])
-        self.tokens.scatter_(1, slots, torch.where(keep, verdict.tokens, self.tokens.gather(1, slots)))
-        self.logprobs.scatter_(1, slots, torch.where(keep, logprobs.to(self.logprobs.dtype), self.logprobs.gather(1, slots)))
+        ends = (verdict.tokens[..., None] == self.eos).any(-1)
+        first_end = torch.where(ends, offsets, window).amin(1)
+        emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens) * self.active
+        slots = torch.where(offsets < emitted[:, None], self.lens[:, None] + offsets, self.capacity)
+        self.tokens.scatter_(1, slots, verdict.tokens)
         self.lens.add_(emitted)
         self.steps.add_(self.active)
-        self.active.logical_and_(~(ends & keep).any(1) & (self.lens < self.limits))
+        self.active.logical_and_((first_end >= emitted) & (self.lens < self.limits))
         return emitted
 
 
@@ -90,7 +89,7 @@ class History:
     Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of drafted columns.
     """
 
-    tokens: Int[Tensor, "batch capacity"]
+    tokens: Int[Tensor, "batch slots"]
     lens: Int[Tensor, " batch"]
     drafted: Int[Tensor, "batch drafted"]
 

@@ -79,13 +79,13 @@ def keep_from(probs: Float[Tensor, "*rows vocab"], floor: Float[Tensor, "*rows 1
 
 def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
-    ordered = most_probable(probs, top_p)
-    before = ordered.cumsum(-1)[..., :-1]  # what stands before each token but the first, which is always kept
+    ordered, sums = most_probable(probs, top_p)
+    before = sums[..., :-1]  # what stands before each token but the first, which is always kept
     return ordered.gather(-1, (before < top_p).sum(-1, keepdim=True))
 
 
-def most_probable(probs: Float[Tensor, "*rows vocab"], mass: float) -> Float[Tensor, "*rows most"]:
-    """The largest probabilities in falling order, enough of them to hold `mass` in every row.
+def most_probable(probs: Float[Tensor, "*rows vocab"], mass: float) -> tuple[Float[Tensor, "*rows most"], Float[Tensor, "*rows most"]]:
+    """The largest probabilities in falling order, enough of them to hold `mass` in every row, and their running sums.
 
     On a CPU a few dozen nearly always do, and finding them takes a tenth of a sort; to see whether they do takes a host
     read, which costs nothing there and is not made elsewhere.
@@ -94,9 +94,11 @@ def most_probable(probs: Float[Tensor, "*rows vocab"], mass: float) -> Float[Ten
         for count in (32, 512):
             if count < probs.shape[-1]:
                 head = probs.topk(count, -1).values
-                if float(head.sum(-1).min()) >= mass:
-                    return head
-    return probs.sort(-1, descending=True).values
+                sums = head.cumsum(-1)
+                if float(sums[..., -1].min()) >= mass:
+                    return head, sums
+    ordered = probs.sort(-1, descending=True).values
+    return ordered, ordered.cumsum(-1)
 
 
 def seen(logits: Float[Tensor, "batch window vocab"], history: History) -> Bool[Tensor, "batch window vocab"]:

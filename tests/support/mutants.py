@@ -71,8 +71,8 @@ MUTANTS = (
     ),
     Mutant(
         "rows advance by the batch's minimum", 3, "records.py",
-        "        emitted = keep.sum(1)",
-        "        emitted = torch.where(self.active, keep.sum(1)[self.active].min() if self.active.any() else 0, 0)", (TWO_ROWS,),
+        "        slots = torch.where(offsets <",
+        "        emitted = torch.where(self.active, emitted[self.active].min() if self.active.any() else 0, 0)\n        slots = torch.where(offsets <", (TWO_ROWS,),
     ),
     Mutant(
         "acceptance is cut to the batch's minimum", 3, VERIFIER,
@@ -206,21 +206,20 @@ MUTANTS = (
     ),
     Mutant(
         "an end of sequence counts only as the last token", 15, "records.py",
-        "ends = torch.isin(verdict.tokens, self.eos) & (offsets <= verdict.accepted[:, None])",
-        "ends = torch.isin(verdict.tokens, self.eos) & (offsets == verdict.accepted[:, None])", (EOS,),
+        "(verdict.tokens[..., None] == self.eos).any(-1)",
+        "(verdict.tokens[..., None] == self.eos).any(-1) & (offsets == verdict.accepted[:, None])", (EOS,),
     ),
     Mutant(
         "an end of sequence beyond the accepted tokens counts", 15, "records.py",
-        "        self.active.logical_and_(~(ends & keep).any(1)",
-        "        self.active.logical_and_(~torch.isin(verdict.tokens, self.eos).any(1)", (PAD_EOS, RECORDS),
+        "logical_and_((first_end >= emitted)", "logical_and_(~ends.any(1)", (PAD_EOS, RECORDS),
     ),
     Mutant(
         "an end of sequence is left out", 15, "records.py",
-        "before_end = ends.cumsum(1) - ends.to(torch.int64) == 0", "before_end = ends.cumsum(1) == 0", (EOS,),
+        "torch.minimum(verdict.accepted, first_end) + 1", "torch.minimum(verdict.accepted + 1, first_end)", (EOS,),
     ),
     Mutant(
         "finished rows go on emitting", 15, "records.py",
-        " & (offsets <= verdict.accepted[:, None]) & self.active[:, None]", " & (offsets <= verdict.accepted[:, None])", (RECORDS,),
+        "self.limits - self.lens) * self.active", "self.limits - self.lens)", (RECORDS,),
     ),
     Mutant(
         "finished rows count in the batch's maximum", 15, "policies/batch_adaptive.py",
@@ -228,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         "the smallest limit of the batch cuts every row", 16, "records.py",
-        "< self.limits[:, None]\n", "< self.limits[self.active].min()\n", (LIMIT, ACCOUNT),
+        "self.limits - self.lens)", "(self.limits[self.active].amin() - self.lens if self.active.any() else self.limits).clamp(min=0))", (LIMIT, ACCOUNT),
     ),
     Mutant(
         "a row at its limit shortens the others' drafts", 16, RUN,
@@ -244,7 +243,7 @@ MUTANTS = (
     ),
     Mutant(
         "idle rows report drafts", 17, STEP,
-        "draft.lengths * was_active, accepted", "draft.lengths + ~was_active, accepted", (ACCOUNT,),
+        "draft.lengths, accepted", "draft.lengths.clamp(min=1), accepted", (ACCOUNT,),
     ),
     Mutant(
         "the padding of a prefill is written", 18, SLOTS,
@@ -260,11 +259,10 @@ MUTANTS = (
     Mutant("Algorithm 1 shrinks below what was accepted", 0, "policies/batch_adaptive.py", "max(1, best, shorter)", "max(1, shorter)", (POLICIES,)),
     Mutant("Algorithm 1 grows beyond its limit", 0, "policies/batch_adaptive.py", "min(state.length + self.increment, self.max_length)", "state.length + self.increment", (POLICIES,)),
     Mutant("a row stops one token after its limit", 0, "records.py", "(self.lens < self.limits))", "(self.lens <= self.limits))", (RECORDS,)),
-    Mutant("a commit leaves out the verifier's own token", 0, "records.py", "keep = before_end & (offsets <= verdict", "keep = before_end & (offsets < verdict", (RECORDS,)),
+    Mutant("a commit leaves out the verifier's own token", 0, "records.py", "(verdict.accepted, first_end) + 1", "(verdict.accepted, first_end)", (RECORDS,)),
     Mutant(
         "a commit at a row's end overwrites its last token", 0, "records.py",
-        "torch.where(keep, self.lens[:, None] + offsets, (self.lens - 1).clamp(min=0)[:, None])",
-        "(self.lens[:, None] + offsets).clamp(max=self.tokens.shape[1] - 1)", (RECORDS,),
+        "self.lens[:, None] + offsets, self.capacity)", "self.lens[:, None] + offsets, self.capacity - 1)", (RECORDS,),
     ),
     Mutant("a prompt's last but one token is not fed", 0, SLOTS, "counts = np.array([len(prompt) - 1 for", "counts = np.array([max(len(prompt) - 2, 0) for", (WITNESS,)),
     Mutant(
@@ -273,7 +271,7 @@ MUTANTS = (
     ),
     Mutant("an idle row lends its prompt", 0, SLOTS, "enumerate(self.requests))) if r >= 0}", "enumerate(self.requests)))}", (SHARED, WITNESS)),
     Mutant("a prompt is copied from the wrong row", 0, SLOTS, "source[row] = donors[", "source[row] = 0 * donors[", (SHARED, WITNESS)),
-    Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[row] = 0\n", "", (ALONE,)),
+    Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[index] = 0\n", "", (ALONE,)),
     Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
     Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),

@@ -26,20 +26,17 @@ def test_commit_does_what_a_loop_over_lists_does(data: st.DataObject) -> None:
     emitted = [data.draw(st.lists(st.integers(0, 6), min_size=window, max_size=window)) for _ in range(batch)]
     accepted = [data.draw(st.integers(0, window - 1)) for _ in range(batch)]
     s = sequences(rows, limits, active, eos, capacity)
-    logprobs = torch.arange(batch * window, dtype=torch.float32).reshape(batch, window)
-    counts = s.commit(Verdict(torch.tensor(emitted), torch.tensor(accepted)), logprobs)
+    counts = s.commit(Verdict(torch.tensor(emitted), torch.tensor(accepted)))
     for b in range(batch):
-        expected, ended, marks = list(rows[b]), not active[b], [0.0] * len(rows[b])
+        expected, ended = list(rows[b]), not active[b]
         for i in range(accepted[b] + 1):
             if ended or len(expected) == limits[b]:
                 break
             expected.append(emitted[b][i])
-            marks.append(float(logprobs[b, i]))
             ended = emitted[b][i] in eos
         assert int(counts[b]) == len(expected) - len(rows[b])
         assert int(s.lens[b]) == len(expected)
-        assert s.tokens[b].tolist() == expected + [0] * (capacity - len(expected))
-        assert s.logprobs[b, : len(marks)].tolist() == marks
+        assert s.tokens[b, :capacity].tolist() == expected + [0] * (capacity - len(expected))
         assert bool(s.active[b]) == (active[b] and not ended and len(expected) < limits[b])
         assert int(s.steps[b]) == int(active[b])
 
@@ -49,15 +46,14 @@ def test_a_window_that_reaches_beyond_the_capacity_leaves_the_last_token_as_it_w
     s = sequences([[1, 2], [3]], [3, 9], [True, True], [], 9)
     s.limits[0], s.lens[0], s.tokens[0, :8] = 9, 8, torch.arange(1, 9)
     verdict = Verdict(torch.tensor([[42, 9, 9, 9, 9], [5, 6, 7, 8, 9]]), torch.tensor([0, 4]))
-    assert s.commit(verdict, torch.ones(2, 5)).tolist() == [1, 5]
-    assert s.tokens[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 42]
-    assert s.logprobs[0, 8] == 1
+    assert s.commit(verdict).tolist() == [1, 5]
+    assert s.tokens[0, : s.capacity].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 42]
 
 
 def test_commit_keeps_every_address() -> None:
     s = sequences([[1, 2]], [9], [True], [], 9)
     before = [t.data_ptr() for t in vars(s).values()]
-    s.commit(Verdict(torch.tensor([[3, 4]]), torch.tensor([1])), torch.zeros(1, 2))
+    s.commit(Verdict(torch.tensor([[3, 4]]), torch.tensor([1])))
     assert before == [t.data_ptr() for t in vars(s).values()]
 
 
@@ -74,4 +70,4 @@ def test_empty_rows_are_idle() -> None:
     s = Sequences.empty(3, 5, [1], torch.device("cpu"))
     assert not s.active.any()
     assert (s.last(2)[1] == -1).all()
-    assert s.commit(Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1])), torch.zeros(3, 2)).tolist() == [0, 0, 0]
+    assert s.commit(Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))).tolist() == [0, 0, 0]

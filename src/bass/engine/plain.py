@@ -1,7 +1,6 @@
 """Plain decoding in the fewest lines: the oracle of the tests and the baseline of the benchmarks."""
 
 import torch
-from torch import Tensor
 
 from bass.interfaces import Scorer, Warp
 from bass.noise import step_noise
@@ -26,10 +25,6 @@ def plain_loop(target: Scorer, warp: Warp, sequences: Sequences, prompts: list[l
         logits = target(last, position, span)
         probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
         tokens = draw(probs[:, 0], step_noise(sequences.keys, sequences.steps, 0).residual[:, 0])[:, None]
-        sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)), _no_logprobs(tokens))
+        sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)))
     lens = sequences.lens.tolist()
     return [row[len(prompt) : n] for row, prompt, n in zip(sequences.tokens.tolist(), prompts, lens, strict=True)]
-
-
-def _no_logprobs(tokens: Tensor) -> Tensor:
-    return torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)

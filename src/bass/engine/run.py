@@ -58,13 +58,14 @@ class Run:
     def finish(self, request: int) -> None:
         """End a request early, for example at a stop string: its row goes to the next one waiting."""
         for row in np.flatnonzero(self._slots.requests == request):
+            self.sequences.active[row] = False
             self._slots.release(int(row))
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
         """Yield what each step committed, row by row, until all is done or the time budget (seconds) is spent."""
         slots, sequences, policy = self._slots, self.sequences, self.policy
-        batch, capacity = sequences.tokens.shape
+        batch, capacity = len(sequences.lens), sequences.capacity
         state = policy.init(batch)
         lens = np.zeros(batch, dtype=np.int64)
         behind = 0  # steps that the drafter has not seen, because no row drafted

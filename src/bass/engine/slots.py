@@ -62,8 +62,7 @@ class Slots:
             source[row] = donors[tuple(all_requests[self.requests[row]].prompt)]
         for store in self.stores:
             store.copy_rows(source)
-        for row in idle:
-            self._start(int(row), all_requests[self.requests[row]])
+        self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 
     def _feed(self, prompts: list[list[int]], start: int) -> None:
@@ -77,20 +76,22 @@ class Slots:
                 part = prompt[first : min(first + PREFILL_WINDOW, counts[row])]
                 tokens[row, : len(part)] = part
             positions = np.where(positions < counts[:, None], positions, -1)
-            span = bucket(first + positions.shape[1], self.sequences.tokens.shape[1])
+            span = bucket(first + positions.shape[1], self.sequences.capacity)
             for store in self.stores:
                 store.fill(torch.as_tensor(tokens, device=device), torch.as_tensor(positions, device=device), span, start)
 
-    def _start(self, row: int, request: Request) -> None:
+    def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         s = self.sequences
-        s.tokens[row, : len(request.prompt)] = torch.as_tensor(request.prompt, device=s.tokens.device)
-        s.lens[row] = len(request.prompt)
-        s.limits[row] = request.limit
-        s.keys[row] = request.key
-        s.steps[row] = 0
-        s.active[row] = True
+        tokens = np.zeros((len(rows), max(len(request.prompt) for request in requests)), dtype=np.int64)
+        for row, request in zip(tokens, requests, strict=True):
+            row[: len(request.prompt)] = request.prompt
+        numbers = np.array([(len(request.prompt), request.limit, request.key) for request in requests])
+        index, prompts, numbers = (torch.as_tensor(array, device=s.tokens.device) for array in (rows, tokens, numbers))
+        s.tokens[index, : prompts.shape[1]] = prompts
+        s.lens[index], s.limits[index], s.keys[index] = numbers.unbind(1)
+        s.steps[index] = 0
+        s.active[index] = True
 
     def release(self, row: int) -> None:
         """The row's request is finished; the row is idle until the next admission."""
         self.requests[row] = -1
-        self.sequences.active[row] = False

@@ -44,7 +44,6 @@ class SpeculativeStep:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
         noise = step_noise(sequences.keys, sequences.steps, k)
         draft = within(lengths, self.drafter.propose(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
-        was_active = sequences.active.clone()
         last, position = sequences.last(1)
         window = torch.cat((last, draft.tokens), 1)
         ahead = torch.arange(k + 1, device=window.device)
@@ -53,9 +52,9 @@ class SpeculativeStep:
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
         verdict = self.verifier(draft, probs, noise)
         logprobs = token_logprobs(logits, verdict.tokens)
-        emitted = sequences.commit(verdict, logprobs)
+        emitted = sequences.commit(verdict)
         accepted = torch.minimum(verdict.accepted, emitted)
-        columns = (sequences.lens, sequences.active, draft.lengths * was_active, accepted, emitted)
+        columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted)
         numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
         return torch.cat((numbers, verdict.tokens, logprobs.to(torch.float64).view(torch.int64)), 1)
 

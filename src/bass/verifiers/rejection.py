@@ -21,6 +21,8 @@ class Rejection(Verifier):
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]
+        if k == 0:
+            return Verdict(draw(target_probs[:, 0], noise.residual[:, 0])[:, None], torch.zeros_like(draft.lengths))
         counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
         kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
         accepted = kept.cumprod(1).sum(1)
@@ -51,10 +53,7 @@ def next_probs(
     """
     rows = torch.arange(len(accepted), device=accepted.device)
     target = target_probs[rows, accepted]
-    k = draft.tokens.shape[1]
-    if k == 0:
-        return target
-    at = accepted.clamp(max=k - 1)
+    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
     refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
     residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
     # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
