@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.records import DecoderShape, Draft, Feedback, History, Noise, Sequences, Verdict
+from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Sequences, Verdict
 
 State = TypeVar("State")
 View = TypeVar("View")
@@ -117,7 +117,11 @@ class AttentionBackend(Protocol[View, Plan]):
         ...
 
     @abstractmethod
-    def run(self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan) -> Float[Tensor, "batch window heads dim"]: ...
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """Attend in one layer, whose scale, window and soft cap are `rule`'s."""
+        ...
 
 
 @runtime_checkable

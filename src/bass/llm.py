@@ -19,7 +19,7 @@ from bass.errors import OptionError, RequestError, check_integer, is_finite, unk
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier, Warp
 from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, find_device
-from bass.models.llama import Llama
+from bass.models.decoder import CausalDecoder
 from bass.noise import row_key
 from bass.records import Sequences
 from bass.registry import REGISTRIES, find_class, make
@@ -220,7 +220,7 @@ class LLM:
     ) -> Run:
         m, p = self.models, self.parts
 
-        def scorer(decoder: Llama) -> ModelScorer:
+        def scorer(decoder: CausalDecoder) -> ModelScorer:
             return ModelScorer(decoder, p.cache.allocate(decoder.shape, extents, m.device, m.dtype), p.attention, batch)
 
         drafter = make("drafter", p.drafter) if m.draft is None else ModelDrafter(scorer(m.draft), warp)
@@ -260,7 +260,7 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return listed  # pyright: ignore[reportReturnType]
 
 
-def _model_cost(decoder: Llama) -> ModelCost:
+def _model_cost(decoder: CausalDecoder) -> ModelCost:
     """All weights are read in a pass but an untied embedding's, of which only a few rows are."""
     c, sizes = decoder.shape, {name: p for name, p in decoder.named_parameters() if name != "embed" or decoder.head is None}
     matrices = sum(p.numel() for p in sizes.values())

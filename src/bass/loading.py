@@ -9,8 +9,9 @@ import torch
 
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, KVCache, Verifier
-from bass.models.llama import Llama
-from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
+from bass.models.checkpoint import DTYPES, eos_ids, read_config
+from bass.models.decoder import CausalDecoder
+from bass.models.weights import load_decoder
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
 
@@ -32,8 +33,8 @@ class Parts:
 class Models:
     """A target, its draft if one is needed, and their tokenizer."""
 
-    target: Llama
-    draft: Llama | None
+    target: CausalDecoder
+    draft: CausalDecoder | None
     tokenizer: Tokenizer | None
     eos: list[int]
     device: torch.device

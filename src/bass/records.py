@@ -9,15 +9,33 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class AttentionRule:
+    """How one layer attends: softmax(cap(scale * q·k)) over the visible positions.
+
+    window: a query sees the last so many positions, its own included; None: all of them. softcap: scores are
+    softcap * tanh(score / softcap); None: as they are.
+    """
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True)
 class DecoderShape:
-    """What caches and reports need to know of a decoder."""
+    """What caches, backends and reports need to know of a decoder. `rules`: one per layer."""
 
     vocab_size: int
-    layers: int
     heads: int
     kv_heads: int
     head_dim: int
     max_positions: int
+    rules: tuple[AttentionRule, ...]
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return len(self.rules)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float, Int
 
 from bass.models.llama import Llama
+from bass.records import AttentionRule
 
 
 @torch.no_grad()
@@ -28,9 +29,9 @@ def dense_logits(model: Llama, tokens: Int[np.ndarray, "rows length"]) -> Float[
     for i in range(c.num_hidden_layers):
         block = {name.removeprefix(f"blocks.{i}."): value for name, value in weights.items() if name.startswith(f"blocks.{i}.")}
         sizes = (c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.num_key_value_heads * c.head_dim)
-        projected = norm(x, block["attention_norm.weight"]) @ block["qkv.weight"].T
+        projected = norm(x, block["attention_norm.weight"]) @ block["attention.qkv.weight"].T
         q, k, v = (part.unflatten(-1, (-1, c.head_dim)) for part in projected.split(sizes, -1))
-        x = x + dense_attention(turned(q), turned(k), v).flatten(-2) @ block["out.weight"].T
+        x = x + dense_attention(turned(q), turned(k), v, AttentionRule(c.head_dim**-0.5)).flatten(-2) @ block["attention.out.weight"].T
         gate, up = (norm(x, block["mlp_norm.weight"]) @ block["mlp.gate_up.weight"].T).chunk(2, -1)
         x = x + (gate * gate.sigmoid() * up) @ block["mlp.down.weight"].T
     head = weights["embed"] if c.tie_word_embeddings else weights["head.weight"]
@@ -41,13 +42,17 @@ def dense_attention(
     q: Float[torch.Tensor, "rows length heads dim"],
     k: Float[torch.Tensor, "rows length kv_heads dim"],
     v: Float[torch.Tensor, "rows length kv_heads dim"],
+    rule: AttentionRule,
 ) -> Float[torch.Tensor, "rows length heads dim"]:
-    """softmax(q kᵀ / sqrt(dim)) v, head by head and query by query: query i sees keys 0..i and is given no others."""
+    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i is given the keys up to i of its window, and no others."""
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
     for head in range(q.shape[2]):
         for i in range(q.shape[1]):
-            keys, values = k[:, : i + 1, head // groups], v[:, : i + 1, head // groups]
-            weights = (torch.einsum("bd,bsd->bs", q[:, i, head], keys) / q.shape[-1] ** 0.5).softmax(-1)
-            out[:, i, head] = torch.einsum("bs,bsd->bd", weights, values)
+            first = 0 if rule.window is None else max(i + 1 - rule.window, 0)
+            keys, values = k[:, first : i + 1, head // groups], v[:, first : i + 1, head // groups]
+            scores = torch.einsum("bd,bsd->bs", q[:, i, head], keys) * rule.scale
+            if rule.softcap is not None:
+                scores = rule.softcap * (scores / rule.softcap).tanh()
+            out[:, i, head] = torch.einsum("bs,bsd->bd", scores.softmax(-1), values)
     return out

@@ -59,15 +59,15 @@ MUTANTS = (
     ),
     Mutant(
         "a query of the padded layout sees one stale key", 2, SDPA,
-        "<= positions.clamp(min=0)[..., None]", "<= positions.clamp(min=0)[..., None] + 1", (ATTENTION, WRONG),
+        "visible = place <= own", "visible = place <= own + 1", (ATTENTION, WRONG),
     ),
     Mutant(
         "a query of the padded layout sees its whole window", 2, SDPA,
-        "<= positions.clamp(min=0)[..., None]", "<= positions.amax(1).clamp(min=0)[:, None, None].expand(-1, positions.shape[1], 1)", (WRONG,),
+        "visible = place <= own", "visible = place <= own.amax(1, keepdim=True).expand_as(own)", (WRONG,),
     ),
     Mutant(
         "a query of the split layout sees its whole window", 2, PER_ROW,
-        "> plan.positions[row, :, None]", "> plan.positions[row].amax()", (WRONG,),
+        "hidden = place > own", "hidden = place > own.amax() + 0 * own", (WRONG,),
     ),
     Mutant(
         "rows advance by the batch's minimum", 3, "records.py",

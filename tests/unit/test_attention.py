@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from bass.attention import BACKENDS
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
-from bass.records import DecoderShape
+from bass.records import AttentionRule, DecoderShape
 from support.dense import dense_attention
 from support.engines import PAIRINGS
 from support.worlds import poisoned
+
+RULES = (AttentionRule(8**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -31,7 +33,12 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
     q, k, v = (
         torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64) for heads in (kv_heads * groups, kv_heads, kv_heads)
     )
-    shape = DecoderShape(5, 2, kv_heads * groups, kv_heads, dim, 64)
+    rule = data.draw(
+        st.sampled_from(
+            [AttentionRule(dim**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0)]
+        )
+    )
+    shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (rule, rule))
     cache = poisoned(cache_type.allocate(shape, extents, device, torch.float32))
     backend = backend_type()
 
@@ -41,7 +48,7 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
     def attend(first: list[int], counts: list[int], width: int) -> torch.Tensor:
         places = [[first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)]
         positions = torch.tensor(places, device=device)
-        run = CachedAttend(cache, backend, backend.plan(positions, span), positions)
+        run = CachedAttend(cache, backend, backend.plan(positions, span), positions, shape.rules)
         return run(1, *(part(values, first, width) for values in (q, k, v)))
 
     if max(past):
@@ -51,7 +58,7 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
     for b in range(batch):
         if used[b]:
             end = past[b] + used[b]
-            expected = dense_attention(q[b : b + 1, :end], k[b : b + 1, :end], v[b : b + 1, :end])[0, past[b] :]
+            expected = dense_attention(q[b : b + 1, :end], k[b : b + 1, :end], v[b : b + 1, :end], rule)[0, past[b] :]
             torch.testing.assert_close(out[b, : used[b]].double().cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -62,11 +69,11 @@ def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(pairing: str
     random, outs = torch.Generator().manual_seed(0), []
     q, k, v = (torch.randn(2, 3, heads, 8, generator=random).to(device) for heads in (4, 2, 2))
     for poison in (0.0, 1e4, -3e3):
-        cache = cache_type.allocate(DecoderShape(5, 1, 4, 2, 8, 64), np.array([9, 9]), device, torch.float32)
+        cache = cache_type.allocate(DecoderShape(5, 4, 2, 8, 64, RULES), np.array([9, 9]), device, torch.float32)
         cache.k.fill_(poison)
         cache.v.fill_(poison)
         backend, positions = backend_type(), torch.tensor([[0, 1, 2], [0, -1, -1]], device=device)
-        outs.append(CachedAttend(cache, backend, backend.plan(positions, 8), positions)(0, q, k, v))
+        outs.append(CachedAttend(cache, backend, backend.plan(positions, 8), positions, RULES)(0, q, k, v))
     for out in outs[1:]:
         assert torch.equal(out[0], outs[0][0])
         assert torch.equal(out[1, 0], outs[0][1, 0])

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.caches import CACHES
-from bass.records import DecoderShape, PaddedView, RaggedView
+from bass.records import AttentionRule, DecoderShape, PaddedView, RaggedView
 from support.worlds import POISON, poisoned
 
-SHAPE = DecoderShape(vocab_size=5, layers=2, heads=2, kv_heads=2, head_dim=3, max_positions=64)
+SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=64, rules=(AttentionRule(1.0),) * 2)
 Place = tuple[int, int, int]  # layer, row, position
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import AttentionBackend
-from bass.records import RaggedView
+from bass.records import AttentionRule, RaggedView
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RowPlan:
 @final
 @dataclass(frozen=True)
 class PerRow(AttentionBackend[RaggedView, RowPlan]):
-    """softmax(q kᵀ / sqrt(dim)) v, row by row. It reads lengths on the host, so no CUDA graph can hold it."""
+    """softmax(cap(scale q kᵀ)) v, row by row. It reads lengths on the host, so no CUDA graph can hold it."""
 
     view_type: ClassVar[type] = RaggedView
     capturable: ClassVar[bool] = False
@@ -30,14 +30,21 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> RowPlan:
         return RowPlan(positions, (positions.amax(1) + 1).tolist())  # sync: the rows' extents shape the loop
 
-    def run(self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: RowPlan) -> Float[Tensor, "batch window heads dim"]:
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: RowPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
         groups = q.shape[2] // view.k.shape[1]
         for row, (start, extent) in enumerate(zip(view.starts.tolist(), plan.extents, strict=True)):  # sync: as in plan
             if extent:
                 k, v = (x[start : start + extent].repeat_interleave(groups, 1) for x in (view.k, view.v))
-                hidden = torch.arange(extent, device=q.device) > plan.positions[row, :, None]
-                scores = torch.einsum("whd,shd->hws", q[row], k) / q.shape[-1] ** 0.5
+                place, own = torch.arange(extent, device=q.device), plan.positions[row, :, None]
+                hidden = place > own
+                if rule.window is not None:
+                    hidden |= place <= own - rule.window
+                scores = torch.einsum("whd,shd->hws", q[row], k) * rule.scale
+                if rule.softcap is not None:
+                    scores = rule.softcap * torch.tanh(scores / rule.softcap)
                 # A finite floor: a query at -1 sees nothing, and its output is nobody's.
                 weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
                 out[row] = torch.einsum("hws,shd->whd", weights, v)

@@ -1,31 +1,37 @@
 """torch's scaled_dot_product_attention over the padded layout."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import AttentionBackend
-from bass.records import PaddedView
+from bass.records import AttentionRule, PaddedView
 
 
 @dataclass
 class MaskPlan:
-    """Which of the first `span` positions each query sees."""
+    """Which of the first `span` positions each query sees; one mask for each window that a layer asks for."""
 
-    visible: Bool[Tensor, "batch 1 window span"]
+    positions: Int[Tensor, "batch window"]
     span: int
-    _bias: Float[Tensor, "batch 1 queries span"] | None = None
+    _biases: dict[int | None, Tensor] = field(default_factory=dict)
 
-    def bias(self, groups: int, dtype: torch.dtype) -> Float[Tensor, "batch 1 queries span"]:
-        """0 where a query sees and -inf where it does not, `groups` times along the window; made by the first layer."""
-        if self._bias is None:
-            zero = torch.zeros((), dtype=dtype, device=self.visible.device)
-            self._bias = torch.where(self.visible, zero, -torch.inf).repeat(1, 1, groups, 1)
-        return self._bias
+    def bias(self, window: int | None, groups: int, dtype: torch.dtype) -> Float[Tensor, "batch 1 queries span"]:
+        """0 where a query sees and -inf where it does not, `groups` times along the window; made by the first layer that asks."""
+        if window not in self._biases:
+            # A query at -1 is nobody's: it may look at position 0, which keeps its softmax finite.
+            own = self.positions.clamp(min=0)[..., None]
+            place = torch.arange(self.span, device=own.device)
+            visible = place <= own
+            if window is not None:
+                visible &= place > own - window
+            zero = torch.zeros((), dtype=dtype, device=own.device)
+            self._biases[window] = torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)
+        return self._biases[window]
 
 
 @final
@@ -40,15 +46,20 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
     capturable: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
-        # A query at -1 is nobody's: it may look at position 0, which keeps its softmax finite.
-        visible = torch.arange(span, device=positions.device) <= positions.clamp(min=0)[..., None]
-        return MaskPlan(visible[:, None], span)
+        return MaskPlan(positions, span)
 
-    def run(self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan) -> Float[Tensor, "batch window heads dim"]:
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
         batch, window, heads, dim = q.shape
         kv_heads = view.k.shape[2]
         groups = heads // kv_heads
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
         q = q.view(batch, window, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * window, dim)
-        out = F.scaled_dot_product_attention(q, k, v, plan.bias(groups, q.dtype))
+        bias = plan.bias(rule.window, groups, q.dtype)
+        if rule.softcap is None:
+            out = F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale)
+        else:
+            scores = rule.softcap * torch.tanh(q @ k.transpose(2, 3) * (rule.scale / rule.softcap))
+            out = (scores + bias).softmax(-1) @ v
         return out.view(batch, kv_heads, groups, window, dim).permute(0, 3, 1, 2, 4).reshape(batch, window, heads, dim)

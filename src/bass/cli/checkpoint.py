@@ -8,7 +8,8 @@ from jsonargparse import ArgumentParser
 from bass.cli.parsing import parse
 from bass.errors import PairingError
 from bass.loading import check_pair
-from bass.models.weights import DTYPES, eos_ids, load_decoder, read_config
+from bass.models.checkpoint import DTYPES, eos_ids, read_config
+from bass.models.weights import load_decoder
 from bass.text import Tokenizer
 
 

@@ -1,6 +1,7 @@
 """A decoder, a cache and an attention backend made into one function of tokens and positions."""
 
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, Scorer
+from bass.records import AttentionRule
 
 
 @final
@@ -21,10 +23,11 @@ class CachedAttend(Attend):
     backend: AttentionBackend[Any, Any]
     plan: Any
     positions: Int[Tensor, "batch window"]
+    rules: tuple[AttentionRule, ...]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self.cache.write(layer, k, v, self.positions)
-        return self.backend.run(q, self.cache.view(layer), self.plan)
+        return self.backend.run(q, self.cache.view(layer), self.plan, self.rules[layer])
 
 
 class Filled(Exception):
@@ -59,6 +62,11 @@ class ModelScorer(Scorer):
     def __post_init__(self) -> None:
         check_pairing(type(self.cache), type(self.backend), ())
 
+    @functools.cached_property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        """How each layer attends; asked for once, since every pass needs it."""
+        return self.decoder.shape.rules
+
     def reserve(self, extents: np.ndarray) -> None:
         self.cache.reserve(extents)
 
@@ -67,7 +75,7 @@ class ModelScorer(Scorer):
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
         with contextlib.suppress(Filled):
-            self.decoder.hidden(tokens, positions, FillAttend(self._attend(positions, span, start), self.decoder.shape.layers - 1))
+            self.decoder.hidden(tokens, positions, FillAttend(self._attend(positions, span, start), len(self.rules) - 1))
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
@@ -77,7 +85,7 @@ class ModelScorer(Scorer):
     def _attend(self, positions: Tensor, span: int, start: int) -> CachedAttend:
         stop = start + len(positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
-        return CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions)
+        return CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions, self.rules)
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:

@@ -1,124 +1,103 @@
-"""Between a decoder and a Hugging Face folder: config.json and one safetensors file."""
+"""Between a decoder and a Hugging Face folder: building, filling and saving it."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bass.errors import CheckpointError
-from bass.models.llama import Llama, LlamaConfig, part_rows, weight_names
+from bass.models import FAMILIES
+from bass.models.checkpoint import SINGLE, TensorFiles, read_config
+from bass.models.config import FamilyConfig
+from bass.models.decoder import CausalDecoder
+from bass.models.sources import Source
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The parsed `config.json` of a checkpoint folder."""
-    if not folder.is_dir():
-        raise CheckpointError(f"No checkpoint folder at `{folder}`: give the path of a folder with config.json and model.safetensors.")
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download the checkpoint again.") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
-    return config
+Family = type[CausalDecoder]
 
 
-def eos_ids(folder: Path) -> list[int]:
-    """The end-of-sequence tokens that config.json and generation_config.json name together."""
-    found: list[int] = []
-    for name in ("config.json", "generation_config.json"):
-        path = folder / name
-        if path.is_file():
-            try:
-                ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-            except (ValueError, AttributeError) as error:
-                raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download it again.") from error
-            ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
-            if not all(isinstance(token, int) and 0 <= token < 2**31 for token in ids):
-                raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
-            found += ids
-    return sorted(set(found))
+def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
+    """Build the decoder that `folder` describes and fill it, tensor by tensor, on `device` in `dtype`.
 
-
-def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Llama:
-    """Build the decoder that `folder` describes and fill it, tensor by tensor, on `device` in `dtype`."""
-    config = read_config(folder)
-    family = config.get("model_type")
-    if family != "llama":
-        raise CheckpointError(f"`{folder}` is of model_type `{family}`; `bass` reads: llama.")
-    try:
-        parsed = LlamaConfig.from_json(config)
-        decoder = Llama(parsed, device, dtype)
-    except (KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"`{folder / 'config.json'}` lacks or garbles a field ({error}): download the checkpoint again.") from error
-    _fill(decoder, folder / "model.safetensors")
+    Every tensor is accounted for before any memory is taken: those that are missing, unexpected or wrongly shaped are
+    named together in one `CheckpointError`.
+    """
+    family, config = read_family(folder)
+    with TensorFiles(folder) as files:
+        sources = _named_as_stored(family, family.sources(config), files.shapes)
+        outline = family(config, torch.device("meta"), dtype)  # pyright: ignore[reportCallIssue]
+        _account(folder, family, dict(outline.named_parameters()), sources, files.shapes)
+        decoder = family(config, device, dtype)  # pyright: ignore[reportCallIssue]
+        _fill(decoder, sources, files)
     return decoder.requires_grad_(False).eval()
 
 
+def read_family(folder: Path) -> tuple[Family, FamilyConfig]:
+    """The family that config.json names, and its fields."""
+    raw = read_config(folder)
+    name = raw.get("model_type")
+    if name not in FAMILIES:
+        raise CheckpointError(f"`{folder}` is of model_type `{name}`; `bass` reads: {', '.join(sorted(FAMILIES))}.")
+    return FAMILIES[name], FAMILIES[name].config_type.from_json(raw)
+
+
 @torch.no_grad()
-def _fill(decoder: Llama, path: Path) -> None:
-    if not path.is_file():
-        raise CheckpointError(f"`{path.parent}` has no model.safetensors: give a folder whose weights are in one safetensors file.")
-    wanted = weight_names(decoder.config)
-    try:
-        with safe_open(path, framework="pt") as file:
-            present = set(file.keys())
-            _account(path, wanted, present)
-            for name, parameter in decoder.named_parameters():
-                parts = [file.get_tensor(part) for part in wanted[name]]
-                rows = [len(part) for part in parts]
-                widths = {tuple(part.shape[1:]) for part in parts}
-                if sum(rows) != len(parameter) or widths != {tuple(parameter.shape[1:])}:
-                    shapes = ", ".join(f"{part} {list(t.shape)}" for part, t in zip(wanted[name], parts, strict=True))
-                    raise CheckpointError(
-                        f"`{path}`: {shapes} do not make up `{name}` {list(parameter.shape)} of config.json: they do not belong together."
-                    )
-                for target, part in zip(parameter.split(rows), parts, strict=True):
-                    target.copy_(part)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"`{path}` is damaged or truncated ({error}): download it again.") from error
+def _fill(decoder: CausalDecoder, sources: dict[str, Source], files: TensorFiles) -> None:
+    for name, parameter in decoder.named_parameters():
+        sources[name].fill(parameter, [files[tensor] for tensor in sources[name].tensors])
 
 
-def _account(path: Path, wanted: dict[str, tuple[str, ...]], present: set[str]) -> None:
+def _named_as_stored(family: Family, sources: dict[str, Source], stored: Iterable[str]) -> dict[str, Source]:
+    """Checkpoints of the bare model lack the prefix."""
+    if any(name.startswith(family.prefix) for name in stored):
+        return sources
+    return {
+        ours: Source(tuple(name.removeprefix(family.prefix) for name in s.tensors), s.sizes, s.rows, s.transposed)
+        for ours, s in sources.items()
+    }
+
+
+def _account(
+    folder: Path, family: Family, parameters: dict[str, Tensor], sources: dict[str, Source], stored: dict[str, tuple[int, ...]]
+) -> None:
     """Every tensor is either used or refused."""
-    needed = {part for parts in wanted.values() for part in parts}
-    redundant = {"lm_head.weight"} if "head.weight" not in wanted else set()
-    missing, unexpected = sorted(needed - present), sorted(present - needed - redundant)
-    if missing or unexpected:
-        says = [
-            f"{len(names)} {kind} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-            for kind, names in (("missing", missing), ("unexpected", unexpected))
-            if names
-        ]
+    wanted = {
+        tensor: shape
+        for name, parameter in parameters.items()
+        for tensor, shape in zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
+    }
+    redundant = {"lm_head.weight"} if "head.weight" not in parameters else set()
+    unexpected = [n for n in stored if n not in wanted and n not in redundant and not n.endswith(family.buffers)]
+    wrong = [f"{n} {list(stored[n])} instead of {list(wanted[n])}" for n in wanted if n in stored and stored[n] != wanted[n]]
+    findings = {"missing": [n for n in wanted if n not in stored], "unexpected": unexpected, "wrongly shaped": wrong}
+    if any(findings.values()):
+        says = [f"{len(names)} {kind} ({_some(sorted(names))})" for kind, names in findings.items() if names]
         raise CheckpointError(
-            f"`{path}` does not hold the tensors that its config.json calls for: {' and '.join(says)}: the files do not belong together."
+            f"`{folder}` does not hold the tensors that its config.json calls for: {', '.join(says)}: the files do not belong together."
         )
 
 
-def checkpoint_tensors(decoder: Llama, dtype: torch.dtype) -> dict[str, Tensor]:
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:
     """The decoder's parameters under the checkpoint's names, fused ones split again."""
-    tensors: dict[str, Tensor] = {}
-    names = weight_names(decoder.config)
-    for name, parameter in decoder.named_parameters():
-        parts = names[name]
-        rows = part_rows(decoder.config, name) if len(parts) > 1 else (len(parameter),)
-        for part, tensor in zip(parts, parameter.detach().split(rows), strict=True):
-            tensors[part] = tensor.to("cpu", dtype).contiguous().clone()
-    return tensors
+    sources = decoder.sources(decoder.config)
+    return {
+        tensor: part.to("cpu", dtype).contiguous().clone()
+        for name, parameter in decoder.named_parameters()
+        for tensor, part in zip(sources[name].tensors, sources[name].split(parameter.detach()), strict=True)
+    }
 
 
-def save_decoder(decoder: Llama, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any) -> None:
+def save_decoder(decoder: CausalDecoder, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any) -> None:
     """Write `config.json` (with `extra` fields such as `eos_token_id`) and `model.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = str(dtype).removeprefix("torch.")
     config = decoder.config.to_json() | {"dtype": kind, "torch_dtype": kind} | extra
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(checkpoint_tensors(decoder, dtype), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(checkpoint_tensors(decoder, dtype), folder / SINGLE, metadata={"format": "pt"})

@@ -1,0 +1,45 @@
+"""Mistral (Jiang et al., 2023): Llama with a sliding window in every layer."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from bass.models.config import FamilyConfig, GatedConfig
+from bass.models.decoder import RotaryDecoder, gated_block
+from bass.models.layers import RMSNorm
+from bass.models.sources import Source, gated_sources
+from bass.records import AttentionRule
+
+
+@dataclass(frozen=True)
+class MistralConfig(GatedConfig):
+    """A config.json of `model_type: mistral`. `sliding_window`: how many positions a query sees, its own included."""
+
+    model_type: ClassVar[str] = "mistral"
+    architecture: ClassVar[str] = "MistralForCausalLM"
+    num_key_value_heads: int = 8
+    max_position_embeddings: int = 131072
+    sliding_window: int | None = 4096
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
+
+
+@final
+class Mistral(RotaryDecoder):
+    """A decoder of the Mistral family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = MistralConfig
+
+    def __init__(self, config: MistralConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c, device, dtype)
+        self.blocks = nn.ModuleList(gated_block(c, device, dtype) for _ in range(c.num_hidden_layers))
+        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
+
+    @classmethod
+    def sources(cls, config: MistralConfig) -> dict[str, Source]:
+        return gated_sources(config)

@@ -1,0 +1,192 @@
+"""Rotary positions: their speeds under each kind of scaling, and the angles of a window."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bass.errors import CheckpointError
+
+KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope")
+Angles = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How a checkpoint stretches its rotary positions (`rope_scaling` or `rope_parameters` in config.json).
+
+    linear: all speeds divided by `factor` (Chen et al., 2023). dynamic: the base grows with the position once it is beyond
+    the trained context (NTK-aware). llama3: slow speeds divided, fast ones kept, the rest in between (Llama 3.1).
+    yarn: the same by the number of turns within the context, and scores scaled (Peng et al., 2023). longrope: each
+    speed divided by a factor of its own (Ding et al., 2024).
+    """
+
+    kind: str
+    factor: float = 1.0
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+    @classmethod
+    def from_json(cls, rope: dict[str, Any]) -> "RopeScaling | None":
+        """Read the object of config.json; None for plain rotary positions."""
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind in ("default", None):
+            return None
+        if kind == "su":  # what early Phi-3 checkpoints called it
+            kind = "longrope"
+        if kind not in KINDS:
+            raise CheckpointError(f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(KINDS)}.")
+        values: dict[str, Any] = {}
+        for name in cls.__dataclass_fields__:
+            value = rope.get(name)
+            if value is None:
+                continue
+            items = value if isinstance(value, list) else [value]
+            if not all(isinstance(item, int | float) and math.isfinite(item) for item in items) or isinstance(value, list) != (
+                name in ("short_factor", "long_factor")
+            ):
+                raise CheckpointError(f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value.")
+            values[name] = tuple(map(float, items)) if isinstance(value, list) else value
+        scaling = cls(kind, **values)
+        positive = (scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.beta_fast, scaling.beta_slow)
+        if min(*positive, scaling.original_max_position_embeddings or 1) <= 0 or scaling.low_freq_factor == scaling.high_freq_factor:
+            raise CheckpointError(f"config.json has a rope scaling of {rope!r}, in which a factor is not positive.")
+        return scaling
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of config.json."""
+        own = {n: getattr(self, n) for n, f in self.__dataclass_fields__.items() if getattr(self, n) != f.default and n != "kind"}
+        needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor"), "longrope": ()}.get(self.kind, ("factor",))
+        return {"rope_type": self.kind, **{n: getattr(self, n) for n in needed}, **own}
+
+    def context(self, trained: int) -> int:
+        """Positions that can be used, where config.json says `trained`.
+
+        longrope has other speeds beyond the original context, for *all* positions; cached keys would have the old ones. So
+        it ends there.
+        """
+        original = self.original_max_position_embeddings or trained
+        if self.kind == "longrope":
+            return min(original, trained)
+        return int(trained * self.factor) if self.kind == "dynamic" else max(trained, int(original * self.factor) * (self.kind == "yarn"))
+
+
+def speeds(theta: float, dim: int, trained: int, scaling: RopeScaling | None) -> tuple[Float[Tensor, " pairs"], float]:
+    """Radians per position of each of the `dim / 2` pairs, and what cosine and sine are multiplied by."""
+    plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    if scaling is None or scaling.kind == "dynamic":
+        return plain, 1.0
+    s, original = scaling, scaling.original_max_position_embeddings or trained
+    if s.kind == "linear":
+        return plain / s.factor, 1.0
+    if s.kind == "llama3":
+        turns = original * plain / (2 * math.pi)
+        fast = ((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1)
+        return plain * (fast + (1 - fast) / s.factor), 1.0
+    if s.kind == "longrope":
+        if len(s.short_factor) != len(plain):
+            raise CheckpointError(f"config.json has {len(s.short_factor)} short rope factors for {len(plain)} pairs of dimensions.")
+        ratio = trained / original if s.factor == 1.0 else s.factor
+        stretch = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
+        return plain / torch.tensor(s.short_factor), s.attention_factor or stretch
+
+    def pair(turns: float) -> float:
+        """The pair of dimensions that turns so often within the original context."""
+        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = pair(s.beta_fast), pair(s.beta_slow)
+    if s.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    slow = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low if high != low else 0.001)).clamp(0, 1)
+    return plain * (1 - slow + slow / s.factor), s.attention_factor or _yarn_scale(s)
+
+
+def _yarn_scale(s: RopeScaling) -> float:
+    def scale(by: float) -> float:
+        return 0.1 * by * math.log(s.factor) + 1 if s.factor > 1 else 1.0
+
+    return scale(s.mscale) / scale(s.mscale_all_dim) if s.mscale and s.mscale_all_dim else scale(1.0)
+
+
+class Rotary(nn.Module):
+    """Angles of positions (Su et al., 2021), in our one convention: pair i is made of dimensions i and i + head_dim / 2.
+
+    Pairs beyond `rotary_dim` (all of them, unless given) do not turn. A checkpoint with another convention has its rows of q and k
+    reordered when it is read (`pair_order`): scores do not change when q and k are permuted alike.
+    """
+
+    speed: Tensor
+    stretch: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        head_dim: int,
+        theta: float,
+        trained: int,
+        scaling: RopeScaling | None,
+        device: torch.device,
+        dtype: torch.dtype,
+        rotary_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        dim = head_dim if rotary_dim is None else rotary_dim
+        turning, factor = speeds(theta, dim, trained, scaling)
+        still = torch.zeros((head_dim - dim) // 2)
+        pairs = torch.cat((turning, still))
+        # The sign gives the sine of the first half its minus; the cosine does not see it.
+        self.register_buffer("speed", torch.cat((-pairs, pairs)).to(device), persistent=False)
+        self.trained, self.factor, self.dtype = trained, 0.0, dtype
+        if scaling is not None and scaling.kind == "dynamic":
+            self.factor = scaling.factor
+            exponent = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
+            self.register_buffer("stretch", exponent.to(device), persistent=False)
+        self.scaled = factor != 1.0
+        if self.scaled:
+            scale = torch.cat((torch.full_like(turning, factor), torch.ones_like(still))).repeat(2)
+            self.register_buffer("scale", scale.to(device), persistent=False)
+
+    def __call__(self, positions: Int[Tensor, "batch window"]) -> Angles:
+        """Cosines and signed sines [B,W,1,D], in the decoder's dtype; those of position -1 ("no token") are never used."""
+        places = positions[..., None, None]
+        angle = places * self.speed
+        if self.factor:
+            # As if the base had been chosen for a context that ends at this position.
+            ratio = (self.factor * (places + 1) / self.trained - (self.factor - 1)).clamp(min=1)
+            angle = angle * ratio**-self.stretch
+        cos, sin = angle.cos(), angle.sin()
+        if self.scaled:
+            cos, sin = cos * self.scale, sin * self.scale
+        return cos.to(self.dtype), sin.to(self.dtype)
+
+
+def rotate(x: Float[Tensor, "batch window heads dim"], angles: Angles) -> Float[Tensor, "batch window heads dim"]:
+    """`x` turned by the angles of its positions: x * cos + (x with its halves swapped) * signed sin."""
+    cos, sin = angles
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:
+    """Our dimension j of a head is the checkpoint's dimension `order[j]`.
+
+    Its pairs are (2i, 2i+1) if `interleaved` and (i, i + rotary_dim / 2) if not; the rest does not turn, and is shared out over
+    our two halves.
+    """
+    turning = np.arange(rotary_dim)
+    pairs = turning.reshape(-1, 2).T if interleaved else turning.reshape(2, -1)
+    still = np.arange(rotary_dim, head_dim).reshape(2, -1)
+    return np.concatenate((pairs, still), 1).reshape(-1)

@@ -1,0 +1,86 @@
+"""Which tensors of a checkpoint each of our parameters is made of: name maps and fusions as data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their first axis.
+
+    rows: if given, our row i is row `rows[i]` of the stack. transposed: they are stored [in, out] (GPT-2's Conv1D).
+    """
+
+    tensors: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rows: np.ndarray | None = None
+    transposed: bool = False
+
+    def shapes(self, parameter: torch.Size) -> list[tuple[int, ...]]:
+        """The shape of each tensor in the checkpoint, if the stack is to make up the parameter."""
+        stored = [(size, *parameter[1:]) for size in self.sizes]
+        return [shape[::-1] for shape in stored] if self.transposed else stored
+
+    def fill(self, parameter: Tensor, parts: Sequence[Tensor]) -> None:
+        """Copy the checkpoint's tensors, on whatever device and in whatever dtype, into the parameter."""
+        parts = [part.T if self.transposed else part for part in parts]
+        if self.rows is None:
+            for ours, part in zip(parameter.split(self.sizes), parts, strict=True):
+                ours.copy_(part)
+        else:
+            stack = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+            parameter.copy_(stack[torch.as_tensor(self.rows)])
+
+    def split(self, parameter: Tensor) -> list[Tensor]:
+        """The inverse of `fill`: what a checkpoint stores."""
+        if self.rows is not None:
+            parameter = parameter[torch.as_tensor(np.argsort(self.rows), device=parameter.device)]
+        return [part.T if self.transposed else part for part in parameter.split(self.sizes)]
+
+
+def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
+    """Rows of a stack [q, k, v] in which the dimensions of each head of q and k are put in `order`."""
+    dim, turning = len(order), heads + kv_heads
+    rows = np.arange(turning)[:, None] * dim + order
+    return np.concatenate((rows.reshape(-1), np.arange(turning * dim, (turning + kv_heads) * dim)))
+
+
+def with_bias(
+    name: str, theirs: Sequence[str], sizes: Sequence[int], rows: np.ndarray | None = None, bias: bool = True
+) -> dict[str, Source]:
+    """`name`.weight and, with `bias`, `name`.bias, from the modules that a checkpoint calls `theirs`."""
+    kinds = ("weight", "bias") if bias else ("weight",)
+    return {f"{name}.{kind}": Source(tuple(f"{part}.{kind}" for part in theirs), tuple(sizes), rows) for kind in kinds}
+
+
+def plain(name: str, theirs: str, rows: int) -> dict[str, Source]:
+    """One parameter that is one tensor of the checkpoint."""
+    return {name: Source((theirs,), (rows,))}
+
+
+LLAMA_NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+
+
+def gated_sources(
+    c: Any, norms: dict[str, str] = LLAMA_NORMS, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False
+) -> dict[str, Source]:
+    """The names of Llama, which most families with a gated MLP have kept. `norms`: those of a block, ours -> theirs."""
+    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | plain("norm.weight", "model.norm.weight", c.hidden_size)
+    if not c.tie_word_embeddings:
+        found |= plain("head.weight", "lm_head.weight", c.vocab_size)
+    for i in range(c.num_hidden_layers):
+        ours, theirs = f"blocks.{i}", f"model.layers.{i}"
+        for name, their_name in norms.items():
+            found |= plain(f"{ours}.{name}.weight", f"{theirs}.{their_name}.weight", c.hidden_size)
+        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.{p}_proj" for p in "qkv"], (q, kv, kv), bias=qkv_bias)
+        found |= with_bias(f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=out_bias)
+        gate_up = [f"{theirs}.mlp.{p}_proj" for p in ("gate", "up")]
+        found |= with_bias(f"{ours}.mlp.gate_up", gate_up, (c.intermediate_size,) * 2, bias=mlp_bias)
+        found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.down_proj"], (c.hidden_size,), bias=mlp_bias)
+    return found

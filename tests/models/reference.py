@@ -1,0 +1,55 @@
+"""The models of `transformers` that ours are held to: small, random, sharp, every parameter in use."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from bass.models.weights import load_decoder
+from models.cases import Case
+
+
+def make(case: Case, seed: int = 0) -> PreTrainedModel:
+    """A random model of the case. Norms and biases are disturbed too: at their initial values they could be left out unnoticed."""
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(case.family, **case.arguments)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+    for parameter in model.parameters():
+        scale = 0.15 if parameter.dim() > 1 else 0.3
+        parameter.add_(torch.randn(parameter.shape) * scale)
+    return model
+
+
+def greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
+    """Greedy decoding by the reference, without its cache: every token from a pass over the whole sequence."""
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def causal_logits(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+    """Our decoder's logits [B,W,V] of whole sequences, attention by the per-row reference's formula."""
+    decoder = load_decoder(folder, torch.device("cpu"), torch.float32)
+    rules = decoder.shape.rules
+    place = torch.arange(tokens.shape[1])
+
+    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        rule, groups = rules[layer], q.shape[2] // k.shape[2]
+        k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * rule.scale
+        if rule.softcap is not None:
+            scores = rule.softcap * torch.tanh(scores / rule.softcap)
+        hidden = place > place[:, None]
+        if rule.window is not None:
+            hidden |= place <= place[:, None] - rule.window
+        return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+
+    return decoder.unembed(decoder.hidden(tokens, place.expand(tokens.shape), attend))
+
+
+def deviation(case: Case, folder: Path, model: PreTrainedModel) -> float:
+    """Largest difference of our logits from the reference's, over their largest magnitude."""
+    tokens = torch.randint(0, case.arguments["vocab_size"], (3, 40), generator=torch.Generator().manual_seed(0))
+    theirs = model(tokens, use_cache=False).logits
+    return float((causal_logits(folder, tokens) - theirs).abs().max() / theirs.abs().max())
