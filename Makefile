@@ -15,7 +15,7 @@ export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants nightly gpu docs clean
+.PHONY: help demo test lint mutants families nightly gpu docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(VENV)/installed-dev  ## ruff and pyright
 
 mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail
 	cd tests && $(abspath $(BIN))/python -m support.mutants
+
+families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
+	cd tests && $(abspath $(BIN))/python -m models.table
 
 nightly: $(VENV)/installed-dev  ## the slow tests, with many more random cases
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"

@@ -1,7 +1,7 @@
 """What users touch: `load` a target and a draft, then `generate` or `stream`."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -49,6 +49,8 @@ def load(
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
 
+    `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose files `huggingface_hub` fetches
+    and keeps. Both are Hugging Face checkpoints with safetensors; their vocabularies may be padded to different sizes.
     `policy`, `drafter`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class, or
     (all but `cache`) an object of the protocol in `bass.interfaces`. `num_speculative_tokens=k` is short for the fixed
     policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and `gamma` mean the same. `attention="auto"`
@@ -62,7 +64,7 @@ def load(
             raise unknown_name("option", name, ({*load.__annotations__, *_LENGTH_ALIASES} - {"aliases", "return"}))
     for name, folder in (("target", target), ("draft", draft)):
         if folder is not None and not isinstance(folder, str | Path):
-            raise OptionError(f"`{name}={folder!r}` must be the path of a checkpoint folder.")
+            raise OptionError(f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id.")
     asked = {name: value for name, value in {"num_speculative_tokens": num_speculative_tokens, **aliases}.items() if value is not None}
     if len(set(asked.values())) > 1:
         raise OptionError(f"{' and '.join(f'`{n}={v}`' for n, v in asked.items())} contradict each other: they are names of one option.")
@@ -93,7 +95,7 @@ def load(
     check_pairing(parts.cache, type(parts.attention), tuple(REGISTRIES["attention"].values()))
     needs_draft = drafter_class is ModelDrafter
     device_ = find_device(device)
-    models = Models.read(Path(target or pair.TARGET), None if draft is None else Path(draft), needs_draft, device_, dtype)
+    models = Models.read(target or pair.TARGET, draft, needs_draft, device_, dtype)
     return LLM(models, parts, max_batch_size)
 
 
@@ -143,7 +145,7 @@ class LLM:
         if any(not s for s in stops):
             raise OptionError("A stop string is empty: every text would end at once; give strings of one character or more.")
         if stops and self.models.tokenizer is None:
-            raise OptionError("`stop` needs text, and the target's folder has no tokenizer.json: add one, or cut the token ids yourself.")
+            raise OptionError("`stop` needs text, and the target's folder has no tokenizer: add one, or cut the token ids yourself.")
         check_integer("num_return_sequences", num_return_sequences, 1)
         check_integer("seed", seed)
         if time_budget is not None and not (is_finite(time_budget) and time_budget > 0):
@@ -152,6 +154,17 @@ class LLM:
         run = self._run(requests, warp, [] if ignore_eos else self.models.eos, time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], template: str = "default") -> list[int]:
+        """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
+
+        messages: each a `role` and a `content`. They are put into the target's own chat template, which writes the special
+        tokens; none is added to them. template: its name, where the checkpoint has several.
+        """
+        tokenizer = self.models.tokenizer
+        if tokenizer is None:
+            raise RequestError("A conversation is text, and the target's folder has no tokenizer: give token ids to `generate`, or add it.")
+        return tokenizer.encode(tokenizer.chat.render(messages, template), add_special_tokens=False)
 
     def _requests(self, prompts: Prompt | Sequence[Prompt], samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
         ids = [self._ids(prompt, i) for i, prompt in enumerate(_as_list(prompts))]
@@ -182,9 +195,7 @@ class LLM:
     def _ids(self, prompt: Prompt, index: int) -> list[int]:
         if isinstance(prompt, str):
             if self.models.tokenizer is None:
-                raise RequestError(
-                    f"Prompt {index} is text, and the target's folder has no tokenizer.json: give token ids, or add the tokenizer."
-                )
+                raise RequestError(f"Prompt {index} is text, and the target's folder has no tokenizer: give token ids, or add its files.")
             ids = self.models.tokenizer.encode(prompt)
         else:
             ids = _token_ids(prompt, index)

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
+from bass.hub import resolve
 from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, KVCache, Verifier
-from bass.models.checkpoint import DTYPES, eos_ids, read_config
+from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
-from bass.models.weights import load_decoder
+from bass.models.weights import Outline, narrow, outline
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
 
@@ -41,26 +42,60 @@ class Models:
     dtype: torch.dtype
 
     @classmethod
-    def read(cls, target: Path, draft: Path | None, needs_draft: bool, device: torch.device, dtype: str | torch.dtype) -> "Models":
-        """Check that the two belong together before any weight is read."""
-        config, tokenizer = read_config(target), Tokenizer.read(target)
-        if needs_draft:
-            if draft is None:
-                raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
-            check_pair(target, draft)
-        kind = _dtype(dtype, device, config)
-        loaded_draft = load_decoder(draft, device, kind) if needs_draft and draft is not None else None
-        return cls(load_decoder(target, device, kind), loaded_draft, tokenizer, eos_ids(target), device, kind)
+    def read(
+        cls, target: str | Path, draft: str | Path | None, needs_draft: bool, device: torch.device, dtype: str | torch.dtype
+    ) -> "Models":
+        """Check that the two belong together before any weight is read. Either may be a folder or a hub id."""
+        if needs_draft and draft is None:
+            raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
+        ours = Checkpoint.read(target)
+        theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
+        size = ours.outline.decoder.shape.vocab_size if theirs is None else check_pair(ours, theirs)
+        kind, eos = _dtype(dtype, device, ours.outline), ours.eos
+        loaded_draft = None if theirs is None else narrow(theirs.outline.load(device, kind), size)
+        return cls(narrow(ours.outline.load(device, kind), size), loaded_draft, ours.tokenizer, eos, device, kind)
 
 
-def check_pair(target: Path, draft: Path) -> None:
-    """Refuse a draft whose token ids do not mean what the target's mean; reads no weights."""
-    sizes = [read_config(folder).get("vocab_size") for folder in (target, draft)]
-    if sizes[0] != sizes[1]:
+@final
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder of which all but the weights has been read."""
+
+    outline: Outline
+    tokenizer: Tokenizer | None
+
+    @classmethod
+    def read(cls, spec: str | Path) -> "Checkpoint":
+        """Find the folder, fetching it if `spec` is a hub id, and read its config, headers and tokenizer."""
+        folder = resolve(spec)
+        return cls(outline(folder), Tokenizer.read(folder))
+
+    @property
+    def eos(self) -> list[int]:
+        """Token ids that end a sequence."""
+        return eos_ids(self.outline.folder, self.outline.raw)
+
+
+def check_pair(target: Checkpoint, draft: Checkpoint) -> int:
+    """The size of the vocabulary that the two have in common; refuses a draft whose token ids do not mean what the target's mean.
+
+    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the smaller one.
+    """
+    sizes = [checkpoint.outline.decoder.shape.vocab_size for checkpoint in (target, draft)]
+    known = target.tokenizer is not None and draft.tokenizer is not None
+    if sizes[0] != sizes[1] and not known:
         raise PairingError(
             f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
         )
-    check_same_tokenizer(Tokenizer.read(target), Tokenizer.read(draft))
+    check_same_tokenizer(target.tokenizer, draft.tokenizer)
+    if sizes[0] != sizes[1] and target.tokenizer is not None:
+        last = max(target.tokenizer.vocabulary.values(), default=-1)
+        if last >= min(sizes):
+            raise PairingError(
+                f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and their tokenizer's ids go up to {last}: "
+                "use a draft with the target's vocabulary."
+            )
+    return min(sizes)
 
 
 def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
@@ -106,7 +141,7 @@ def find_device(device: str) -> torch.device:
     return found
 
 
-def _dtype(dtype: str | torch.dtype, device: torch.device, config: dict[str, Any]) -> torch.dtype:
+def _dtype(dtype: str | torch.dtype, device: torch.device, checkpoint: Outline) -> torch.dtype:
     dtype = str(dtype).removeprefix("torch.")
     if dtype != "auto":
         if dtype not in DTYPES:
@@ -114,4 +149,4 @@ def _dtype(dtype: str | torch.dtype, device: torch.device, config: dict[str, Any
         return DTYPES[dtype]
     if device.type == "cpu":
         return torch.float32
-    return DTYPES.get(config.get("dtype") or config.get("torch_dtype") or "bfloat16", torch.bfloat16)
+    return stored_dtype(checkpoint.raw) or checkpoint.dtypes[0]

@@ -2,9 +2,11 @@
 
 A row's key comes from its request's seed, its prompt and its sample index; the counter holds the row's own step, the
 slot in the window, and a domain. So a row's noise does not depend on its batch mates, its slot, its layout or backend.
+In the domain of positions, the counter holds a position and four neighbouring tokens instead: see `race`.
 """
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ Words = Any  # integer tensors, or NumPy arrays: the generator is written in the
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
+_POSITIONS = 1  # the domain of noise that belongs to a position; that of a step's noise is 0
+_LOG_TERMS = 11
 
 
 def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
@@ -61,9 +65,45 @@ def _stack(words: tuple[Words, ...]) -> Words:
     return torch.stack(words, -1) if isinstance(words[0], Tensor) else np.stack(words, -1)
 
 
-def step_noise(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], k: int) -> Noise:
-    """The noise of one speculative step of up to k drafted tokens: k+1 slots."""
-    return Noise(keys, uniforms(keys, steps, k + 1))
+def step_noise(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], lens: Int[Tensor, " batch"], k: int) -> Noise:
+    """The noise of one speculative step of up to k drafted tokens: k+1 slots, the first of them for position `lens`."""
+    return Noise(keys, lens, uniforms(keys, steps, k + 1))
+
+
+def race(
+    probs: Float[Tensor, "batch window vocab"], keys: Int[Tensor, " batch"], first: Int[Tensor, " batch"]
+) -> Int[Tensor, "batch window"]:
+    """One token per row and position, `first` being that of slot 0: a draw from `probs`, the same whatever step it is made in.
+
+    The least of exponential noise / probability wins, which is the largest of log-probability + Gumbel noise. `probs` need not
+    be normalised, and a token of probability zero never wins. Where two distributions race with the same key and position,
+    they choose the same token as often as they are alike.
+    """
+    return (exponentials(keys, first, probs.shape[1], probs.shape[2]) / probs).argmin(2)
+
+
+def exponentials(keys: Int[Tensor, " batch"], first: Int[Tensor, " batch"], slots: int, vocab: int) -> Float[Tensor, "batch slots vocab"]:
+    """Standard exponential noise in float64, of a row's positions from `first` on and of every token; the same bits everywhere.
+
+    Each call of the generator serves four neighbouring tokens.
+    """
+    positions = first[:, None] + _arange(slots, first)
+    words = uniforms(keys[:, None].expand(-1, slots).flatten(), positions.flatten(), -(-vocab // 4), _POSITIONS)
+    return minus_log(words.reshape(len(keys), slots, -1)[..., :vocab])
+
+
+def minus_log(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """-log(x) of float64 in (0, 1), within a relative 1e-11, by operations that IEEE rounds in one way on every device.
+
+    x = m 2^e with m in [1/2, 1), and -log m = 2 (z + z^3 / 3 + z^5 / 5 ...) with z = (1 - m) / (1 + m).
+    """
+    mantissa, exponent = torch.frexp(x)
+    z = (1 - mantissa) / (1 + mantissa)
+    square = z * z
+    series = torch.zeros_like(z)
+    for n in reversed(range(_LOG_TERMS)):
+        series.mul_(square).add_(1 / (2 * n + 1))
+    return (2 * z).mul_(series).sub_(exponent.to(torch.float64) * math.log(2))
 
 
 def row_key(seed: int | np.integer, prompt: list[int], sample: int) -> int:

@@ -114,9 +114,14 @@ class History:
 
 @dataclass(frozen=True)
 class Noise:
-    """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used once."""
+    """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used once.
+
+    Slot i decides the token at position `first + i`; what a row's position shall determine, whatever the step in which it is
+    reached, can be made of `keys` and positions alone.
+    """
 
     keys: Int[Tensor, " batch"]
+    first: Int[Tensor, " batch"]
     uniforms: Float[Tensor, "batch slots streams"]
 
     @property

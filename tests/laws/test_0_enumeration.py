@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
-from support.engines import LOSSLESS
-from support.enumeration import Problem, boxes, judge, output_laws
+from support.engines import BY_STEP
+from support.enumeration import CUTS, Problem, boxes, judge, mean_accepted, output_laws
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 
 
-@pytest.fixture(params=LOSSLESS, scope="module")
+@pytest.fixture(params=BY_STEP, scope="module")
 def verifier(request: pytest.FixtureRequest) -> Verifier:
-    return LOSSLESS[request.param]
+    """A coupled verifier, which makes its own noise, is judged in `test_6_coupled.py`."""
+    chosen = BY_STEP[request.param]
+    assert type(chosen) in CUTS, f"say in `CUTS` at which uniforms the verdicts of `{request.param}` change"
+    return chosen
 
 
 @st.composite
@@ -81,10 +84,10 @@ def test_a_verdict_is_constant_in_each_box_of_the_noise(
 
 
 @given(data=st.data())
-def test_the_boxes_of_a_problem_fill_the_whole_space(data: st.DataObject) -> None:
+def test_the_boxes_of_a_problem_fill_the_whole_space(verifier: Verifier, data: st.DataObject) -> None:
     rows, _ = data.draw(batches(deterministic=False))
     for problem in rows:
-        assert abs(boxes(problem).weight.sum() - 1) < 1e-9
+        assert abs(boxes(problem, CUTS[type(verifier)]).weight.sum() - 1) < 1e-9
 
 
 @given(data=st.data())
@@ -93,7 +96,7 @@ def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(da
     rows, k = data.draw(batches(deterministic=False))
     rows = [problem for problem in rows if problem.length]
     if rows:
-        parts, verdict = judge(LOSSLESS["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device)
+        parts, verdict = judge(BY_STEP["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device)
         weight = np.concatenate([part.weight for part in parts])
         owner = np.concatenate([np.full(len(part.weight), i) for i, part in enumerate(parts)])
         for i, problem in enumerate(rows):
@@ -101,12 +104,35 @@ def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(da
             assert abs(share - np.minimum(problem.target[()], problem.draft[()]).sum()) < TOLERANCE
 
 
+@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@given(data=st.data())
+def test_block_verification_accepts_no_fewer_tokens_than_rejection_and_rejection_no_fewer_than_exact_match(
+    deterministic: bool, data: st.DataObject, device: torch.device
+) -> None:
+    rows, k = data.draw(batches(deterministic))
+    block, rejection, match = (mean_accepted(BY_STEP[name], rows, k, device) for name in ("block", "rejection", "exact-match"))
+    for problem, *means in zip(rows, block, rejection, match, strict=True):
+        most, some, least = means
+        assert most > some - TOLERANCE
+        assert some > least - TOLERANCE
+        if problem.length < 2:
+            assert abs(most - some) < TOLERANCE  # a prefix of one token is a token
+
+
+def test_block_verification_accepts_11_ninths_where_rejection_accepts_10(device: torch.device) -> None:
+    """The example of Sun et al. (2024): target (1/3, 2/3), draft (2/3, 1/3), two drafted tokens."""
+    prefixes = [p for n in range(3) for p in itertools.product(range(2), repeat=n)]
+    problem = Problem(2, 2, dict.fromkeys(prefixes, np.array([1, 2]) / 3), dict.fromkeys(prefixes, np.array([2, 1]) / 3))
+    for name, expected in (("rejection", 10 / 9), ("block", 11 / 9)):
+        assert abs(mean_accepted(BY_STEP[name], [problem], 2, device)[0] - expected) < TOLERANCE
+
+
 def test_what_the_bonus_the_boundary_and_the_residual_may_be() -> None:
     """The three laws of the last token, by hand: draft (1, 0, 0), target (.5, .3, .2) at every position."""
     half, sure = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0, 0.0])
     prefixes = [p for n in range(3) for p in itertools.product(range(3), repeat=n)]
     problem = Problem(3, 2, dict.fromkeys(prefixes, half), dict.fromkeys(prefixes, sure))
-    parts, verdict = judge(LOSSLESS["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu"))
+    parts, verdict = judge(BY_STEP["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu"))
     emitted, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
     for count, expected in ((0, [0, 0.3, 0.2]), (1, [0, 0.15, 0.1]), (2, [0.125, 0.075, 0.05])):
         mass = np.zeros(3)

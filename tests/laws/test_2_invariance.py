@@ -15,7 +15,7 @@ from bass.engine.requests import Request
 from bass.policies import Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
-from support.engines import PAIRINGS, Outcome, Setup, mixed_requests
+from support.engines import BY_STEP, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
 from support.policies import Cycle, OwnPast
 from support.worlds import LlamaWorld, TableWorld, World
 
@@ -71,9 +71,23 @@ def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(devic
     assert setup.outcome(requests).tokens != setup.outcome(other).tokens
 
 
+@pytest.mark.parametrize("verifier", EVERY_VERIFIER)
+def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(verifier: str, device: torch.device) -> None:
+    """Lossless or not: a row's verdict is its own."""
+    requests = mixed_requests(LLAMA, seed=8)
+    setup = Setup(LLAMA, device, policy=OwnPast(), verifier=EVERY_VERIFIER[verifier], warp=WARPS[1], eos=(2,))
+    outcomes = [setup.but(pairing=pairing, batch=batch).outcome(requests) for pairing in PAIRINGS.values() for batch in (1, 4)]
+    assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
+    assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
+
+
 @pytest.mark.parametrize("drafter", ["model", "none"])
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on(pairing: str, drafter: str, device: torch.device) -> None:
+@pytest.mark.parametrize("verifier", BY_STEP)
+def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on(
+    verifier: str, pairing: str, drafter: str, device: torch.device
+) -> None:
+    """With the verifiers that draw a step's last token as the loop does; a coupled one draws by position."""
     requests = mixed_requests(LLAMA, seed=4)
     extents = np.array([request.limit for request in requests])
     sequences = Sequences.empty(len(requests), int(extents.max()), [2], device)
@@ -83,7 +97,8 @@ def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on
     sequences.active.fill_(True)
     target = LLAMA.scorer("target", PAIRINGS[pairing], extents, device)
     plain = plain_loop(target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max()))
-    assert plain == Setup(LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, warp=WARPS[1], eos=(2,)).outcome(requests).tokens
+    setup = Setup(LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, BY_STEP[verifier], WARPS[1], (2,))
+    assert plain == setup.outcome(requests).tokens
 
 
 def test_a_batch_wide_policy_gives_the_same_tokens_in_every_layout(device: torch.device) -> None:

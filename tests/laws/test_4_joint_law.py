@@ -17,6 +17,7 @@ from bass.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import Sampling
 from support.engines import LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
+from support.matrix import matrix
 from support.oracle import joint_law
 from support.policies import ByRow, OwnPast
 from support.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
@@ -61,8 +62,7 @@ def test_the_joint_law_of_three_tokens_is_the_targets(warp: Sampling, drafter: s
     assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
-@pytest.mark.parametrize("verifier", LOSSLESS)
-@pytest.mark.parametrize("policy", TEST_POLICIES)
+@matrix(strength=1, policy=TEST_POLICIES, verifier=LOSSLESS)
 def test_the_joint_law_is_the_targets_under_every_policy_and_verifier(policy: str, verifier: str, device: torch.device) -> None:
     """Policies that learn from what was accepted may use the past: it is no secret of the tokens to come."""
     warp = Sampling(temperature=0.9)

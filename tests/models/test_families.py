@@ -71,6 +71,17 @@ def test_a_checkpoint_of_ours_loads_in_transformers(made: Made, tmp_path: Path) 
     assert all(torch.equal(p, decoder.get_parameter(name)) for name, p in same.named_parameters())
 
 
+def test_the_reference_does_not_repeat_itself(made: Made) -> None:
+    """A model that says one token for ever would agree with almost any other."""
+    assert len({token for said in made.said for token in said}) >= 6
+
+
 def test_every_family_has_at_least_three_variants() -> None:
     for family in FAMILIES:
         assert sum(case.family == family for case in CASES) >= 3, family
+
+
+def test_the_page_of_families_lists_every_variant() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    for case in CASES:
+        assert any(f"`{case.family}`" in line and case.variant in line for line in page.splitlines()), f"run `make families`: {case}"

@@ -19,7 +19,9 @@ from bass.noise import row_key
 from bass.policies import POLICIES, Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
-from bass.verifiers import VERIFIERS, Rejection
+from bass.verifiers import VERIFIERS
+from bass.verifiers.coupled import Coupled
+from bass.verifiers.rejection import Rejection
 from support.drafters import Scripted, Unsure
 from support.oracle import greedy
 from support.policies import ByRow, Cycle, OwnPast
@@ -33,7 +35,10 @@ PAIRINGS: dict[str, Pairing] = {
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
 FIRST_PAIRING = next(iter(PAIRINGS.values()))
-LOSSLESS: dict[str, Verifier] = {name: cls() for name, cls in VERIFIERS.items() if cls.lossless}
+EVERY_VERIFIER: dict[str, Verifier] = {name: cls() for name, cls in VERIFIERS.items()}
+LOSSLESS = {name: verifier for name, verifier in EVERY_VERIFIER.items() if verifier.lossless}
+COUPLED = {name: verifier for name, verifier in LOSSLESS.items() if isinstance(verifier, Coupled)}  # a seed fixes the output
+BY_STEP = {name: verifier for name, verifier in LOSSLESS.items() if name not in COUPLED}  # they draw from the noise of steps alone
 TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
     **{name: cls() for name, cls in POLICIES.items()},
     "own-past": OwnPast(),
@@ -50,7 +55,7 @@ class Setup:
     device: torch.device
     pairing: Pairing = FIRST_PAIRING
     policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
-    drafter: str = "model"
+    drafter: "str | DrafterMaker" = "model"
     verifier: Verifier = Rejection()  # noqa: RUF009  (frozen)
     warp: Warp = Sampling(temperature=0)  # noqa: RUF009  (frozen)
     eos: tuple[int, ...] = ()
@@ -71,8 +76,8 @@ class Setup:
         def draft_scorer(role: str) -> Scorer:
             return self.wrap_draft(self.world.scorer(role, self.pairing, extents, self.device), sequences)
 
-        drafter = DRAFTER_MAKERS[self.drafter](self, requests, draft_scorer)
-        return Run(requests, sequences, SpeculativeStep(target, drafter, self.verifier, self.warp), self.policy)
+        make = DRAFTER_MAKERS[self.drafter] if isinstance(self.drafter, str) else self.drafter
+        return Run(requests, sequences, SpeculativeStep(target, make(self, requests, draft_scorer), self.verifier, self.warp), self.policy)
 
     def outcome(self, requests: list[Request]) -> "Outcome":
         run = self.engine(requests)

@@ -1,8 +1,8 @@
 """The exact output law of a verifier: every draft, every cell of its noise, weighed in float64.
 
 A verifier is a function of a draft and of uniforms. Fix the draft, its tokens d1..dL and their distributions. What it
-does with a uniform can change only where the uniform crosses a breakpoint: for the accept stream at slot i the ratio
-target(d) / draft(d), for the residual stream at slot i the running sums of the residual and of the target at i. The
+does with a uniform can change only where the uniform crosses a breakpoint, which is the verifier's own (`CUTS`): an acceptance
+probability for the accept stream at slot i, the edges of the running sums that it may draw from for the residual stream. The
 breakpoints cut the cube of all accept and residual uniforms into boxes. One point of each box, with the box's volume as
 its weight, replaces the integral over the noise; the sum over all drafts, with their probability under the draft model,
 replaces the rest. That the verdict is constant in each box is not assumed: random points of the boxes are compared.
@@ -20,6 +20,9 @@ from jaxtyping import Float, Int
 
 from bass.interfaces import Verifier
 from bass.records import Draft, Noise, Verdict
+from bass.verifiers.block import Block
+from bass.verifiers.exact_match import ExactMatch
+from bass.verifiers.rejection import Rejection
 
 Prefix = tuple[int, ...]
 
@@ -37,12 +40,57 @@ class Problem:
     draft: dict[Prefix, Float[np.ndarray, " vocab"]]  # prefixes of 0..length-1 tokens
     path: Prefix | None = None
 
+    def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
+        """What the draft's next token was drawn from."""
+        return self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
+
     def target_law(self) -> Float[np.ndarray, "..."]:
         """The target's joint law of length + 1 tokens."""
         law = np.zeros((self.vocab,) * (self.length + 1))
         for tokens in itertools.product(range(self.vocab), repeat=self.length + 1):
             law[tokens] = np.prod([self.target[tokens[:i]][tokens[i]] for i in range(self.length + 1)])
         return law
+
+
+# The breakpoints of the accept and of the residual stream at slots 0..length, given the drafted tokens.
+Cuts = Callable[[Problem, Prefix], list[tuple[list[float], list[float]]]]
+
+
+def rejection_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
+    """A ratio, and the residual or the target."""
+    cuts = []
+    for i, token in enumerate(path):
+        target, guess = problem.target[path[:i]], problem.guess(path[:i])
+        cuts.append(([target[token] / guess[token]], [*edges(target), *edges(target - guess)]))
+    return [*cuts, ([], edges(problem.target[path]))]
+
+
+def block_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
+    """The conditional acceptance of each prefix (Sun et al., 2024, Algorithm 2), and the residual of its joint probability."""
+    cuts, joint = [], 1.0
+    for i, token in enumerate(path):
+        target, guess = problem.target[path[:i]], problem.guess(path[:i])
+        residual = edges(joint * target - guess)
+        passes = joint = min(1.0, joint * target[token] / guess[token])
+        if i + 1 < len(path) and joint < 1:
+            rest = np.maximum(joint * problem.target[path[: i + 1]] - problem.guess(path[: i + 1]), 0).sum()
+            passes = rest / (rest + 1 - joint)
+        cuts.append(([passes], [*edges(target), *residual]))
+    return [*cuts, ([], edges(problem.target[path]))]
+
+
+def exact_match_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
+    """The target alone."""
+    return [([], edges(problem.target[path[:i]])) for i in range(len(path) + 1)]
+
+
+CUTS: dict[type, Cuts] = {Rejection: rejection_cuts, Block: block_cuts, ExactMatch: exact_match_cuts}
+
+
+def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
+    """Where a uniform's token changes, drawn from the positive part of `probs`; nowhere if there is none."""
+    positive = np.maximum(probs, 0)
+    return (np.cumsum(positive) / positive.sum()).tolist() if positive.sum() > 0 else []
 
 
 @dataclass(frozen=True)
@@ -56,34 +104,24 @@ class Rows:
     weight: Float[np.ndarray, " rows"]
 
 
-def boxes(problem: Problem) -> Rows:
+def boxes(problem: Problem, cuts: Cuts) -> Rows:
     """Every draft of positive probability times every box of its noise."""
     tokens, low, high, drawn, weight = [], [], [], [], []
     for path in itertools.product(range(problem.vocab), repeat=problem.length) if problem.path is None else (problem.path,):
-        sure = problem.path is not None
-        probability = 1.0 if sure else float(np.prod([problem.draft[path[:i]][path[i]] for i in range(problem.length)]))
+        probability = float(np.prod([problem.guess(path[:i])[path[i]] for i in range(problem.length)]))
         if probability == 0:
             continue
-        cells: list[list[tuple[float, float]]] = []
         uniforms = []
-        for i in range(problem.length + 1):
-            target = problem.target[path[:i]]
-            if i == problem.length:
-                cells += [[(0.0, 1.0)], _cells(np.cumsum(target))]
-                uniforms.append(0.5)
-                continue
-            draft = np.eye(problem.vocab)[path[i]] if sure else problem.draft[path[:i]]
-            residual = np.maximum(target - draft, 0)
-            sums = [np.cumsum(target)] + ([np.cumsum(residual) / residual.sum()] if residual.sum() > 0 else [])
-            cells += [_cells(np.array([target[path[i]] / draft[path[i]]])), _cells(np.concatenate(sums))]
-            running = np.concatenate(([0.0], np.cumsum(draft)))
+        for i in range(problem.length):
+            running = np.concatenate(([0.0], np.cumsum(problem.guess(path[:i]))))
             uniforms.append((running[path[i]] + running[path[i] + 1]) / 2)
+        cells = [_cells(breakpoints) for slot in cuts(problem, path) for breakpoints in slot]
         for box in itertools.product(*cells):
             corners = np.array(box).reshape(problem.length + 1, 2, 2)
             tokens.append(path)
             low.append(corners[..., 0])
             high.append(corners[..., 1])
-            drawn.append(uniforms)
+            drawn.append([*uniforms, 0.5])
             weight.append(probability * np.prod(corners[..., 1] - corners[..., 0]))
     return Rows(
         np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length),
@@ -94,10 +132,10 @@ def boxes(problem: Problem) -> Rows:
     )
 
 
-def _cells(breakpoints: Float[np.ndarray, " some"]) -> list[tuple[float, float]]:
+def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:
     """The intervals into which the breakpoints cut 0..1; those thinner than rounding are dropped."""
-    edges = [0.0, *sorted(b for b in breakpoints.tolist() if 0 < b < 1), 1.0]
-    return [(a, b) for a, b in itertools.pairwise(edges) if b - a > 1e-12]
+    cut = [0.0, *sorted(b for b in breakpoints if 0 < b < 1), 1.0]
+    return [(a, b) for a, b in itertools.pairwise(cut) if b - a > 1e-12]
 
 
 def judge(
@@ -109,7 +147,7 @@ def judge(
     row's own length (tokens, distributions, noise) is filled with what must not matter.
     """
     vocab, sure = problems[0].vocab, problems[0].path is not None
-    rows = [boxes(problem) for problem in problems]
+    rows = [boxes(problem, CUTS[type(verifier)]) for problem in problems]
     count = sum(len(r.weight) for r in rows)
     random = np.random.default_rng(0)
     tokens = random.integers(0, vocab, (count, k))
@@ -133,7 +171,7 @@ def judge(
 
     lengths = np.concatenate([np.full(len(r.weight), p.length) for p, r in zip(problems, rows, strict=True)])
     draft = Draft(on(tokens), None if sure else on(draft_probs), on(lengths))
-    return rows, verifier(draft, on(target_probs), Noise(on(np.arange(count)), on(uniforms)))
+    return rows, verifier(draft, on(target_probs), Noise(on(np.arange(count)), on(np.ones(count, dtype=np.int64)), on(uniforms)))
 
 
 def output_laws(verifier: Verifier, problems: list[Problem], k: int, device: torch.device) -> list[Float[np.ndarray, "..."]]:
@@ -146,6 +184,13 @@ def output_laws(verifier: Verifier, problems: list[Problem], k: int, device: tor
         laws.append(_law(problem, emitted[here], accepted[here], part.weight))
         first += len(part.weight)
     return laws
+
+
+def mean_accepted(verifier: Verifier, problems: list[Problem], k: int, device: torch.device) -> list[float]:
+    """Each problem's expected number of accepted tokens."""
+    rows, verdict = judge(verifier, problems, k, lambda r: (r.low + r.high) / 2, device)
+    accepted = np.split(verdict.accepted.cpu().numpy(), np.cumsum([len(r.weight) for r in rows])[:-1])
+    return [float(a @ r.weight) for a, r in zip(accepted, rows, strict=True)]
 
 
 def _law(problem: Problem, emitted: np.ndarray, accepted: np.ndarray, weight: np.ndarray) -> Float[np.ndarray, "..."]:

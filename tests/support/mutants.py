@@ -27,11 +27,14 @@ LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_th
 ALONE = "laws/test_2_invariance.py::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance"
 PLAIN = "laws/test_2_invariance.py::test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on"
 JOINT = "laws/test_4_joint_law.py"
+LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_and_verifier"
+ONE_SEED = "laws/test_6_coupled.py"
 WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
 STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
 NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
     f"unit/test_{name}.py" for name in ("noise", "sampling", "policies", "records", "caches", "attention", "verifiers")
 )
+VECTORS = "unit/test_verifiers_vectors.py"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Mutant:
 
 
 VERIFIER, STEP, RUN, DRAFTER = "verifiers/rejection.py", "engine/step.py", "engine/run.py", "drafters/model.py"
+BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
+    f"verifiers/{name}.py" for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
+)
 SLOTS, SDPA, PER_ROW, SPLIT, PADDED = "engine/slots.py", "attention/sdpa.py", "attention/per_row.py", "caches/split.py", "caches/padded.py"
 
 MUTANTS = (
@@ -132,7 +138,7 @@ MUTANTS = (
         "target_probs[:, : index.shape[1]].gather", "target_probs[:, 1:].gather", (WRONG, ENUMERATION),
     ),
     Mutant(
-        "the refused token is emitted too", 9, VERIFIER,
+        "the refused token is emitted too", 9, EMIT,
         "return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
         "return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < draft.lengths, accepted + 1, accepted))",
         (ENUMERATION,),
@@ -175,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "the rows of a batch share their noise", 11, STEP,
-        "noise = step_noise(sequences.keys, sequences.steps, k)", "noise = step_noise(sequences.keys[:1].expand(len(lengths)), sequences.steps, k)",
+        "noise = step_noise(sequences.keys, sequences", "noise = step_noise(sequences.keys[:1].expand(len(lengths)), sequences",
         (ALONE,),
     ),
     Mutant(
@@ -188,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row's boundary uses the residual", 13, VERIFIER,
-        "(accepted < draft.lengths)[:, None]", "(accepted < k)[:, None]", (ENUMERATION,),
+        "(accepted < draft.lengths)[:, None]", "(accepted < draft.tokens.shape[1])[:, None]", (ENUMERATION,),
     ),
     Mutant(
         "tokens beyond a row's length are verified too", 13, VERIFIER,
@@ -275,6 +281,12 @@ MUTANTS = (
     Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
     Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
+    Mutant("a window of the padded layout is one position too long", 0, SDPA, "place > own - window", "place >= own - window", (ATTENTION,)),
+    Mutant("a window of the split layout is one position too short", 0, PER_ROW, "place <= own - rule.window", "place <= own - rule.window + 1", (ATTENTION,)),
+    Mutant("all layers share the first layer's window", 0, SDPA, "self._biases[window] = torch", "self._biases[window] = next(iter(self._biases.values()), None) if self._biases else torch", (ATTENTION,)),
+    Mutant("soft caps are left out in the padded layout", 0, SDPA, "if rule.softcap is None:", "if True:", (ATTENTION,)),
+    Mutant("a soft cap bends nothing in the split layout", 0, PER_ROW, "rule.softcap * torch.tanh(scores / rule.softcap)", "scores.clamp(-rule.softcap, rule.softcap)", (ATTENTION,)),
+    Mutant("every layer attends by the first layer's rule", 0, "engine/scorer.py", "self.rules[layer])", "self.rules[0])", (ATTENTION,)),
     Mutant("grouped heads meet the wrong keys in the split layout", 0, PER_ROW, "repeat_interleave(groups, 1)", "repeat(1, groups, 1)", (ATTENTION,)),
     Mutant("the mask is laid out window by window", 0, SDPA, ".repeat(1, 1, groups, 1)", ".repeat_interleave(groups, 2)", (ATTENTION,)),
     Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
@@ -285,7 +297,7 @@ MUTANTS = (
     Mutant("the residual keeps the refused token of a deterministic draft", 0, VERIFIER, "refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None", "refused = torch.zeros_like(target) if draft.probs is None", (ENUMERATION,)),
     Mutant("a deterministic token is always accepted", 0, VERIFIER, "        return target\n    return (target / ", "        return torch.ones_like(target)\n    return (target / ", (ENUMERATION,)),
     Mutant("the residual is the distance", 0, VERIFIER, "[:, None]).clamp(min=0)", "[:, None]).abs()", (ENUMERATION,)),
-    Mutant("the residual is drawn at the next slot's noise", 0, VERIFIER, "noise.residual.gather(1, accepted[:, None])", "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=k))", (VERIFIERS, ENUMERATION)),
+    Mutant("the residual is drawn at the next slot's noise", 0, EMIT, "noise.residual.gather(1, accepted[:, None])", "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))", (VERIFIERS, ENUMERATION)),
     Mutant("acceptance goes on after a refusal", 0, VERIFIER, "kept.cumprod(1).sum(1)", "kept.sum(1)", (ENUMERATION,)),
     Mutant("the draft's history lacks its own tokens", 0, DRAFTER, "drafted[:, :i]))", "drafted[:, :0]))", (EQUAL,)),
     Mutant("the target's history lacks the drafted tokens", 0, STEP, "sequences.lens, draft.tokens))", "sequences.lens, draft.tokens[:, :0]))", (WARPS,)),
@@ -297,6 +309,26 @@ MUTANTS = (
     Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns + 1 - window :].amax(1, keepdim=True).expand(-1, window, -1)", (SAMPLING,)),
     Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
     Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
+    Mutant("block verification forgets how improbable the prefix was", 0, BLOCK, "next_probs(draft, weighted, accepted)", "next_probs(draft, target_probs, accepted)", (ENUMERATION,)),
+    Mutant("block verification stops at the first prefix that fails", 0, BLOCK, "accepted = torch.where(passes, length, 0).amax(1)", "accepted = passes.cumprod(1).sum(1)", (ENUMERATION,)),
+    Mutant("block verification judges a row's end like its middle", 0, BLOCK, "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)", "before", (ENUMERATION,)),
+    Mutant("block verification accepts a prefix with its joint probability", 0, BLOCK, "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)", "joint[:, 1:]", (ENUMERATION,)),
+    Mutant("a prefix of the block gains what a token has over one", 0, BLOCK, "(probs[i] * ratio[:, i]).clamp(max=1)", "probs[i] * ratio[:, i]", (ENUMERATION,)),
+    Mutant("block verification keeps the deterministic token in its residual", 0, BLOCK, "weighted[:, 1:k].scatter(2, draft.tokens[:, 1:, None], 0)", "weighted[:, 1:k]", (ENUMERATION,)),
+    Mutant("block verification is rejection", 0, BLOCK, "        k = draft.tokens.shape[1]\n        if k == 0:", "        from bass.verifiers.rejection import Rejection\n\n        return Rejection()(draft, target_probs, noise)\n        k = draft.tokens.shape[1]\n        if k == 0:", (ENUMERATION,)),
+    Mutant("coupled noise belongs to the slot and not to the position", 0, COUPLED, "noise.keys, noise.first)", "noise.keys, 0 * noise.first)", (ONE_SEED,)),
+    Mutant("coupled verification takes the noise of the step", 0, COUPLED, "noise.keys, noise.first)", "(noise.uniforms[:, 0, 3] * 2.0**52).long(), noise.first)", (ONE_SEED,)),
+    Mutant("coupled verification emits the drafted token after a difference", 0, COUPLED, "return Verdict(tokens, ", "tokens[:, :-1] = draft.tokens\n        return Verdict(tokens, ", (ONE_SEED,)),
+    Mutant("coupled noise is that of the steps again", 0, "noise.py", "_POSITIONS = 1 ", "_POSITIONS = 0 ", (ONE_SEED,)),
+    Mutant("four neighbouring tokens share their coupled noise", 0, "noise.py", "-1)[..., :vocab]", "-1)[..., ::4].repeat_interleave(4, -1)[..., :vocab]", (ONE_SEED,)),
+    Mutant("the race is won by the sum", 0, "noise.py", " / probs).argmin(2)", " - probs).argmin(2)", (ONE_SEED,)),
+    Mutant("exact match goes on after a difference", 0, EMIT, "(kept & counts).cumprod(1).sum(1)", "(kept & counts).sum(1)", (ENUMERATION,)),
+    Mutant("exact match goes on beyond a row's length", 0, EMIT, "(kept & counts).cumprod(1)", "kept.cumprod(1)", (ENUMERATION,)),
+    Mutant("exact match draws with the draft's noise", 0, EXACT, "noise.residual[:, :", "noise.draft[:, :", (ENUMERATION,)),
+    Mutant("typical acceptance claims to be lossless", 0, TYPICAL, "lossless: ClassVar[bool] = False", "lossless: ClassVar[bool] = True", (LOSSES,)),
+    Mutant("typical acceptance knows no entropy", 0, TYPICAL, "(delta * (-torch.special.entr(judged).sum(2)).exp())", "(delta + 0 * judged.sum(2))", (VECTORS,)),
+    Mutant("synthetic acceptance is of the position after", 0, SYNTHETIC, "< self.rate(i)", "< self.rate(i + 1)", (VECTORS,)),
+    Mutant("synthetic acceptance looks at the target", 0, SYNTHETIC, "noise.accept[:, i] < self.rate(i)", "(noise.accept[:, i] < self.rate(i)) & (target_probs[:, i].amax(-1) > 0.4)", (VECTORS,)),
 )  # fmt: skip
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from bass.models.checkpoint import INDEX, SINGLE
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.weights import save_decoder
 
@@ -39,6 +41,33 @@ def write_checkpoint(folder: Path, tokenizer: Tokenizer | None, hidden: int, lay
     save_decoder(decoder, folder, torch.float32, eos_token_id=0)
     if tokenizer is not None:
         tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def shard(folder: Path, count: int) -> Path:
+    """The single file of a folder as `count` files with an index."""
+    tensors = load_file(folder / SINGLE)
+    names = sorted(tensors)
+    files = {f"model-{i + 1:05}-of-{count:05}.safetensors": names[i::count] for i in range(count)}
+    for file, part in files.items():
+        save_file({name: tensors[name] for name in part}, folder / file, metadata={"format": "pt"})
+    places = {name: file for file, part in files.items() for name in part}
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": places}), encoding="utf-8")
+    (folder / SINGLE).unlink()
+    return folder
+
+
+def pad(folder: Path, vocabulary: int, fill: float) -> Path:
+    """The checkpoint with its vocabulary padded to `vocabulary` ids, whose embeddings are all `fill`."""
+    tensors = load_file(folder / SINGLE)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        if name in tensors:
+            more = torch.full((vocabulary - len(tensors[name]), tensors[name].shape[1]), fill)
+            tensors[name] = torch.cat((tensors[name], more))
+    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": vocabulary}), encoding="utf-8")
     return folder
 
 

@@ -80,7 +80,7 @@ def refuses(said: Said, *words: str) -> None:
 
 OPTIONS = {
     "unknown policy": (["--policy", "baas"], "Unknown policy `baas`", "`bass`", "fixed"),
-    "policy without a value": (["--policy"], "`--policy` lacks its value", "bass, fixed"),
+    "policy without a value": (["--policy"], "`--policy` lacks its value", "bass", "fixed"),
     "policy followed by an option": (["--policy", "--json"], "`--policy` lacks its value"),
     "policy of no module": (["--policy", "nowhere:Policy"], "nowhere", "package.module:Class"),
     "policy that its module lacks": (["--policy", "unit.test_bad_input:Nothing"], "Nothing"),
@@ -190,7 +190,7 @@ def test_a_file_that_may_not_be_read(bass_command: Command, pair: Pair, tmp_path
 
 
 def test_text_without_a_tokenizer(bass_command: Command, silent_pair: Pair) -> None:
-    refuses(bass_command("generate", *silent_pair.options, "def f("), "tokenizer.json", "token ids")
+    refuses(bass_command("generate", *silent_pair.options, "def f("), "no tokenizer", "token ids")
     refuses(bass_command("generate", *silent_pair.options, "--token_ids", "[1]", "--stop", "x"), "`stop` needs text")
 
 
@@ -234,6 +234,18 @@ def remove(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
 
+def rename(name: str, new: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).rename(folder / new)
+
+
+def index(places: dict[str, str]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "other.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+    return edit
+
+
 DAMAGE: dict[str, tuple[Any, ...]] = {
     "no config.json": (remove("config.json"), "no config.json"),
     "config.json that is no JSON": (write("config.json", "{"), "config.json", "JSON"),
@@ -247,6 +259,11 @@ DAMAGE: dict[str, tuple[Any, ...]] = {
     "config.json of other weights": (edit_config(intermediate_size=48), "do not belong together"),
     "config.json with more layers than the weights": (edit_config(num_hidden_layers=5), "missing", "do not belong together"),
     "config.json with fewer layers than the weights": (edit_config(num_hidden_layers=1), "unexpected", "do not belong together"),
+    "config.json of a billion layers": (edit_config(num_hidden_layers=10**9), "do not belong together"),
+    "weights in a pickle": (rename("model.safetensors", "pytorch_model.bin"), "convert them with safetensors"),
+    "weights as GGUF": (rename("model.safetensors", "model.gguf"), "GGUF"),
+    "an index that leaves the folder": (index({"x": "../target/model.safetensors"}), "model.safetensors.index.json"),
+    "an index without its files": (index({"x": "model-00001-of-00001.safetensors"}), "lacks 1 of the 1 files"),
     "no weights": (remove("model.safetensors"), "no model.safetensors"),
     "truncated weights": (cut_weights, "model.safetensors", "damaged or truncated"),
     "weights cut in the header": (cut_header, "model.safetensors", "damaged or truncated"),
@@ -279,7 +296,8 @@ def test_missing_folders(bass_command: Command, pair: Pair) -> None:
     refuses(bass_command("generate", "--target", "/nonexistent", "--draft", str(pair.draft), "x"), "`/nonexistent`")
     refuses(bass_command("generate", "--target", str(pair.target), "--draft", "/nonexistent", "x"), "`/nonexistent`")
     refuses(bass_command("generate", "--target", str(pair.target), "x"), "needs a draft", "num_speculative_tokens=0")
-    refuses(bass_command("generate", "--target", str(pair.target / "config.json"), "x"), "No checkpoint folder")
+    alone = ["--num_speculative_tokens", "0", "x"]
+    refuses(bass_command("generate", "--target", str(pair.target / "config.json"), *alone), "No checkpoint folder")
     refuses(bass_command("info", "/nonexistent"), "`/nonexistent`")
     refuses(bass_command("info"), "checkpoint")
 

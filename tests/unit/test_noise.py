@@ -67,7 +67,7 @@ def test_numpy_arrays_and_tensors_get_the_papers_words(keys: list[int], step: in
 
 @given(key=st.integers(0, 2**63 - 1), step=st.integers(0, 2**31), k=st.integers(0, 6))
 def test_a_uniform_is_the_midpoint_of_its_words_cell_keyed_by_row_step_and_slot(key: int, step: int, k: int) -> None:
-    noise = step_noise(torch.tensor([7, key]), torch.tensor([0, step]), k)
+    noise = step_noise(torch.tensor([7, key]), torch.tensor([0, step]), torch.tensor([3, 4]), k)
     assert noise.uniforms.shape == (2, k + 1, 4)
     for slot in range(k + 1):
         expected = reference([step, slot, 0, 0], [key & 0xFFFFFFFF, key >> 32])
@@ -91,7 +91,7 @@ def test_no_draw_is_used_twice() -> None:
 
 
 def test_the_three_streams_of_a_step_are_different_columns() -> None:
-    noise = step_noise(torch.tensor([5]), torch.tensor([0]), 3)
+    noise = step_noise(torch.tensor([5]), torch.tensor([0]), torch.tensor([1]), 3)
     streams = torch.stack((noise.draft, noise.accept, noise.residual))
     assert len(streams.unique()) == 12
 

@@ -1,5 +1,8 @@
 """Text comes as tokens do, never in halves of characters, and ends before a stop string."""
 
+import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +14,10 @@ from tokenizers import Tokenizer as FastTokenizer
 
 import bass
 from bass.errors import CheckpointError, PairingError
-from bass.text import TextStream, Tokenizer, check_same_tokenizer
+from bass.text import ChatTemplates, TextStream, Tokenizer, check_same_tokenizer
+from bass.text.tokenizer import OPENING
 from unit.checkpoints import Pair, byte_tokenizer
+from unit.text_folders import build
 
 BYTES = Tokenizer(byte_tokenizer())
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -64,6 +69,76 @@ def test_equal_tokenizers_pass_and_others_are_told_apart() -> None:
     twin.fast.add_tokens([AddedToken("<extra>")])
     with pytest.raises(PairingError, match=r"<extra>.* is None in the target's"):
         check_same_tokenizer(BYTES, twin)
+
+
+def changed(**parts: object) -> Tokenizer:
+    """The same vocabulary, and something else about it."""
+    own = json.loads(BYTES.fast.to_str())
+    model = {name: parts.pop(name) for name in list(parts) if name in own["model"]}
+    return Tokenizer(FastTokenizer.from_str(json.dumps(own | parts | {"model": own["model"] | model})))
+
+
+MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, r"the model's merges, number 0, is \["),
+        ({"merges": MERGES[:-1]}, rf"the model's merges, number {len(MERGES) - 1}, is \[.* and null in the draft's"),
+        ({"byte_fallback": True}, r"the model's byte_fallback, is false in the target's and true in the draft's"),
+        ({"normalizer": {"type": "NFC"}}, r'the normalizer, is null in the target\'s and \{"type": "NFC"\} in the draft\'s'),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, r"the pre-tokenizer, is \{"),
+    ],
+    ids=["merges in another order", "fewer merges", "byte fallback", "normalizer", "pre-tokenizer"],
+)
+def test_equal_tokens_that_texts_are_split_into_otherwise_are_told_apart(parts: dict[str, object], said: str) -> None:
+    with pytest.raises(PairingError, match=rf"same tokens and different tokenizers: {said}.*\.$"):
+        check_same_tokenizer(BYTES, changed(**parts))
+
+
+def test_what_stands_around_a_text_or_is_made_of_ids_does_not_tell_tokenizers_apart() -> None:
+    post = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    check_same_tokenizer(BYTES, changed(post_processor=post, decoder=None))
+    check_same_tokenizer(BYTES, Tokenizer(BYTES.fast, "vocab.json", clean_up=True, chat=ChatTemplates({"default": ""})))
+
+
+def test_a_run_of_bytes_is_shown_when_it_has_ended(tmp_path: Path) -> None:
+    """A byte that makes the run invalid takes back the characters before it, so none is shown before that is known."""
+    tokenizer = Tokenizer.read(build(tmp_path, "Llama 2, tokenizer.model"))
+    assert tokenizer is not None
+    cup, a = [tokenizer.vocabulary[f"<0x{byte:02X}>"] for byte in "☕".encode()], tokenizer.vocabulary["a"]
+    for ids, shown in (
+        ([*cup, a], ["", "", "", "☕a", ""]),
+        ([*cup, cup[0], a], ["", "", "", "", f"{BROKEN * 4}a", ""]),
+        (cup, ["", "", "", "☕"]),
+    ):
+        stream = TextStream(tokenizer)
+        assert [*(stream.push(token) for token in ids), stream.flush()] == shown
+        assert "".join(shown) == tokenizer.decode(ids)
+
+
+def test_the_space_before_the_first_word_is_no_text(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.read(build(tmp_path, "Llama 2, tokenizer.model"))
+    assert tokenizer is not None
+    stream = TextStream(tokenizer)
+    ids = [tokenizer.vocabulary[piece] for piece in ("<s>", "▁", "a", "▁", "▁", "a")]
+    assert [stream.push(token) for token in ids] == ["", "", "a", " ", " ", "a"]
+
+
+@given(st.text(alphabet=" '.,nt svrem\n", max_size=30), st.integers(0, 30))
+def test_a_text_can_be_tidied_in_two_parts_where_no_mark_can_go_on(text: str, at: int) -> None:
+    tidy = Tokenizer(BYTES.fast, clean_up=True).tidy
+    begun = text[:at].rstrip(OPENING)
+    assert tidy(begun) + tidy(text[len(begun) :]) == tidy(text)
+
+
+def test_reading_a_tokenizer_loads_neither_sentencepiece_nor_jinja() -> None:
+    code = (
+        "import sys, bass; from pathlib import Path; from bass import pair; from bass.text import Tokenizer; "
+        "assert Tokenizer.read(Path(pair.TARGET)); assert not {'sentencepiece', 'jinja2', 'google.protobuf'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

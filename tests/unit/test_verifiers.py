@@ -17,7 +17,7 @@ def draft(tokens: list[int], length: int, sure: bool = False) -> Draft:
 
 def noise(accept: list[float], residual: list[float]) -> Noise:
     streams = torch.tensor([[0.5] * len(accept), accept, residual, [0.5] * len(accept)], dtype=torch.float64)
-    return Noise(torch.tensor([1]), streams.T[None])
+    return Noise(torch.tensor([1]), torch.tensor([2]), streams.T[None])
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [([0, 1], [1.0, 0.4]), ([1, 2], [0.4, 1.0])])

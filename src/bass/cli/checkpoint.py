@@ -1,58 +1,66 @@
 """`bass info`: what a checkpoint is. Its weights are checked against its config, and not read."""
 
-from pathlib import Path
-
-import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
 from bass.errors import PairingError
-from bass.loading import check_pair
-from bass.models.checkpoint import DTYPES, eos_ids, read_config
-from bass.models.weights import load_decoder
-from bass.text import Tokenizer
+from bass.loading import Checkpoint, check_pair
+from bass.records import AttentionRule
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1 if not)."""
-    parser.add_argument("checkpoint", type=str, help="folder with config.json and model.safetensors")
-    parser.add_argument("--draft", type=str, help="a second folder: can it draft for the first?")
+    parser.add_argument(
+        "checkpoint", type=str, help="folder with config.json and safetensors files, or hub id (org/name, org/name@revision)"
+    )
+    parser.add_argument("--draft", type=str, help="a second one: can it draft for the first?")
     config = parse(parser, argv)
-    target = Path(config.checkpoint)
-    lines, fits = describe(target), True
+    target = Checkpoint.read(config.checkpoint)
+    lines, fits = describe(config.checkpoint, target), True
     if config.draft is not None:
-        draft = Path(config.draft)
-        lines += ["", *describe(draft), ""]
+        draft = Checkpoint.read(config.draft)
+        lines += ["", *describe(config.draft, draft), ""]
         try:
-            check_pair(target, draft)
-            lines.append(f"`{draft}` can draft for `{target}`.")
+            size = check_pair(target, draft)
+            lines.append(f"`{config.draft}` can draft for `{config.checkpoint}`.")
+            if any(size != c.outline.decoder.shape.vocab_size for c in (target, draft)):
+                lines.append(f"Their vocabularies are padded differently; both are used up to their common {size:,} tokens.")
         except PairingError as error:
             fits = False
-            lines.append(f"`{draft}` cannot draft for `{target}`. {error}")
+            lines.append(f"`{config.draft}` cannot draft for `{config.checkpoint}`. {error}")
     print("\n".join(lines))
     return 0 if fits else 1
 
 
-def describe(folder: Path) -> list[str]:
+def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     """Name and value, line by line."""
-    config = read_config(folder)
-    kind = config.get("dtype") or config.get("torch_dtype") or "float32"
-    dtype = DTYPES.get(kind, torch.float32)
-    decoder = load_decoder(folder, torch.device("meta"), dtype)
-    shape = decoder.shape
-    tokenizer = Tokenizer.read(folder)
+    outline, tokenizer = checkpoint.outline, checkpoint.tokenizer
+    shape, files = outline.decoder.shape, outline.files
+    kinds = [str(dtype).removeprefix("torch.") for dtype in outline.dtypes]
+    kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * outline.dtypes[0].itemsize
     figures = {
-        "checkpoint": str(folder),
-        "family": config.get("model_type"),
-        "parameters": f"{sum(p.numel() for p in decoder.parameters()):,}",
+        "checkpoint": spec,
+        "family": outline.raw["model_type"],
+        "parameters": f"{sum(p.numel() for p in outline.decoder.parameters()):,}",
         "layers": shape.layers,
         "heads": f"{shape.heads} query, {shape.kv_heads} key-value, of {shape.head_dim} dimensions",
         "context": f"{shape.max_positions:,} tokens",
+        "window": by_layer(shape.rules, "window"),
+        "soft cap of scores": by_layer(shape.rules, "softcap"),
         "vocabulary": f"{shape.vocab_size:,} tokens",
-        "tokenizer": "none: give token ids" if tokenizer is None else f"tokenizer.json, {len(tokenizer.vocabulary):,} tokens",
-        "end of sequence": ", ".join(map(str, eos_ids(folder))) or "none",
-        "dtype": kind,
-        "bytes": f"{(folder / 'model.safetensors').stat().st_size:,}",
-        "KV bytes per token": f"{2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize:,} ({kind})",
+        "tokenizer": "none: give token ids" if tokenizer is None else f"{len(tokenizer.vocabulary):,} tokens",
+        "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
+        "dtype": " and ".join(kinds),
+        "bytes": f"{files.size:,}" + (f" in {len(files.paths)} files" if len(files.paths) > 1 else ""),
+        "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
-    return [f"{name:20}{value}" for name, value in figures.items()]
+    return [f"{name:20}{value}" for name, value in figures.items() if value]
+
+
+def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
+    """The values of a field of the rules with their numbers of layers; empty where no layer has one."""
+    values = [getattr(rule, name) for rule in rules]
+    counts = {value: values.count(value) for value in dict.fromkeys(values)}
+    if set(counts) == {None}:
+        return ""
+    return ", ".join(f"{'none' if value is None else f'{value:,}'} in {count} layers" for value, count in counts.items())

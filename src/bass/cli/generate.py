@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bass.cli.display import Rows, completions, show_live, table
 from bass.cli.options import read_options
-from bass.cli.prompts import read_prompts
+from bass.cli.prompts import conversation, read_prompts
 from bass.generation import Generation
 from bass.llm import LLM, Prompt, load
 from bass.policies import Fixed
@@ -25,8 +25,11 @@ INTERRUPTED = 130
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Generate, and print nothing before all options and inputs were found good."""
     config, load_with, stream_with = read_options(parser, argv)
-    prompts = read_prompts(config)
+    shown = read_prompts(config)
     llm = load(**load_with)
+    prompts: Sequence[Prompt] = shown
+    if config.chat:
+        prompts, shown = [llm.chat(conversation(prompt, config.system)) for prompt in shown], [f"{prompt}\n" for prompt in shown]
     generation = llm.stream(prompts, **stream_with)
     out = Console(highlight=False, soft_wrap=True)
     live = out.is_terminal and not config.json
@@ -34,7 +37,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     def follow(generation: Generation, title: str) -> tuple[Result, bool]:
         if not live:
             return finish(generation)
-        rows = Rows.of(prompts, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title, llm.models.tokenizer is not None)
+        rows = Rows.of(shown, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title, llm.models.tokenizer is not None)
         return finish(generation, lambda g: show_live(g, rows, out))
 
     beside = plain(llm) if config.compare_plain else None
@@ -49,7 +52,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if config.json:
         sys.stdout.write(json_lines(result, compared))
     else:
-        completions(out, result, prompts)
+        completions(out, result, shown)
         table(out if live else Console(stderr=True, highlight=False), result.stats, compared and compared.stats, ran_with(llm, interrupted))
     return INTERRUPTED if interrupted else 0
 

@@ -17,8 +17,8 @@ _NAMES = {kind: ", ".join(sorted(registry)) for kind, registry in REGISTRIES.ite
 _OWN = 'or a class of your own as "package.module:Class"'
 _STOP = r"text before which a sample ends, with \n and \t as in Python; may be repeated"
 HELP = {
-    "target": "checkpoint folder of the target; without --target and --draft, the embedded pair",
-    "draft": "checkpoint folder of the draft",
+    "target": "checkpoint of the target, a folder or a hub id (org/name[@revision]); without --target and --draft, the embedded pair",
+    "draft": "checkpoint of the draft, a folder or a hub id",
     "policy": f"how many tokens to draft: {_NAMES['policy']}, {_OWN}; its parameters follow as --policy.NAME",
     "drafter": f"what proposes tokens: {_NAMES['drafter']}",
     "verifier": f"which tokens to keep: {_NAMES['verifier']}, {_OWN}",
@@ -45,6 +45,8 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     parser.add_argument("--file", type=str, help="continue the whole text of this file")
     parser.add_argument("--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids")
     parser.add_argument("--example", action="store_true", help="continue a built-in Python class up to its end")
+    parser.add_argument("--chat", action="store_true", help="each prompt is a message to the model, put into its chat template")
+    parser.add_argument("--system", type=str, metavar="TEXT", help="a message before it, with --chat, that says how to answer")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
     parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
     classes, argv = take_strategies(argv)

@@ -2,10 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import Namespace
 
-from bass.errors import RequestError
+from bass.errors import OptionError, RequestError
 from bass.llm import Prompt
 
 EXAMPLE = '''class Account:
@@ -27,6 +28,10 @@ def read_prompts(config: Namespace) -> list[Prompt]:
     given = [name for name, present in sources.items() if present]
     if len(given) > 1:
         raise RequestError(f"There are prompts from {' and '.join(given)}: give one of them.")
+    if config.chat and config.token_ids is not None:
+        raise RequestError("`--chat` puts texts into a template, and `--token_ids` are none: give one of the two.")
+    if config.system is not None and not config.chat:
+        raise OptionError("`--system` is part of a conversation: give `--chat` with it.")
     if config.prompt:
         return list(config.prompt)
     if config.file is not None:
@@ -41,6 +46,11 @@ def read_prompts(config: Namespace) -> list[Prompt]:
         return [sys.stdin.read()]
     except UnicodeDecodeError as error:
         raise RequestError(f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it.") from error
+
+
+def conversation(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:
+    """The prompt as what a user says, after what the system says."""
+    return [{"role": role, "content": text} for role, text in (("system", system), ("user", prompt)) if text is not None]
 
 
 def _read(name: str) -> str:

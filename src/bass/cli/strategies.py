@@ -1,18 +1,23 @@
-"""`bass list`: every registered strategy, with its parameters."""
+"""`bass list`: every registered strategy with its parameters, and every model family."""
 
 import inspect
+import sys
 from dataclasses import MISSING, fields, is_dataclass
 
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.models import FAMILIES
 from bass.registry import REGISTRIES
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Print one block per kind of strategy."""
+    """Print one block per kind of strategy, then the families."""
     parse(parser, argv)
     print("\n\n".join(block(kind, registry) for kind, registry in REGISTRIES.items()))
+    print("\nmodel families:")
+    for name, family in FAMILIES.items():
+        print(f"  {name:{max(map(len, FAMILIES))}}  {(sys.modules[family.__module__].__doc__ or '').splitlines()[0]}")
     return 0
 
 

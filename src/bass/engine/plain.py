@@ -24,7 +24,8 @@ def plain_loop(target: Scorer, warp: Warp, sequences: Sequences, prompts: list[l
         last, position = sequences.last(1)
         logits = target(last, position, span)
         probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
-        tokens = draw(probs[:, 0], step_noise(sequences.keys, sequences.steps, 0).residual[:, 0])[:, None]
+        noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
+        tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
         sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)))
     lens = sequences.lens.tolist()
     return [row[len(prompt) : n] for row, prompt, n in zip(sequences.tokens.tolist(), prompts, lens, strict=True)]

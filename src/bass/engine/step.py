@@ -42,7 +42,7 @@ class SpeculativeStep:
 
     def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
-        noise = step_noise(sequences.keys, sequences.steps, k)
+        noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft = within(lengths, self.drafter.propose(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
         last, position = sequences.last(1)
         window = torch.cat((last, draft.tokens), 1)

@@ -1,8 +1,22 @@
 """Decoders, one short file per family, by the `model_type` under which config.json names them."""
 
+from bass.models.codegen import CodeGen
 from bass.models.decoder import CausalDecoder
+from bass.models.gemma2 import Gemma2
+from bass.models.gemma3_text import Gemma3Text
 from bass.models.gpt2 import GPT2
+from bass.models.gpt_bigcode import GPTBigCode
+from bass.models.gpt_neox import GPTNeoX
+from bass.models.gptj import GPTJ
 from bass.models.llama import Llama
 from bass.models.mistral import Mistral
+from bass.models.opt import OPT
+from bass.models.phi3 import Phi3
+from bass.models.qwen2 import Qwen2
+from bass.models.qwen3 import Qwen3
+from bass.models.starcoder2 import Starcoder2
 
-FAMILIES: dict[str, type[CausalDecoder]] = {family.config_type.model_type: family for family in (Llama, Mistral, GPT2)}
+FAMILIES: dict[str, type[CausalDecoder]] = {
+    family.config_type.model_type: family
+    for family in (Llama, Mistral, Qwen2, Qwen3, Phi3, Gemma2, Gemma3Text, Starcoder2, GPT2, GPTBigCode, GPTJ, CodeGen, GPTNeoX, OPT)
+}

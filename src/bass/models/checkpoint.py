@@ -1,19 +1,19 @@
-"""A checkpoint folder on disk: config.json, and tensors in one safetensors file or in several with an index."""
+"""A checkpoint folder on disk: config.json, and where its tensors are, in one safetensors file or in several with an index."""
 
 import json
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import os.path
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from bass.errors import CheckpointError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+LONGEST_NAME = 100  # of a tensor or a file in an error
+PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -29,59 +29,79 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The parsed `config.json` of a checkpoint folder."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
+        _refuse_other_formats(folder, [folder.name] if os.path.isfile(folder) else [])
         raise CheckpointError(f"No checkpoint folder at `{folder}`: give the path of a folder with config.json and model.safetensors.")
     if not (folder / "config.json").is_file():
+        _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
         raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
     return read_json(folder / "config.json")
 
 
-def eos_ids(folder: Path) -> list[int]:
-    """The end-of-sequence tokens that config.json and generation_config.json name together."""
+def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
+    """The type that config.json says its weights have; None where it says none of `DTYPES`."""
+    kind = config.get("dtype") or config.get("torch_dtype")
+    return DTYPES.get(kind) if isinstance(kind, str) else None
+
+
+def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
+    """The end-of-sequence tokens that config.json, whose content is `config`, and generation_config.json name together."""
     found: list[int] = []
-    for name in ("config.json", "generation_config.json"):
-        path = folder / name
-        if path.is_file():
-            ids = read_json(path).get("eos_token_id")
-            ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
-            if not all(isinstance(token, int) and 0 <= token < 2**31 for token in ids):
-                raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
-            found += ids
+    named = {folder / "config.json": config}
+    if (generation := folder / "generation_config.json").is_file():
+        named[generation] = read_json(generation)
+    for path, content in named.items():
+        ids = content.get("eos_token_id")
+        ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
+        if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+            raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
+        found += ids
     return sorted(set(found))
 
 
-@dataclass
-class TensorFiles:
-    """The tensors of a folder by name. Opening reads the headers alone; the files are mapped into memory, not read."""
+def some(names: Iterable[str]) -> str:
+    """The first three names, each cut to a length that a sentence can bear."""
+    listed = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names]
+    return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
 
-    folder: Path
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _files: dict[str, Any] = field(default_factory=dict)
-    _stack: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> "TensorFiles":
-        for path in self._paths():
-            try:
-                file = self._stack.enter_context(safe_open(path, framework="pt"))
-                for name in file.keys():  # noqa: SIM118  (not a dict)
-                    self.shapes[name] = tuple(file.get_slice(name).get_shape())
-                    self._files[name] = file
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"`{path}` is damaged or truncated ({error}): download it again.") from error
-        return self
+def weight_files(folder: Path) -> dict[Path, list[str]]:
+    """The safetensors files of a folder, each with the tensors that the index promises in it; a single file has no index."""
+    if (folder / SINGLE).is_file():
+        return {folder / SINGLE: []}
+    if not (folder / INDEX).is_file():
+        _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
+        raise CheckpointError(f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files.")
+    names = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise CheckpointError(f"`{folder / INDEX}` has no weight_map: download the checkpoint again.")
+    places: dict[Path, list[str]] = {}
+    for tensor, file in names.items():
+        # A name with a path in it could reach outside of the folder.
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise CheckpointError(
+                f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file beside it: download it again."
+            )
+        places.setdefault(folder / file, []).append(tensor)
+    absent = sorted(path.name for path in places if not os.path.isfile(path))  # unlike `is_file`, false for an impossible name
+    if absent:
+        raise CheckpointError(
+            f"`{folder}` lacks {len(absent)} of the {len(places)} files that {INDEX} names ({some(absent)}): download the checkpoint again."
+        )
+    return dict(sorted(places.items()))
 
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
 
-    def __getitem__(self, name: str) -> Tensor:
-        try:
-            return self._files[name].get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"`{self.folder}`: `{name}` cannot be read ({error}): download the checkpoint again.") from error
+def _refuse_other_formats(place: Path, names: list[str]) -> None:
+    """Say it where the weights are there, in a format that is not read."""
+    if pickles := [name for name in names if name.endswith(PICKLES)]:
+        raise pickles_only(f"`{place}`", pickles)
+    if any(name.endswith(GGUF) for name in names):
+        raise CheckpointError(f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original in safetensors files.")
 
-    def _paths(self) -> list[Path]:
-        if (self.folder / SINGLE).is_file():
-            return [self.folder / SINGLE]
-        if (self.folder / INDEX).is_file():
-            return [self.folder / name for name in sorted(set(read_json(self.folder / INDEX)["weight_map"].values()))]
-        raise CheckpointError(f"`{self.folder}` has no {SINGLE}: give a folder whose weights are in safetensors files.")
+
+def pickles_only(where: str, names: list[str]) -> CheckpointError:
+    """The error for weights in pickle files alone."""
+    return CheckpointError(
+        f"{where} has its weights in pickle files alone ({some(names)}), which can run code when read, so `bass` does not: "
+        "convert them with safetensors, or choose a revision with safetensors files."
+    )

@@ -1,9 +1,8 @@
 """From config.json to a family's own fields, each checked where it enters."""
 
-import math
 import types
 import typing
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from bass.errors import CheckpointError
@@ -12,6 +11,8 @@ from bass.models.rope import RopeScaling
 from bass.records import AttentionRule
 
 LARGEST = 2**31 - 1  # of any size in a config
+LARGEST_FLOAT = 1e30  # of any other number; neither infinity nor NaN is below it
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers in `layer_types`
 Config = TypeVar("Config", bound="FamilyConfig")
 
 
@@ -64,13 +65,14 @@ class RotaryConfig(FamilyConfig):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_key_value_heads", self.num_key_value_heads or self.num_attention_heads)
-        object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // self.num_attention_heads)
+        object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // max(self.num_attention_heads, 1))
+        check_theta(self.rope_theta)
         check_heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
         """As above; rotary fields may stand in `rope_parameters`, `rope_scaling`, or beside the others."""
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         if not isinstance(rope, dict):
             raise CheckpointError(f"config.json has the rope parameters {rope!r}: they must be an object.")
         merged = {**config, **{k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")}}
@@ -101,11 +103,185 @@ class GatedConfig(RotaryConfig):
     hidden_act: str = "silu"
 
 
+@dataclass(frozen=True)
+class WindowedConfig(GatedConfig):
+    """Fields of the Qwen families: windows in the layers from `max_window_layers` on, or in those that `layer_types` names."""
+
+    num_key_value_heads: int = 32
+    max_position_embeddings: int = 32768
+    use_sliding_window: bool = False
+    sliding_window: int | None = 4096
+    max_window_layers: int = 28
+    layer_types: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kinds(self.kinds, self.num_hidden_layers, self.window)
+
+    @property
+    def window(self) -> int | None:
+        """The window of the layers that slide."""
+        return self.sliding_window if self.use_sliding_window else None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        first = self.num_hidden_layers if self.window is None else self.max_window_layers
+        return self.layer_types or tuple(SLIDING if layer >= first else FULL for layer in range(self.num_hidden_layers))
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return layer_rules(self.kinds, AttentionRule(self.head_dim**-0.5, self.window))
+
+
+@dataclass(frozen=True)
+class GemmaConfig(RotaryConfig):
+    """Fields of the Gemma families: their own scale of scores, soft caps, and windows in most layers."""
+
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "hidden_activation": ("gelu_pytorch_tanh", *ACTIVATIONS),
+        "use_bidirectional_attention": (False, None),
+    }
+    hidden_size: int = 2304
+    intermediate_size: int = 9216
+    num_hidden_layers: int = 26
+    num_attention_heads: int = 8
+    num_key_value_heads: int = 4
+    head_dim: int = 256
+    tie_word_embeddings: bool = True
+    rms_norm_eps: float = 1e-6
+    hidden_activation: str = "gelu_pytorch_tanh"
+    attention_bias: bool = False
+    query_pre_attn_scalar: int = 256
+    sliding_window: int | None = 4096
+    layer_types: tuple[str, ...] | None = None
+    final_logit_softcapping: float | None = None
+    attn_logit_softcapping: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("query_pre_attn_scalar", "final_logit_softcapping", "attn_logit_softcapping"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise CheckpointError(f"config.json has `{name}={value}`, which must be positive: download the checkpoint again.")
+        check_kinds(self.kinds, self.num_hidden_layers, self.sliding_window)
+
+    @property
+    def period(self) -> int:
+        """Without `layer_types`, all layers slide but every so many-th."""
+        return 2
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return self.layer_types or tuple(SLIDING if (i + 1) % self.period else FULL for i in range(self.num_hidden_layers))
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        rule = AttentionRule(self.query_pre_attn_scalar**-0.5, self.sliding_window, self.attn_logit_softcapping)
+        return layer_rules(self.kinds, rule)
+
+
+def check_theta(theta: float) -> None:
+    """Speeds must fall from pair to pair."""
+    if theta <= 1:
+        raise CheckpointError(f"config.json has the rope base {theta}, which must be larger than 1: download the checkpoint again.")
+
+
+def check_window(window: int | None) -> None:
+    """A query sees itself at least."""
+    if window == 0:
+        raise CheckpointError("config.json has a window of 0 positions, so that nothing is seen: null stands for no window.")
+
+
+def check_kinds(kinds: tuple[str, ...], layers: int, window: int | None) -> None:
+    """Every layer is of a known kind, and a window is given if one of them slides."""
+    if len(kinds) != layers or not {*kinds} <= {FULL, SLIDING} or (SLIDING in kinds and not window):
+        raise CheckpointError(
+            f"config.json has {len(kinds)} layers of the kinds {', '.join(sorted(map(str, {*kinds})))} for {layers} layers and a window of "
+            f"{window}: `bass` has `{FULL}` and `{SLIDING}`, the latter with a window of at least 1."
+        )
+
+
+def layer_rules(kinds: tuple[str, ...], rule: AttentionRule) -> tuple[AttentionRule, ...]:
+    """`rule` for the layers that slide; the same without its window for those that do not."""
+    full = replace(rule, window=None)
+    return tuple(rule if kind == SLIDING else full for kind in kinds)
+
+
+@dataclass(frozen=True)
+class GPTConfig(FamilyConfig):
+    """Fields that GPT-2 has named, and its successors have kept."""
+
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "activation_function": ("gelu_new", *ACTIVATIONS),
+        "add_cross_attention": (False,),
+    }
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None
+    activation_function: str = "gelu_new"
+    layer_norm_epsilon: float = 1e-5
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        check_heads(self.n_head, self.kv_heads, self.head_dim)
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_head
+
+    @property
+    def head_dim(self) -> int:
+        """Dimensions of each head."""
+        return self.n_embd // self.n_head
+
+    @property
+    def inner(self) -> int:
+        """Width of the MLP."""
+        return self.n_inner or 4 * self.n_embd
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        """How each layer attends."""
+        return (AttentionRule(self.head_dim**-0.5),) * self.n_layer
+
+
+@dataclass(frozen=True)
+class SharedNormConfig(GPTConfig):
+    """Fields of GPT-J and CodeGen. `rotary_dim`: how many dimensions of a head turn."""
+
+    vocab_size: int = 50400
+    n_positions: int = 2048
+    n_embd: int = 4096
+    n_layer: int = 28
+    n_head: int = 16
+    rotary_dim: int = 64
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_turning(self.rotary_dim, self.head_dim)
+
+
 def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
     """Heads must share key-value heads evenly, and have an even number of dimensions."""
-    if heads % kv_heads or head_dim % 2 or not head_dim:
+    if not (heads and kv_heads and head_dim) or heads % kv_heads or head_dim % 2:
         raise CheckpointError(
             f"config.json has {heads} heads over {kv_heads} key-value heads of {head_dim} dimensions: they do not divide evenly."
+        )
+
+
+def check_turning(rotary_dim: int, head_dim: int) -> None:
+    """The dimensions that turn come in pairs, of which a head has some."""
+    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
+        raise CheckpointError(
+            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: they must be pairs, at least one and no more than a "
+            "head has."
         )
 
 
@@ -119,8 +295,10 @@ def _value(field: Any, config: dict[str, Any]) -> Any:
         if field.default is MISSING:
             raise CheckpointError(f"config.json has no `{field.name}`: download the checkpoint again.")
         return MISSING
-    if float in options and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if float in options and isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= LARGEST_FLOAT:
+            return float(value)
+        options = ()
     for option in options:
         kind = typing.get_origin(option) or option
         # `bool` is an `int` to Python, and neither a size.
@@ -129,5 +307,7 @@ def _value(field: Any, config: dict[str, Any]) -> Any:
                 break
             return value
         if kind is tuple and isinstance(value, list):
+            if not all(isinstance(item, typing.get_args(option)[0]) for item in value):
+                break
             return tuple(value)
     raise CheckpointError(f"config.json has `{field.name}={value!r}`, which is no valid value: download the checkpoint again.")

@@ -9,8 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
-from bass.models.config import FamilyConfig, GatedConfig, RotaryConfig
-from bass.models.layers import Attention, GatedMLP, Linear, PreNorm, RMSNorm
+from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, GPTConfig, RotaryConfig, SharedNormConfig
+from bass.models.layers import (
+    MLP,
+    Attention,
+    GatedMLP,
+    HeadNorm,
+    LayerNorm,
+    Linear,
+    OffsetRMSNorm,
+    Parallel,
+    PreNorm,
+    RMSNorm,
+    SandwichNorm,
+)
 from bass.models.rope import Angles, Rotary
 from bass.models.sources import Source
 from bass.records import DecoderShape
@@ -19,14 +31,15 @@ from bass.records import DecoderShape
 class CausalDecoder(nn.Module, Decoder):
     """The base of every family. A subclass makes `blocks`, `norm` and, for rotary positions, `rotary`; the parameters start empty.
 
-    `head` is None where the embedding is tied to it. `prefix`: what stands before the names of all tensors but the
-    head's; checkpoints of the bare model lack it. `buffers`: endings of tensors that old checkpoints hold and no decoder needs.
+    `head` is None where the embedding is tied to it, which leaves `head_bias`, if any. `prefix`: what stands before the names of
+    all tensors but the head's; checkpoints of the bare model lack it. `ignored`: endings of tensors that old checkpoints hold and
+    no decoder needs.
     """
 
     config_type: ClassVar[type[FamilyConfig]]
     prefix: ClassVar[str] = "model."
-    buffers: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq",)
-    config: FamilyConfig
+    ignored: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq",)
+    config: Any  # a `config_type`
     blocks: nn.ModuleList
     norm: nn.Module
 
@@ -36,6 +49,7 @@ class CausalDecoder(nn.Module, Decoder):
         super().__init__()
         self.embed = nn.Parameter(torch.empty(vocab_size, hidden_size, device=device, dtype=dtype))
         self.head = None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
+        self.head_bias = nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype)) if tied and head_bias else None
 
     @classmethod
     @abstractmethod
@@ -61,7 +75,7 @@ class CausalDecoder(nn.Module, Decoder):
         return self.norm(x)
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        return F.linear(hidden, self.embed) if self.head is None else self.head(hidden)
+        return F.linear(hidden, self.embed, self.head_bias) if self.head is None else self.head(hidden)
 
 
 class RotaryDecoder(CausalDecoder):
@@ -82,13 +96,111 @@ class RotaryDecoder(CausalDecoder):
         return self.rotary(positions)
 
 
+class GemmaDecoder(RotaryDecoder):
+    """A decoder whose embedding is scaled, and whose logits may have a soft cap."""
+
+    config: GemmaConfig
+
+    def __init__(self, config: GemmaConfig, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(config, device, dtype)
+        self.norm = OffsetRMSNorm(config.hidden_size, config.rms_norm_eps, device, dtype)
+        self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()  # as rounded as the weights are
+
+    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+        return F.embedding(tokens, self.embed) * self.scale
+
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        logits, cap = super().unembed(hidden), self.config.final_logit_softcapping
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def gemma_block(c: GemmaConfig, device: torch.device, dtype: torch.dtype, qk_norm: HeadNorm | None = None) -> SandwichNorm:
+    """Gemma's block, since its second version."""
+    norms = [OffsetRMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype) for _ in range(4)]
+    heads, bias = (c.num_attention_heads, c.num_key_value_heads, c.head_dim), c.attention_bias
+    attention = Attention(c.hidden_size, heads, device, dtype, bias, bias, qk_norm)
+    mlp = GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_activation, device, dtype)
+    return SandwichNorm(norms[0], attention, norms[1], norms[2], mlp, norms[3])
+
+
+class GPTDecoder(CausalDecoder):
+    """GPT-2's decoder: learned positions, LayerNorm, biases in every product but the head's."""
+
+    prefix: ClassVar[str] = "transformer."
+    ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
+    config: GPTConfig
+
+    def __init__(self, config: GPTConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype)
+        self.config = config
+        self.places = nn.Parameter(torch.empty(c.n_positions, c.n_embd, device=device, dtype=dtype))
+        self.blocks = nn.ModuleList(
+            PreNorm(
+                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
+                Attention(c.n_embd, (c.n_head, c.kv_heads, c.head_dim), device, dtype, bias=True, out_bias=True),
+                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
+                MLP(c.n_embd, c.inner, c.activation_function, device, dtype),
+            )
+            for _ in range(c.n_layer)
+        )
+        self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
+
+    @property
+    def shape(self) -> DecoderShape:
+        c = self.config
+        return DecoderShape(c.vocab_size, c.n_head, c.kv_heads, c.head_dim, c.n_positions, c.rules)
+
+    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+        return F.embedding(tokens, self.embed) + F.embedding(positions.clamp(min=0), self.places)
+
+
+class SharedNormDecoder(CausalDecoder):
+    """GPT-J's decoder: rotary positions, halves that read one LayerNorm, a head with a bias."""
+
+    prefix: ClassVar[str] = "transformer."
+    ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
+    config: SharedNormConfig
+
+    def __init__(self, config: SharedNormConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype, head_bias=True)
+        self.config = config
+        self.rotary = Rotary(c.head_dim, 10000.0, c.n_positions, None, device, dtype, c.rotary_dim)
+        self.blocks = nn.ModuleList(
+            Parallel(
+                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
+                Attention(c.n_embd, (c.n_head, c.kv_heads, c.head_dim), device, dtype),
+                None,
+                MLP(c.n_embd, c.inner, c.activation_function, device, dtype),
+            )
+            for _ in range(c.n_layer)
+        )
+        self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
+
+    @property
+    def shape(self) -> DecoderShape:
+        c = self.config
+        return DecoderShape(c.vocab_size, c.n_head, c.kv_heads, c.head_dim, c.n_positions, c.rules)
+
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
+        return self.rotary(positions)
+
+
 def gated_block(
-    c: GatedConfig, device: torch.device, dtype: torch.dtype, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False
+    c: GatedConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    mlp_bias: bool = False,
+    qk_norm: HeadNorm | None = None,
 ) -> PreNorm:
     """Llama's block."""
+    heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
     return PreNorm(
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        Attention(c.hidden_size, (c.num_attention_heads, c.num_key_value_heads, c.head_dim), device, dtype, qkv_bias, out_bias),
+        Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm),
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
         GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
     )

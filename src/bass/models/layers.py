@@ -37,25 +37,75 @@ class Linear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019), the statistics in float32 at least.
+class UnitRMS:
+    """x / sqrt(mean(x²) + eps), in float32 at least.
 
-    On a CPU `torch.rms_norm` is nine operations, four of which are enough: x * sqrt(n) / hypot(|x|, sqrt(n * eps)) * weight.
+    On a CPU `torch.rms_norm` is nine operations, three of which are enough: x * sqrt(n) / hypot(|x|, sqrt(n * eps)).
     """
+
+    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
+        self.size, self.eps, self.wide = size, eps, torch.promote_types(dtype, torch.float32)
+        self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=self.wide).unbind()  # used on a CPU alone
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        if not x.is_cpu:
+            return torch.rms_norm(x.to(self.wide), (self.size,), None, self.eps)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
+        return torch.addcdiv(self.zero, x, torch.hypot(norm, self.floor), value=self.size**0.5)
+
+
+def scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """`unit` rounded to `dtype`, then times the weights."""
+    return unit.to(dtype) * weight
+
+
+def offset_scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """`unit` times 1 + the weights, then rounded to `dtype`."""
+    return torch.addcmul(unit, unit, weight).to(dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019), the statistics in float32 at least."""
 
     def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
-        self.eps = eps
-        wide = torch.promote_types(dtype, torch.float32)
-        self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=wide).unbind()  # used on a CPU alone, so no buffers
+        self.unit = UnitRMS(size, eps, dtype)
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
         if not x.is_cpu:
-            return torch.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.floor.dtype)
-        unit = torch.addcdiv(self.zero, x, torch.hypot(size, self.floor), value=x.shape[-1] ** 0.5)
-        return unit.to(x.dtype) * self.weight
+            return torch.rms_norm(x, self.weight.shape, self.weight, self.unit.eps)
+        return scaled(self.unit(x), self.weight, x.dtype)
+
+
+class OffsetRMSNorm(nn.Module):
+    """RMSNorm whose weights are stored as their distance from 1, and multiplied in before rounding (Gemma)."""
+
+    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
+        self.unit = UnitRMS(size, eps, dtype)
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        return offset_scaled(self.unit(x), self.weight, x.dtype)
+
+
+class HeadNorm(nn.Module):
+    """Each head of q and k normalised by itself; those of q share their weights, and those of k.
+
+    The weights stand here once for every head (`qk_norm_sources` repeats them), so that q and k take one product together.
+    """
+
+    def __init__(
+        self, heads: int, head_dim: int, eps: float, device: torch.device, dtype: torch.dtype, scale: Callable[..., Tensor] = scaled
+    ) -> None:
+        """`heads`: those of q and k together. `scale`: `scaled` or `offset_scaled`."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads * head_dim, device=device, dtype=dtype))
+        self.shape, self.unit, self.scale = (heads, head_dim), UnitRMS(head_dim, eps, dtype), scale
+
+    def __call__(self, x: Float[Tensor, "batch window heads dim"]) -> Float[Tensor, "batch window heads dim"]:
+        return self.scale(self.unit(x), self.weight.view(self.shape), x.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -108,12 +158,14 @@ class Attention(nn.Module):
         dtype: torch.dtype,
         bias: bool = False,
         out_bias: bool = False,
+        qk_norm: HeadNorm | None = None,
     ) -> None:
-        """`heads`: of queries, of keys and values, and the dimensions of each."""
+        """`heads`: of queries, of keys and values, and the dimensions of each. `qk_norm`: what q and k go through before they turn."""
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = heads
         self.qkv = Linear(hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, device, dtype, bias)
         self.out = Linear(self.heads * self.head_dim, hidden, device, dtype, out_bias)
+        self.qk_norm = qk_norm
 
     def __call__(
         self, x: Float[Tensor, "batch window hidden"], angles: Angles | None, attend: Attend, layer: int
@@ -121,6 +173,8 @@ class Attention(nn.Module):
         batch, window, _ = x.shape
         qkv = self.qkv(x).view(batch, window, -1, self.head_dim)
         qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
+        if self.qk_norm is not None:
+            qk = self.qk_norm(qk)
         if angles is not None:
             qk = rotate(qk, angles)
         q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
@@ -137,3 +191,38 @@ class PreNorm(nn.Module):
     def __call__(self, x: Float[Tensor, "batch window hidden"], angles: Angles | None, attend: Attend, layer: int) -> Tensor:
         x = x + self.attention(self.attention_norm(x), angles, attend, layer)
         return x + self.mlp(self.mlp_norm(x))
+
+
+class Parallel(nn.Module):
+    """A block both of whose halves read what enters it: x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
+
+    def __init__(self, attention_norm: nn.Module, attention: nn.Module, mlp_norm: nn.Module | None, mlp: nn.Module) -> None:
+        """`mlp_norm` is None where the halves share `attention_norm`."""
+        super().__init__()
+        self.attention_norm, self.attention, self.mlp_norm, self.mlp = attention_norm, attention, mlp_norm, mlp
+
+    def __call__(self, x: Float[Tensor, "batch window hidden"], angles: Angles | None, attend: Attend, layer: int) -> Tensor:
+        read = self.attention_norm(x)
+        read_by_mlp = read if self.mlp_norm is None else self.mlp_norm(x)
+        return x + self.attention(read, angles, attend, layer) + self.mlp(read_by_mlp)
+
+
+class SandwichNorm(nn.Module):
+    """A block that normalises what each of its halves reads and what it gives, before that is added to the stream (Gemma 2)."""
+
+    def __init__(
+        self,
+        attention_norm: nn.Module,
+        attention: nn.Module,
+        attention_out_norm: nn.Module,
+        mlp_norm: nn.Module,
+        mlp: nn.Module,
+        mlp_out_norm: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.attention_norm, self.attention, self.attention_out_norm = attention_norm, attention, attention_out_norm
+        self.mlp_norm, self.mlp, self.mlp_out_norm = mlp_norm, mlp, mlp_out_norm
+
+    def __call__(self, x: Float[Tensor, "batch window hidden"], angles: Angles | None, attend: Attend, layer: int) -> Tensor:
+        x = x + self.attention_out_norm(self.attention(self.attention_norm(x), angles, attend, layer))
+        return x + self.mlp_out_norm(self.mlp(self.mlp_norm(x)))

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from bass.models.config import FamilyConfig, GatedConfig
+from bass.models.config import FamilyConfig, GatedConfig, check_window
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
 from bass.models.sources import Source, gated_sources
@@ -22,6 +22,10 @@ class MistralConfig(GatedConfig):
     num_key_value_heads: int = 8
     max_position_embeddings: int = 131072
     sliding_window: int | None = 4096
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_window(self.sliding_window)
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:

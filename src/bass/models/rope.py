@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from bass.errors import CheckpointError
 
-KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope")
+NEEDED = {  # by kind of scaling, the fields that have no default
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+}
+LARGEST = 1e9  # of any factor or length in a rope scaling
 Angles = tuple[Tensor, Tensor]
 
 
@@ -47,30 +54,29 @@ class RopeScaling:
             return None
         if kind == "su":  # what early Phi-3 checkpoints called it
             kind = "longrope"
-        if kind not in KINDS:
-            raise CheckpointError(f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(KINDS)}.")
+        if not isinstance(kind, str) or kind not in NEEDED:
+            raise CheckpointError(f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(NEEDED)}.")
         values: dict[str, Any] = {}
-        for name in cls.__dataclass_fields__:
+        for name, field in cls.__dataclass_fields__.items():
             value = rope.get(name)
-            if value is None:
-                continue
-            items = value if isinstance(value, list) else [value]
-            if not all(isinstance(item, int | float) and math.isfinite(item) for item in items) or isinstance(value, list) != (
-                name in ("short_factor", "long_factor")
-            ):
-                raise CheckpointError(f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value.")
-            values[name] = tuple(map(float, items)) if isinstance(value, list) else value
+            if value is not None and name != "kind":
+                values[name] = _checked(name, value, field.default)
+        if missing := [name for name in NEEDED[kind] if name not in values]:
+            raise CheckpointError(f"config.json has a rope scaling of kind `{kind}` without `{missing[0]}`: download the checkpoint again.")
+        if kind == "longrope" and values.get("factor") == 1.0:
+            values.setdefault("attention_factor", 1.0)  # given, 1 is a factor; absent, the factor is the ratio of the contexts
         scaling = cls(kind, **values)
-        positive = (scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.beta_fast, scaling.beta_slow)
-        if min(*positive, scaling.original_max_position_embeddings or 1) <= 0 or scaling.low_freq_factor == scaling.high_freq_factor:
-            raise CheckpointError(f"config.json has a rope scaling of {rope!r}, in which a factor is not positive.")
+        if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
+            raise CheckpointError(
+                f"config.json has the rope factors {scaling.low_freq_factor} for low and {scaling.high_freq_factor} for high "
+                "frequencies: the latter must be larger."
+            )
         return scaling
 
     def to_json(self) -> dict[str, Any]:
         """The object of config.json."""
         own = {n: getattr(self, n) for n, f in self.__dataclass_fields__.items() if getattr(self, n) != f.default and n != "kind"}
-        needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor"), "longrope": ()}.get(self.kind, ("factor",))
-        return {"rope_type": self.kind, **{n: getattr(self, n) for n in needed}, **own}
+        return {"rope_type": self.kind, **{n: getattr(self, n) for n in NEEDED[self.kind]}, **own}
 
     def context(self, trained: int) -> int:
         """Positions that can be used, where config.json says `trained`.
@@ -82,6 +88,21 @@ class RopeScaling:
         if self.kind == "longrope":
             return min(original, trained)
         return int(trained * self.factor) if self.kind == "dynamic" else max(trained, int(original * self.factor) * (self.kind == "yarn"))
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """A field of a rope scaling, refused unless it is what its default is: a switch, a tuple of factors, a length, or a factor."""
+    many = isinstance(default, tuple)
+    length = name == "original_max_position_embeddings"
+    number, least = (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)  # their 0 means "none"
+
+    def valid(item: Any) -> bool:
+        return isinstance(item, number) and not isinstance(item, bool) and least <= item <= LARGEST
+
+    items = value if many and isinstance(value, list) else [value]
+    if not (isinstance(value, bool) if isinstance(default, bool) else isinstance(value, list) == many and all(map(valid, items))):
+        raise CheckpointError(f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value.")
+    return tuple(map(float, items)) if many else value
 
 
 def speeds(theta: float, dim: int, trained: int, scaling: RopeScaling | None) -> tuple[Float[Tensor, " pairs"], float]:

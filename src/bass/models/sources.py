@@ -13,7 +13,8 @@ from torch import Tensor
 class Source:
     """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their first axis.
 
-    rows: if given, our row i is row `rows[i]` of the stack. transposed: they are stored [in, out] (GPT-2's Conv1D).
+    rows: if given, our row i is row `rows[i]` of the stack; some may repeat, none is left out. transposed: they are stored
+    [in, out] (GPT-2's Conv1D).
     """
 
     tensors: tuple[str, ...]
@@ -39,7 +40,8 @@ class Source:
     def split(self, parameter: Tensor) -> list[Tensor]:
         """The inverse of `fill`: what a checkpoint stores."""
         if self.rows is not None:
-            parameter = parameter[torch.as_tensor(np.argsort(self.rows), device=parameter.device)]
+            first = np.unique(self.rows, return_index=True)[1]
+            parameter = parameter[torch.as_tensor(first, device=parameter.device)]
         return [part.T if self.transposed else part for part in parameter.split(self.sizes)]
 
 
@@ -48,6 +50,15 @@ def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
     dim, turning = len(order), heads + kv_heads
     rows = np.arange(turning)[:, None] * dim + order
     return np.concatenate((rows.reshape(-1), np.arange(turning * dim, (turning + kv_heads) * dim)))
+
+
+def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
+    """Where the rows of all queries, then all keys, then all values stand in a tensor of as many blocks, each with its share of all three.
+
+    `order`: of the three in a block.
+    """
+    stored = np.arange(rows).reshape(blocks, 3, -1)
+    return np.concatenate([stored[:, order.index(part)].reshape(-1) for part in "qkv"])
 
 
 def with_bias(
@@ -63,7 +74,50 @@ def plain(name: str, theirs: str, rows: int) -> dict[str, Source]:
     return {name: Source((theirs,), (rows,))}
 
 
+def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]:
+    """The names of GPT-2. `qkv_rows`: the order of its fused queries, keys and values, if it is not ours."""
+    found = plain("embed", "transformer.wte.weight", c.vocab_size) | plain("places", "transformer.wpe.weight", c.n_positions)
+    found |= with_bias("norm", ["transformer.ln_f"], (c.n_embd,))
+    if not c.tie_word_embeddings:
+        found |= plain("head.weight", "lm_head.weight", c.vocab_size)
+    for i in range(c.n_layer):
+        ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
+        found |= with_bias(f"{ours}.attention_norm", [f"{theirs}.ln_1"], (c.n_embd,))
+        found |= with_bias(f"{ours}.mlp_norm", [f"{theirs}.ln_2"], (c.n_embd,))
+        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.attn.c_attn"], ((c.n_head + 2 * c.kv_heads) * c.head_dim,), qkv_rows)
+        found |= with_bias(f"{ours}.attention.out", [f"{theirs}.attn.c_proj"], (c.n_embd,))
+        found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.inner,))
+        found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.n_embd,))
+    return found
+
+
+def shared_norm_sources(c: Any, qkv: Sequence[str], qkv_rows: np.ndarray) -> dict[str, Source]:
+    """The names of GPT-J. `qkv`: the modules with queries, keys and values, and `qkv_rows` the order in them."""
+    found = plain("embed", "transformer.wte.weight", c.vocab_size) | with_bias("norm", ["transformer.ln_f"], (c.n_embd,))
+    if c.tie_word_embeddings:
+        found |= plain("head_bias", "lm_head.bias", c.vocab_size)
+    else:
+        found |= with_bias("head", ["lm_head"], (c.vocab_size,))
+    sizes = (3 * c.n_embd // len(qkv),) * len(qkv)
+    for i in range(c.n_layer):
+        ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
+        found |= with_bias(f"{ours}.attention_norm", [f"{theirs}.ln_1"], (c.n_embd,))
+        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.attn.{name}" for name in qkv], sizes, qkv_rows, bias=False)
+        found |= with_bias(f"{ours}.attention.out", [f"{theirs}.attn.out_proj"], (c.n_embd,), bias=False)
+        found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.fc_in"], (c.inner,))
+        found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.fc_out"], (c.n_embd,))
+    return found
+
+
 LLAMA_NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+
+
+GEMMA_NORMS = {
+    "attention_norm": "input_layernorm",
+    "attention_out_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_out_norm": "post_feedforward_layernorm",
+}
 
 
 def gated_sources(
@@ -84,3 +138,15 @@ def gated_sources(
         found |= with_bias(f"{ours}.mlp.gate_up", gate_up, (c.intermediate_size,) * 2, bias=mlp_bias)
         found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.down_proj"], (c.hidden_size,), bias=mlp_bias)
     return found
+
+
+def qk_norm_sources(c: Any) -> dict[str, Source]:
+    """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q, those of k_norm for each of k."""
+    of_q, of_k = np.arange(2 * c.head_dim).reshape(2, -1)
+    rows = np.concatenate((np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads)))
+    return {
+        f"blocks.{i}.attention.qk_norm.weight": Source(
+            tuple(f"model.layers.{i}.self_attn.{p}_norm.weight" for p in "qk"), (c.head_dim,) * 2, rows
+        )
+        for i in range(c.num_hidden_layers)
+    }

@@ -1,87 +1,183 @@
-"""Between a decoder and a Hugging Face folder: building, filling and saving it."""
+"""Between a decoder and a Hugging Face folder: accounting for its tensors, building, filling, narrowing and saving it."""
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from bass.errors import CheckpointError
+from bass.errors import BassError, CheckpointError
 from bass.models import FAMILIES
-from bass.models.checkpoint import SINGLE, TensorFiles, read_config
-from bass.models.config import FamilyConfig
+from bass.models.bounds import check_bounds
+from bass.models.checkpoint import SINGLE, read_config, some
 from bass.models.decoder import CausalDecoder
+from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
 
 Family = type[CausalDecoder]
+HEADS = ("lm_head.weight", "embed_out.weight")  # what checkpoints call the matrix that a tied decoder does not have
+SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A checkpoint of which all but the weights' values is known. `decoder` has none: it is on the meta device."""
+
+    folder: Path
+    raw: dict[str, Any]
+    files: TensorFiles
+    decoder: CausalDecoder
+    sources: dict[str, Source]
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The types in which the weights are stored, that of most bytes first."""
+        bytes_of: dict[torch.dtype, int] = {}
+        for source in self.sources.values():
+            for tensor in (self.files.stored[name] for name in source.tensors):
+                dtype = FLOATS[tensor.kind]
+                bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.stop - tensor.start
+        return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
+
+    def load(self, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
+        """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`."""
+        try:
+            decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            size = sum(p.numel() for p in self.decoder.parameters()) * dtype.itemsize
+            raise CheckpointError(
+                f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} on {device}, and there is no room: "
+                "choose a smaller `dtype`, or another device."
+            ) from error
+        if device.type != "meta":
+            self._fill(decoder, TensorReader(self.files, device))
+        return decoder.requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def _fill(self, decoder: CausalDecoder, reader: TensorReader) -> None:
+        with _progress(self.folder, self.files.size) as advance:
+            for name, parameter in decoder.named_parameters():
+                source = self.sources[name]
+                source.fill(parameter, [reader[tensor] for tensor in source.tensors])
+                for tensor in source.tensors:
+                    reader.release(tensor)
+                    advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
 
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
-    """Build the decoder that `folder` describes and fill it, tensor by tensor, on `device` in `dtype`.
+    """The decoder that `folder` describes, on `device` in `dtype`, after its tensors were accounted for (`outline`)."""
+    return outline(folder).load(device, dtype)
+
+
+def outline(folder: Path) -> Outline:
+    """Read a checkpoint's config and headers, and no weights.
 
     Every tensor is accounted for before any memory is taken: those that are missing, unexpected or wrongly shaped are
     named together in one `CheckpointError`.
     """
-    family, config = read_family(folder)
-    with TensorFiles(folder) as files:
-        sources = _named_as_stored(family, family.sources(config), files.shapes)
-        outline = family(config, torch.device("meta"), dtype)  # pyright: ignore[reportCallIssue]
-        _account(folder, family, dict(outline.named_parameters()), sources, files.shapes)
-        decoder = family(config, device, dtype)  # pyright: ignore[reportCallIssue]
-        _fill(decoder, sources, files)
-    return decoder.requires_grad_(False).eval()
-
-
-def read_family(folder: Path) -> tuple[Family, FamilyConfig]:
-    """The family that config.json names, and its fields."""
     raw = read_config(folder)
+    family = _family(folder, raw)
+    files = TensorFiles.read(folder)
+    shapes = {name: tensor.shape for name, tensor in files.stored.items()}
+    check_bounds(folder, raw, len(shapes), max((max(shape, default=1) for shape in shapes.values()), default=1))
+    try:
+        config = family.config_type.from_json(raw)
+        decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
+        sources = _named_as_stored(family, family.sources(config), shapes)
+    except BassError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+    except Exception as error:  # whatever numbers that make no model do to a family's arithmetic
+        raise CheckpointError(
+            f"`{folder / 'config.json'}` has values that make no {family.config_type.model_type} model "
+            f"({type(error).__name__}: {str(error)[:200]}): download it again."
+        ) from error
+    _account(folder, decoder, sources, files, shapes)
+    return Outline(folder, raw, files, decoder.requires_grad_(False).eval(), sources)
+
+
+def _family(folder: Path, raw: dict[str, Any]) -> Family:
     name = raw.get("model_type")
-    if name not in FAMILIES:
-        raise CheckpointError(f"`{folder}` is of model_type `{name}`; `bass` reads: {', '.join(sorted(FAMILIES))}.")
-    return FAMILIES[name], FAMILIES[name].config_type.from_json(raw)
+    if not isinstance(name, str) or name not in FAMILIES:
+        more = ", for more than text, of which `bass` reads none" if "text_config" in raw else ""
+        raise CheckpointError(f"`{folder}` is of model_type `{name}`{more}; `bass` reads: {', '.join(sorted(FAMILIES))}.")
+    return FAMILIES[name]
 
 
-@torch.no_grad()
-def _fill(decoder: CausalDecoder, sources: dict[str, Source], files: TensorFiles) -> None:
-    for name, parameter in decoder.named_parameters():
-        sources[name].fill(parameter, [files[tensor] for tensor in sources[name].tensors])
-
-
-def _named_as_stored(family: Family, sources: dict[str, Source], stored: Iterable[str]) -> dict[str, Source]:
-    """Checkpoints of the bare model lack the prefix."""
-    if any(name.startswith(family.prefix) for name in stored):
-        return sources
-    return {
-        ours: Source(tuple(name.removeprefix(family.prefix) for name in s.tensors), s.sizes, s.rows, s.transposed)
-        for ours, s in sources.items()
-    }
+def _named_as_stored(family: Family, sources: dict[str, Source], stored: dict[str, tuple[int, ...]]) -> dict[str, Source]:
+    """Checkpoints of the bare model lack the prefix; of a tied matrix, either name may be the stored one."""
+    if not any(name.startswith(family.prefix) for name in stored):
+        sources = {ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors)) for ours, s in sources.items()}
+    if "head.weight" not in sources and sources["embed"].tensors[0] not in stored:
+        for head in HEADS:
+            if head in stored:
+                return sources | {"embed": replace(sources["embed"], tensors=(head,))}
+    return sources
 
 
 def _account(
-    folder: Path, family: Family, parameters: dict[str, Tensor], sources: dict[str, Source], stored: dict[str, tuple[int, ...]]
+    folder: Path, decoder: CausalDecoder, sources: dict[str, Source], files: TensorFiles, stored: dict[str, tuple[int, ...]]
 ) -> None:
     """Every tensor is either used or refused."""
+    parameters = dict(decoder.named_parameters())
     wanted = {
         tensor: shape
         for name, parameter in parameters.items()
         for tensor, shape in zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
     }
-    redundant = {"lm_head.weight"} if "head.weight" not in parameters else set()
-    unexpected = [n for n in stored if n not in wanted and n not in redundant and not n.endswith(family.buffers)]
+    if decoder.head is None:  # the same matrix again, which is not read
+        wanted |= {head: tuple(decoder.embed.shape) for head in HEADS if head in stored}
+    unexpected = [n for n in stored if n not in wanted and not n.endswith(decoder.ignored)]
     wrong = [f"{n} {list(stored[n])} instead of {list(wanted[n])}" for n in wanted if n in stored and stored[n] != wanted[n]]
     findings = {"missing": [n for n in wanted if n not in stored], "unexpected": unexpected, "wrongly shaped": wrong}
     if any(findings.values()):
-        says = [f"{len(names)} {kind} ({_some(sorted(names))})" for kind, names in findings.items() if names]
+        says = [f"{len(names)} {kind} ({some(sorted(names))})" for kind, names in findings.items() if names]
         raise CheckpointError(
             f"`{folder}` does not hold the tensors that its config.json calls for: {', '.join(says)}: the files do not belong together."
         )
+    if strange := [f"{name} {files.stored[name].kind}" for name in wanted if files.stored[name].kind not in FLOATS]:
+        raise CheckpointError(
+            f"`{folder}` has {len(strange)} tensors of a type that is not read ({some(sorted(strange))}): "
+            f"`bass` reads {', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a checkpoint in one of them."
+        )
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+@contextmanager
+def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
+    """What to call with every tensor's bytes: a bar on standard error for large checkpoints, if that is a terminal."""
+    if total < SHOWN_FROM or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"loading {folder.name}", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
+    """Drop the token ids from `vocab_size` on, in place: they can be neither fed nor drawn any more.
+
+    Checkpoints of one tokenizer pad their vocabularies to different sizes; a draft and a target must have one. The ids
+    dropped are no tokens: no tokenizer makes them, and training has left them about no probability. What remains is the
+    decoder's distribution, given that its token is one.
+    """
+    if vocab_size != decoder.shape.vocab_size:
+        for owner, name in ((decoder, "embed"), (decoder, "head_bias"), (decoder.head, "weight"), (decoder.head, "bias")):
+            parameter = getattr(owner, name, None)
+            if parameter is not None:
+                setattr(owner, name, nn.Parameter(parameter[:vocab_size], requires_grad=False))
+        decoder.config = replace(decoder.config, vocab_size=vocab_size)  # pyright: ignore[reportCallIssue]
+    return decoder
 
 
 def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -1,6 +1,47 @@
-"""Draft-length policies, by the name under which `policy=` finds them."""
+"""Draft-length policies, by the name under which `policy=` finds them.
 
+`Oracle` and the wrappers (`Recorded`, `Clamped`, `Lagged`) have no name: they need a trace, or another policy, to mean anything.
+"""
+
+from bass.policies.bandit import Bandit
+from bass.policies.bass_per_row import RowAdaptive
 from bass.policies.batch_adaptive import BatchAdaptive
+from bass.policies.batch_table import BatchTable
+from bass.policies.ema_tiers import EmaTiers
 from bass.policies.fixed import Fixed
+from bass.policies.goodput import Goodput
+from bass.policies.hf_heuristic import HuggingFaceHeuristic
+from bass.policies.measured import Measured
+from bass.policies.oracle import Oracle
+from bass.policies.row_budget import RowBudget
+from bass.policies.wrappers import Clamped, Lagged, Recorded
 
-POLICIES = {"bass": BatchAdaptive, "fixed": Fixed}
+POLICIES = {
+    "bandit": Bandit,
+    "bass": BatchAdaptive,
+    "bass-per-row": RowAdaptive,
+    "batch-table": BatchTable,
+    "ema-tiers": EmaTiers,
+    "fixed": Fixed,
+    "goodput": Goodput,
+    "hf-heuristic": HuggingFaceHeuristic,
+    "measured": Measured,
+    "per-row-budget": RowBudget,
+}
+__all__ = [
+    "POLICIES",
+    "Bandit",
+    "BatchAdaptive",
+    "BatchTable",
+    "Clamped",
+    "EmaTiers",
+    "Fixed",
+    "Goodput",
+    "HuggingFaceHeuristic",
+    "Lagged",
+    "Measured",
+    "Oracle",
+    "Recorded",
+    "RowAdaptive",
+    "RowBudget",
+]

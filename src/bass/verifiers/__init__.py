@@ -1,5 +1,17 @@
 """Verifiers, by the name under which `verifier=` finds them."""
 
+from bass.verifiers.block import Block
+from bass.verifiers.coupled import Coupled
+from bass.verifiers.exact_match import ExactMatch
 from bass.verifiers.rejection import Rejection
+from bass.verifiers.synthetic import Synthetic
+from bass.verifiers.typical import Typical
 
-VERIFIERS = {"rejection": Rejection}
+VERIFIERS = {
+    "rejection": Rejection,
+    "block": Block,
+    "coupled": Coupled,
+    "exact-match": ExactMatch,
+    "typical": Typical,
+    "synthetic": Synthetic,
+}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bass.interfaces import Verifier
 from bass.records import Draft, Noise, Verdict
-from bass.sampling import draw
+from bass.verifiers.emit import emit
 
 
 @final
@@ -22,13 +22,11 @@ class Rejection(Verifier):
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]
         if k == 0:
-            return Verdict(draw(target_probs[:, 0], noise.residual[:, 0])[:, None], torch.zeros_like(draft.lengths))
+            return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
         counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
         kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
         accepted = kept.cumprod(1).sum(1)
-        last = draw(next_probs(draft, target_probs, accepted), noise.residual.gather(1, accepted[:, None])[:, 0])
-        tokens = torch.cat((draft.tokens, draft.tokens.new_zeros(len(last), 1)), 1)
-        return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)
+        return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
 
 
 def accept_probs(draft: Draft, target_probs: Float[Tensor, "batch window vocab"]) -> Float[Tensor, "batch k"]:

@@ -1,0 +1,33 @@
+"""What a config.json may ask for, given what its files hold: a bound on the work before a decoder is outlined."""
+
+from pathlib import Path
+from typing import Any
+
+from bass.errors import CheckpointError
+
+# Names of fields that count layers, and of those that are, or divide, an axis of some tensor.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+WIDTHS = (
+    *HEADS, "vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads", "num_kv_heads", "rotary_dim",
+    "n_embd", "n_inner", "d_model", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim",
+)  # fmt: skip
+SLACK = 16  # several axes may be stored as one; what is wrong by less is left to the accounting, which names the tensors
+
+
+def check_bounds(folder: Path, config: dict[str, Any], tensors: int, widest: int) -> None:
+    """Refuse a parsed config.json that asks for far more than its files hold: `tensors` tensors, whose longest axis is `widest`."""
+
+    def given(names: tuple[str, ...]) -> dict[str, int]:
+        return {name: value for name in names if type(value := config.get(name)) is int}
+
+    asked = [(f"{name}={value}", value, tensors) for name, value in given(LAYERS).items()]
+    asked += [(f"{name}={value}", value, SLACK * widest) for name, value in given(WIDTHS).items()]
+    for heads, count in given(HEADS).items():
+        asked += [(f"{heads}={count}` and `head_dim={dim}", count * dim, SLACK * widest) for dim in given(("head_dim",)).values()]
+    for field, value, most in asked:
+        if value > most:
+            raise CheckpointError(
+                f"`{folder}` has `{field[:100]}` in its config.json, but its weights are {tensors} tensors of at most {widest} "
+                "in any direction: the files do not belong together."
+            )

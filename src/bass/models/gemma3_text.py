@@ -1,0 +1,89 @@
+"""Gemma 3, its text models (Kamath et al., 2025): Gemma 2 with normalised queries and keys, and a rotary base for each kind of layer."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bass.errors import CheckpointError
+from bass.interfaces import Attend
+from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta
+from bass.models.decoder import GemmaDecoder, gemma_block
+from bass.models.layers import HeadNorm, offset_scaled
+from bass.models.rope import RopeScaling, Rotary
+from bass.models.sources import GEMMA_NORMS, Source, gated_sources, qk_norm_sources
+
+
+@dataclass(frozen=True)
+class Gemma3TextConfig(GemmaConfig):
+    """A config.json of `model_type: gemma3_text`.
+
+    `rope_theta` and `rope_scaling` hold for the layers without a window, `rope_local_base_freq` for those with one. Newer files
+    name both in `rope_parameters`, by the kind of layer.
+    """
+
+    model_type: ClassVar[str] = "gemma3_text"
+    architecture: ClassVar[str] = "Gemma3ForCausalLM"
+    # The field exists, and `transformers` does nothing with it.
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GemmaConfig.assumes | {"attn_logit_softcapping": (None,)}
+    vocab_size: int = 262208
+    max_position_embeddings: int = 131072
+    rope_theta: float = 1000000.0
+    rope_local_base_freq: float = 10000.0
+    sliding_window_pattern: int = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_theta(self.rope_local_base_freq)
+
+    @classmethod
+    def from_json(cls, config: dict[str, Any]) -> "Gemma3TextConfig":
+        """As above."""
+        by_kind = config.get("rope_parameters") or {}
+        if not isinstance(by_kind, dict) or not {*by_kind} <= {FULL, SLIDING}:
+            raise CheckpointError(f"config.json has the rope parameters {by_kind!r}: gemma3_text names them by `{FULL}` and `{SLIDING}`.")
+        full, sliding = by_kind.get(FULL) or {}, by_kind.get(SLIDING) or {}
+        if not isinstance(full, dict) or not isinstance(sliding, dict) or RopeScaling.from_json(sliding) is not None:
+            raise CheckpointError(f"config.json has the rope parameters {by_kind!r}: only those of `{FULL}` can be scaled.")
+        local = {"rope_local_base_freq": sliding["rope_theta"]} if "rope_theta" in sliding else {}
+        scaling = config.get("rope_scaling") or {}
+        scaling = full | scaling if isinstance(scaling, dict) else scaling
+        return super().from_json(config | local | {"rope_parameters": None, "rope_scaling": scaling})
+
+    @property
+    def period(self) -> int:
+        return max(self.sliding_window_pattern, 1)
+
+
+@final
+class Gemma3Text(GemmaDecoder):
+    """A decoder of the Gemma 3 family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = Gemma3TextConfig
+
+    def __init__(self, config: Gemma3TextConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c, device, dtype)
+        heads = c.num_attention_heads + c.num_key_value_heads
+        self.blocks = nn.ModuleList(
+            gemma_block(c, device, dtype, HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype, offset_scaled))
+            for _ in range(c.num_hidden_layers)
+        )
+        self.local_rotary = Rotary(c.head_dim, c.rope_local_base_freq, c.max_position_embeddings, None, device, dtype)
+        self.kinds = c.kinds
+
+    def hidden(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+    ) -> Float[Tensor, "batch window hidden"]:
+        x = self.embedded(tokens, positions)
+        angles = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
+        for layer, (block, kind) in enumerate(zip(self.blocks, self.kinds, strict=True)):
+            x = block(x, angles[kind], attend, layer)
+        return self.norm(x)
+
+    @classmethod
+    def sources(cls, config: Gemma3TextConfig) -> dict[str, Source]:
+        bias = config.attention_bias
+        return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias) | qk_norm_sources(config)

@@ -1,0 +1,85 @@
+"""Phi-3, Phi-3.5 and Phi-4 (Abdin et al., 2024): Llama with fused projections and, in some sizes, heads that turn in part.
+
+Checkpoints whose context was extended by `longrope` serve the original one, with the short factors.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from bass.errors import CheckpointError
+from bass.models.config import FamilyConfig, GatedConfig, check_turning, check_window
+from bass.models.decoder import RotaryDecoder, gated_block
+from bass.models.layers import RMSNorm
+from bass.models.rope import pair_order
+from bass.models.sources import Source, gated_sources, head_rows, with_bias
+from bass.records import AttentionRule
+
+
+@dataclass(frozen=True)
+class Phi3Config(GatedConfig):
+    """A config.json of `model_type: phi3`. `partial_rotary_factor`: the share of each head's dimensions that turns."""
+
+    model_type: ClassVar[str] = "phi3"
+    architecture: ClassVar[str] = "Phi3ForCausalLM"
+    max_position_embeddings: int = 4096
+    original_max_position_embeddings: int = 4096
+    rms_norm_eps: float = 1e-5
+    partial_rotary_factor: float = 1.0
+    sliding_window: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_turning(self.rotary_dim, self.head_dim)
+        check_window(self.sliding_window)
+        if self.rope_scaling is not None and self.rope_scaling.kind != "longrope":
+            raise CheckpointError(f"The checkpoint asks for rope scaling `{self.rope_scaling.kind}`; phi3 has: longrope.")
+
+    @classmethod
+    def from_json(cls, config: dict[str, Any]) -> "Phi3Config":
+        """As above; the original context stands beside the other fields, and `longrope` was once called `su` or `yarn`."""
+        name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+        rope = config.get(name)
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in ("su", "yarn", "longrope"):
+            original = config.get("original_max_position_embeddings", cls.original_max_position_embeddings)
+            config = config | {name: rope | {"rope_type": "longrope", "original_max_position_embeddings": original}}
+        return super().from_json(config)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"pad_token_id": None}  # whose default may lie beyond the vocabulary
+
+    @property
+    def rotary_dim(self) -> int:
+        """Dimensions of each head that turn."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
+
+
+@final
+class Phi3(RotaryDecoder):
+    """A decoder of the Phi-3 family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = Phi3Config
+
+    def __init__(self, config: Phi3Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c, device, dtype, c.rotary_dim)
+        self.blocks = nn.ModuleList(gated_block(c, device, dtype) for _ in range(c.num_hidden_layers))
+        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
+
+    @classmethod
+    def sources(cls, config: Phi3Config) -> dict[str, Source]:
+        c, found = config, gated_sources(config)
+        qkv = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
+        order = pair_order(c.head_dim, c.rotary_dim, interleaved=False)
+        rows = None if c.rotary_dim == c.head_dim else head_rows(order, c.num_attention_heads, c.num_key_value_heads)
+        for i in range(c.num_hidden_layers):
+            ours, theirs = f"blocks.{i}", f"model.layers.{i}"
+            found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.qkv_proj"], (qkv,), rows, bias=False)
+            found |= with_bias(f"{ours}.mlp.gate_up", [f"{theirs}.mlp.gate_up_proj"], (2 * c.intermediate_size,), bias=False)
+        return found

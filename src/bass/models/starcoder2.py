@@ -1,0 +1,80 @@
+"""StarCoder 2 (Lozhkov et al., 2024): LayerNorm, a plain MLP, biases, grouped heads, rotary positions and a window."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from bass.models.config import FamilyConfig, RotaryConfig, check_window
+from bass.models.decoder import RotaryDecoder
+from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, PreNorm
+from bass.models.sources import LLAMA_NORMS, Source, plain, with_bias
+from bass.records import AttentionRule
+
+
+@dataclass(frozen=True)
+class Starcoder2Config(RotaryConfig):
+    """A config.json of `model_type: starcoder2`."""
+
+    model_type: ClassVar[str] = "starcoder2"
+    architecture: ClassVar[str] = "Starcoder2ForCausalLM"
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "hidden_act": ("gelu_pytorch_tanh", *ACTIVATIONS),
+        "norm_type": ("layer_norm",),
+        "mlp_type": ("default",),
+    }
+    num_key_value_heads: int = 2
+    max_position_embeddings: int = 4096
+    tie_word_embeddings: bool = True
+    hidden_act: str = "gelu_pytorch_tanh"
+    norm_epsilon: float = 1e-5
+    use_bias: bool = True
+    sliding_window: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_window(self.sliding_window)
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
+
+
+@final
+class Starcoder2(RotaryDecoder):
+    """A decoder of the StarCoder 2 family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = Starcoder2Config
+
+    def __init__(self, config: Starcoder2Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c, device, dtype)
+        heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
+        self.blocks = nn.ModuleList(
+            PreNorm(
+                LayerNorm(c.hidden_size, c.norm_epsilon, device, dtype),
+                Attention(c.hidden_size, heads, device, dtype, c.use_bias, c.use_bias),
+                LayerNorm(c.hidden_size, c.norm_epsilon, device, dtype),
+                MLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, c.use_bias),
+            )
+            for _ in range(c.num_hidden_layers)
+        )
+        self.norm = LayerNorm(c.hidden_size, c.norm_epsilon, device, dtype)
+
+    @classmethod
+    def sources(cls, config: Starcoder2Config) -> dict[str, Source]:
+        c, bias = config, config.use_bias
+        q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+        found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | with_bias("norm", ["model.norm"], (c.hidden_size,))
+        if not c.tie_word_embeddings:
+            found |= plain("head.weight", "lm_head.weight", c.vocab_size)
+        for i in range(c.num_hidden_layers):
+            ours, theirs = f"blocks.{i}", f"model.layers.{i}"
+            for name, their_name in LLAMA_NORMS.items():
+                found |= with_bias(f"{ours}.{name}", [f"{theirs}.{their_name}"], (c.hidden_size,))
+            found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.{p}_proj" for p in "qkv"], (q, kv, kv), bias=bias)
+            found |= with_bias(f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=bias)
+            found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.intermediate_size,), bias=bias)
+            found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.hidden_size,), bias=bias)
+        return found

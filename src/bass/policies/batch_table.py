@@ -1,0 +1,64 @@
+"""A length for each range of batch sizes, written down by the user."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.interfaces import DraftLengthPolicy
+from bass.records import Feedback
+
+
+@final
+@dataclass(frozen=True)
+class BatchTable(DraftLengthPolicy[np.ndarray]):
+    """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` as vLLM takes it; k = 0 is plain decoding.
+
+        k(n) = k_j   with   lo_j <= n <= hi_j
+
+    The ranges begin at 1 and follow each other without a hole; more rows than the last one names are served as its own.
+    The rows counted are those of the last step and those given a prompt since: the state is that mask [B]. The default
+    table follows the measured H200 of `bass.policies.simulate` at an acceptance of 0.8. Cost: a look-up. It knows nothing of acceptance.
+    """
+
+    table: tuple[tuple[int, int, int], ...] | list[list[int]] = ((1, 16, 7), (17, 32, 6), (33, 64, 4), (65, 256, 3))
+
+    def __post_init__(self) -> None:
+        try:
+            table = tuple((int(lo), int(hi), int(k)) for lo, hi, k in self.table)
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                f"`BatchTable(table={self.table!r})` is no list of `[lo, hi, k]`: give three integers for each range."
+            ) from error
+        following = 1
+        for lo, hi, k in table:
+            if lo != following or hi < lo or k < 0:
+                raise OptionError(
+                    f"`BatchTable`: `[{lo}, {hi}, {k}]` must begin at {following}, where the ranges before it end, "
+                    "end no earlier than it begins, and draft 0 tokens or more."
+                )
+            following = hi + 1
+        if not table:
+            raise OptionError("`BatchTable(table=[])` has no range: give at least one `[1, hi, k]`.")
+        object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(k for *_, k in self.table)
+
+    def init(self, batch_size: int) -> np.ndarray:
+        return np.ones(batch_size, dtype=bool)
+
+    def lengths(self, state: np.ndarray) -> np.ndarray:
+        rows = int(state.sum())
+        k = next((k for _, hi, k in self.table if rows <= hi), self.table[-1][2])
+        return np.full(len(state), k, dtype=np.int32)
+
+    def update(self, state: np.ndarray, feedback: Feedback) -> np.ndarray:
+        return feedback.active.copy()
+
+    def reset(self, state: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        active = state.copy()
+        active[rows] = True
+        return active

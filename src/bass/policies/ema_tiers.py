@@ -1,0 +1,81 @@
+"""SGLang's adaptive number of steps: a few tiers, a moving average, and hysteresis."""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.interfaces import DraftLengthPolicy
+from bass.records import Feedback
+
+
+@dataclass(frozen=True)
+class TierState:
+    """The tier in force, the moving average of accepted tokens, and the steps seen."""
+
+    batch: int
+    tier: int
+    mean: float
+    steps: int = 0
+
+
+@final
+@dataclass(frozen=True)
+class EmaTiers(DraftLengthPolicy[TierState]):
+    """One of a few lengths for the whole batch, climbed by a moving average of accepted tokens (after SGLang's adaptive steps).
+
+    With m the mean accepted draft tokens of the active rows in a step, and k_j the length of the tier in force:
+
+        e <- (1 - alpha) e + alpha m                       at every step in which some row drafted
+        e >  k_j     - 0.5 + up:    j <- j + 1             looked at once every `interval` steps, after `warmup` steps
+        e <= k_(j-1) - 0.5 + down:  j <- j - 1
+
+    So a tier is left upwards when it is nearly always accepted whole, and downwards when the tier below would have held all
+    that is accepted; `down < up` keeps it from swinging. e begins at k_j - 1. One tier changes at a time, and there is no tier 0
+    by default: nothing would be seen in it, so the lowest tier may be 0 only if one never wants to leave it. Cost: a mean over the batch.
+    """
+
+    tiers: tuple[int, ...] = (1, 3, 7)
+    alpha: float = 0.2
+    up: float = 0.0
+    down: float = -0.25
+    interval: int = 5
+    warmup: int = 10
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tiers", tuple(self.tiers))
+        if not self.tiers or self.tiers[0] < 0 or any(b <= a for a, b in zip(self.tiers, self.tiers[1:], strict=False)):
+            raise OptionError(f"`EmaTiers(tiers={list(self.tiers)})` must be rising lengths of 0 or more, at least one.")
+        if not 0 < self.alpha <= 1 or self.interval < 1 or self.warmup < 0:
+            raise OptionError(
+                f"`EmaTiers(alpha={self.alpha}, interval={self.interval}, warmup={self.warmup})`: `alpha` must be over 0 and at most 1, "
+                "`interval` 1 or more, `warmup` 0 or more."
+            )
+        if self.down > self.up:
+            raise OptionError(f"`EmaTiers(up={self.up}, down={self.down})` would swing between tiers: give `down` no more than `up`.")
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.tiers[-1]
+
+    def init(self, batch_size: int) -> TierState:
+        tier = len(self.tiers) // 2
+        return TierState(batch_size, tier, max(0.0, self.tiers[tier] - 1.0))
+
+    def lengths(self, state: TierState) -> np.ndarray:
+        return np.full(state.batch, self.tiers[state.tier], dtype=np.int32)
+
+    def update(self, state: TierState, feedback: Feedback) -> TierState:
+        drafting = feedback.active & (feedback.drafted > 0)
+        if not drafting.any():
+            return state
+        mean = (1 - self.alpha) * state.mean + self.alpha * float(feedback.accepted[drafting].mean())
+        state = replace(state, mean=mean, steps=state.steps + 1)
+        if state.steps <= self.warmup or state.steps % self.interval:
+            return state
+        if state.tier + 1 < len(self.tiers) and mean > self.tiers[state.tier] - 0.5 + self.up:
+            return replace(state, tier=state.tier + 1)
+        if state.tier and mean <= self.tiers[state.tier - 1] - 0.5 + self.down:
+            return replace(state, tier=state.tier - 1)
+        return state

@@ -1,0 +1,99 @@
+"""Committed tokens per second, maximised with a geometric acceptance and a linear time."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.interfaces import DraftLengthPolicy
+from bass.records import Feedback
+
+
+@dataclass(frozen=True)
+class GoodputState:
+    """Decayed sums: tried and accepted tokens of all rows and of each, and the regression of seconds on k (n, k, k^2, t, kt)."""
+
+    pool: np.ndarray  # float [2]
+    tried: np.ndarray  # float [B]
+    accepted: np.ndarray  # float [B]
+    active: np.ndarray  # bool [B]
+    times: np.ndarray  # float [5]
+
+
+@final
+@dataclass(frozen=True)
+class Goodput(DraftLengthPolicy[GoodputState]):
+    """The k of the largest expected goodput (SmartSpec / TurboSpec, Liu et al., 2024, arXiv 2406.14066); it may be 0.
+
+        k = argmax over 0..max_length of   sum over active rows b of (1 - a_b^(k+1)) / (1 - a_b)   /   (t0 + t1 k)
+
+    a_b = (accepted_b + strength a) / (tried_b + strength), where a is the same ratio over the whole batch with the prior
+    `acceptance`; tried counts a draft's tokens up to its first rejected one, which is all that a draft cut short by a rejection says.
+    t0, t1 are a regression of the measured seconds on the step's longest draft, held by a prior t1 = `cost_ratio` t0. Every sum decays by
+    `decay` a step, also at k = 0, where nothing is learned of acceptance: the prior then slowly takes over and
+    speculation is tried again. Cost: a [B, max_length] power. A step's time is all it optimises: the length is the same for all
+    rows, because a step lasts as long as its longest draft.
+    """
+
+    acceptance: float = 0.7
+    cost_ratio: float = 0.1
+    decay: float = 0.98
+    strength: float = 4.0
+    max_length: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
+            raise OptionError(
+                f"`Goodput(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must be between 0 and 1, `decay` over 0 "
+                "and at most 1."
+            )
+        if self.cost_ratio < 0 or self.strength <= 0 or self.max_length < 0:
+            raise OptionError(
+                f"`Goodput(cost_ratio={self.cost_ratio}, strength={self.strength}, max_length={self.max_length})`: `strength` must be "
+                "over 0, the others 0 or more."
+            )
+
+    def init(self, batch_size: int) -> GoodputState:
+        return GoodputState(np.zeros(2), np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool), np.zeros(5))
+
+    def lengths(self, state: GoodputState) -> np.ndarray:
+        rows = state.active if state.active.any() else np.ones_like(state.active)
+        a = self._acceptance(state)[rows]
+        tokens = np.cumsum(a[:, None] ** np.arange(self.max_length + 1), axis=1).sum(axis=0)
+        seconds = self._seconds(state.times)
+        return np.full(len(rows), int(np.argmax(tokens / seconds)), dtype=np.int32)
+
+    def update(self, state: GoodputState, feedback: Feedback) -> GoodputState:
+        accepted = np.where(feedback.active, feedback.accepted, 0)
+        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
+        times = state.times * self.decay
+        if feedback.seconds > 0 and feedback.active.any():
+            k, t = float(feedback.drafted.max()), feedback.seconds
+            times = times + np.array([1.0, k, k * k, t, k * t])
+        decay = np.where(feedback.active, self.decay, 1.0)
+        pool = state.pool * self.decay + (tried.sum(), accepted.sum())
+        return GoodputState(pool, state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy(), times)
+
+    def reset(self, state: GoodputState, rows: np.ndarray) -> GoodputState:
+        """A new prompt may be easier or harder: the row goes back to what the batch accepts."""
+        tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()
+        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
+        return GoodputState(state.pool, tried, accepted, active, state.times)
+
+    def _acceptance(self, state: GoodputState) -> np.ndarray:
+        """Each row's [B], shrunk to the batch's, which is shrunk to the prior."""
+        pooled = (state.pool[1] + self.strength * self.acceptance) / (state.pool[0] + self.strength)
+        return (state.accepted + self.strength * pooled) / (state.tried + self.strength)
+
+    def _seconds(self, times: np.ndarray) -> np.ndarray:
+        """t0 + t1 k [max_length + 1], up to a factor while no time was measured."""
+        k = np.arange(self.max_length + 1)
+        n, sum_k, sum_kk, sum_t, sum_kt = times
+        if n < 1e-9:
+            return 1 + self.cost_ratio * k
+        # The prior: one observation of t1 - cost_ratio t0 = 0, at the scale of k = 1.
+        c = self.cost_ratio
+        t0, t1 = np.linalg.solve([[n + c * c, sum_k - c], [sum_k - c, sum_kk + 1]], [sum_t, sum_kt])
+        t0, t1 = max(t0, 1e-3 * sum_t / n), max(t1, 0.0)
+        return t0 + t1 * k

@@ -1,0 +1,82 @@
+"""From the files of a checkpoint folder to one `tokenizers` object, by the rules of `transformers`."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.models import BPE
+
+from bass.models.checkpoint import read_json
+from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
+from bass.text.pieces import Pieces, merges
+from bass.text.special import SpecialTokens, optional_json
+
+JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"
+
+
+def source(folder: Path) -> str | None:
+    """The file that holds the vocabulary: the first of them that is there."""
+    return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).is_file()), None)
+
+
+def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTokenizer, dict[str, str]]:
+    """The tokenizer whose vocabulary is in `file`, and its named special tokens.
+
+    settings: tokenizer_config.json. A damaged file raises whatever the libraries raise.
+    """
+    config = optional_json(folder / "config.json")
+    name = class_name(config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class"))
+    kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
+    loaded = FastTokenizer.from_file(str(folder / JSON)) if file == JSON else None
+    pieces = Pieces.read(folder / PIECES) if file == PIECES else None
+    defaults = kind.special if kind else pieces.special if pieces else {}
+    own = loaded.get_added_tokens_decoder() if loaded else {}
+    special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
+    if kind is not None:
+        vocabulary, merged = _pieces_and_merges(folder, file, pieces)
+        fast = kind.build(vocabulary, merged, settings | special.texts)
+        if loaded is not None and loaded.post_processor is not None:
+            fast.post_processor = loaded.post_processor
+    elif loaded is not None:
+        fast = loaded
+    else:
+        assert pieces is not None
+        fast = pieces.plain(_renamed(pieces.vocabulary, special))
+    asked = {} if loaded else {name: bool(settings[name]) for name in ("add_bos_token", "add_eos_token") if name in settings}
+    if kind is not None and kind.add_bos is not None:
+        asked = {"add_bos_token": kind.add_bos} | asked
+    fast.no_truncation()  # a stored setting of somebody's training run; prompts are taken whole
+    fast.no_padding()
+    fast.encode_special_tokens = bool(settings.get("split_special_tokens"))
+    special.join(fast)
+    if asked or fast.post_processor is None or (kind is not None and kind.own_ends):
+        special.frame(fast, asked.get("add_bos_token", False), asked.get("add_eos_token", False))
+    if kind is not None and kind.special_again:
+        special.forget_flags(fast)
+    return fast, special.texts
+
+
+def _pieces_and_merges(folder: Path, file: str, pieces: Pieces | None) -> tuple[dict[str, int], Merges]:
+    if pieces is not None:
+        return pieces.vocabulary, merges(pieces.vocabulary)
+    if file == VOCABULARY:
+        return BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
+    model = read_json(folder / JSON)["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):  # of a unigram model: pieces with their scores
+        vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}
+    return vocabulary, [_pair(*(merge.split(" ") if isinstance(merge, str) else merge)) for merge in model.get("merges", ())]
+
+
+def _renamed(vocabulary: dict[str, int], special: SpecialTokens) -> dict[str, int]:
+    """Pieces that the folder's added tokens give another name to, as placeholders are."""
+    by_id = {index: piece for piece, index in vocabulary.items()}
+    for index, token in special.by_id.items():
+        if index in by_id and str(token) not in vocabulary:
+            vocabulary[str(token)] = vocabulary.pop(by_id[index])
+            by_id[index] = str(token)
+    return vocabulary
+
+
+def _pair(left: str, right: str) -> tuple[str, str]:
+    return left, right

@@ -1,0 +1,105 @@
+"""The tokenizer of a checkpoint folder."""
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.models import BPE
+
+from bass.errors import CheckpointError, RequestError
+from bass.text.chat import ChatTemplates
+from bass.text.folder import assemble, source
+from bass.text.special import optional_json
+
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
+_SPACED = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"} | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
+OPENING = " 'nvr"  # a text that ends with none of these is tidied the same whatever follows: no mark goes on after another
+
+
+@final
+@dataclass(frozen=True)
+class Tokenizer:
+    """Text to token ids and back, as the checkpoint's own files say. `source`: the file that holds the vocabulary."""
+
+    fast: FastTokenizer
+    source: str = "tokenizer.json"
+    clean_up: bool = False  # decoded text has no space before punctuation
+    chat: ChatTemplates = field(default_factory=ChatTemplates)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Tokenizer | None":
+        """The tokenizer of a checkpoint folder; None where it has none, and only token ids can be used."""
+        file = source(folder)
+        if file is None:
+            return None
+        settings = optional_json(folder / "tokenizer_config.json")
+        try:
+            fast, special = assemble(folder, file, settings)
+            return cls(fast, file, _cleans_up(fast, settings), ChatTemplates.read(folder, settings, special))
+        except (CheckpointError, *_GRAVE):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and panics that are none
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise CheckpointError(f"`{folder / file}` is not a readable tokenizer ({reason}): download it again.") from error
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`, with the special tokens that the checkpoint puts around a text."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise RequestError("The text holds half of a surrogate pair, which is no character: give text that is valid Unicode.")
+        try:
+            return self.fast.encode(text, add_special_tokens=add_special_tokens).ids
+        except _GRAVE:
+            raise
+        except BaseException as error:  # as above
+            raise CheckpointError(f"The tokenizer of the checkpoint cannot encode the text ({error}): download it again.") from error
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of `ids`, special tokens left out."""
+        return self.tidy(self.raw(ids))
+
+    def raw(self, ids: list[int]) -> str:
+        """Text of `ids` before it is tidied."""
+        return self.fast.decode(ids, skip_special_tokens=True)
+
+    def tidy(self, text: str) -> str:
+        """The decoded text as the checkpoint wants it seen, without the spaces that stand before punctuation."""
+        if self.clean_up:
+            for mark, tidied in _SPACED.items():
+                text = text.replace(mark, tidied)
+        return text
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Token -> id, added tokens included."""
+        return self.fast.get_vocab(with_added_tokens=True)
+
+    @functools.cached_property
+    def silent(self) -> frozenset[int]:
+        """Ids of special tokens, which are no text."""
+        return frozenset(index for index, token in self.fast.get_added_tokens_decoder().items() if token.special)
+
+    @functools.cached_property
+    def bytes(self) -> frozenset[int]:
+        """Ids of tokens that stand for one byte each, of which the decoder makes characters."""
+        if "ByteFallback" not in _types(json.loads(self.fast.to_str())["decoder"]):
+            return frozenset()
+        return frozenset(index for token, index in self.vocabulary.items() if _BYTE.fullmatch(token))
+
+
+def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
+    """Byte-pair tokenizers keep their spaces unless the checkpoint insists."""
+    insists = bool(settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"))
+    return bool(settings.get("clean_up_tokenization_spaces")) and (insists or not isinstance(fast.model, BPE))
+
+
+def _types(decoder: Any) -> Iterable[str]:
+    """The types of a decoder and of those it is made of."""
+    if isinstance(decoder, dict):
+        return [decoder.get("type", ""), *(name for part in decoder.get("decoders", ()) for name in _types(part))]
+    return []

@@ -1,0 +1,28 @@
+"""Drafts compared with a sample of the target."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bass.interfaces import Verifier
+from bass.records import Draft, Noise, Verdict
+from bass.sampling import draw
+from bass.verifiers.emit import leading
+
+
+@final
+@dataclass(frozen=True)
+class ExactMatch(Verifier):
+    """Draw a token from the target at every slot, and keep the draft while it is that token.
+
+    It never looks at the draft's distribution, and keeps a token with probability sum(target * draft), fewer than `Rejection`
+    unless the draft is deterministic.
+    """
+
+    lossless: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+        tokens = draw(target_probs, noise.residual[:, : target_probs.shape[1]])
+        return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))

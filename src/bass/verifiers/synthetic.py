@@ -1,0 +1,44 @@
+"""Acceptance by decree, for benchmarks. THE OUTPUT IS NOT THE TARGET'S, and no text made with it means anything."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bass.errors import OptionError, is_finite
+from bass.interfaces import Verifier
+from bass.records import Draft, Noise, Verdict
+from bass.verifiers.emit import emit, leading, target_after
+
+
+@final
+@dataclass(frozen=True)
+class Synthetic(Verifier):
+    """Keep drafted token i with probability rates[i], given that all before it were kept, WHATEVER THE TOKENS ARE. NOT lossless.
+
+    One number holds for every position, and the last of several for all later ones. It measures the speed that a drafter of
+    given acceptance would have; neither model's probabilities nor the tokens are looked at, and only the token after the
+    accepted ones comes from the target. Let rows run to their limit (`ignore_eos`): a drafted end of sequence means nothing here.
+    """
+
+    lossless: ClassVar[bool] = False
+
+    rates: float | tuple[float, ...] = 0.8
+
+    def __post_init__(self) -> None:
+        rates = self.rates if isinstance(self.rates, tuple) else (self.rates,)
+        if not rates or not all(is_finite(rate) and 0 <= rate <= 1 for rate in rates):
+            raise OptionError(f"`Synthetic(rates={self.rates!r})` is out of range: give a number of 0 to 1, or several, one per position.")
+
+    def rate(self, i: int) -> float:
+        """That of the drafted token i = 0, 1 ..."""
+        return self.rates[min(i, len(self.rates) - 1)] if isinstance(self.rates, tuple) else self.rates
+
+    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+        kept = torch.empty_like(draft.tokens, dtype=torch.bool)
+        for i in range(kept.shape[1]):  # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
+            kept[:, i] = noise.accept[:, i] < self.rate(i)
+        accepted = leading(kept, draft.lengths)
+        return emit(draft, accepted, target_after(target_probs, accepted), noise)

@@ -1,0 +1,33 @@
+"""Writes the table of docs/models.md: `python -m models.table` (in tests/) measures every case anew."""
+
+import tempfile
+from pathlib import Path
+
+from transformers import __version__
+
+from models.cases import CASES
+from models.reference import deviation, make
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+
+
+def rows() -> list[str]:
+    """One line per family: its variants, and the worst deviation among them."""
+    lines = ["| family | variants | worst deviation |", "|---|---|--:|"]
+    for family in dict.fromkeys(case.family for case in CASES):
+        cases = [case for case in CASES if case.family == family]
+        worst = 0.0
+        for case in cases:
+            with tempfile.TemporaryDirectory() as folder:
+                model = make(case)
+                model.save_pretrained(folder)
+                worst = max(worst, deviation(case, Path(folder), model))
+        lines.append(f"| `{family}` | {'; '.join(case.variant for case in cases)} | {worst:.1e} |")
+    return [*lines, "", f"Measured against `transformers` {__version__}."]
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n".join(rows()) + "\n" + END + rest.split(END)[1], encoding="utf-8")

@@ -1,0 +1,113 @@
+"""What a config.json leaves out means to `bass` what it means to `transformers`."""
+
+import json
+import math
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from bass.errors import CheckpointError
+from bass.models import FAMILIES
+from bass.models.config import RotaryConfig
+from bass.models.weights import load_decoder
+from models.cases import COMMON
+
+ROTARY = [name for name, family in FAMILIES.items() if issubclass(family.config_type, RotaryConfig)]
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
+    family = FAMILIES[name].config_type
+    needed = {f.name: COMMON[f.name] for f in fields(family) if f.default is MISSING}
+    needed |= {"num_attention_heads": 32} if "num_attention_heads" in needed else {}  # which all default numbers of key heads divide
+    theirs: Any = AutoConfig.for_model(name, **needed)
+    ours: Any = family.from_json({"model_type": name, **needed})
+    rope = theirs.rope_parameters
+    assert ours.rope_theta == rope.get("full_attention", rope)["rope_theta"]
+    elsewhere = {
+        "rope_theta",
+        "rope_scaling",
+        "rope_local_base_freq",
+        "partial_rotary_factor",
+        "layer_types",
+        "sliding_window_pattern",
+        "sliding_window",
+    }
+    for field in (f.name for f in fields(family) if f.name not in elsewhere and hasattr(theirs, f.name)):
+        their = getattr(theirs, field)
+        assert getattr(ours, field) == (ours.hidden_size // ours.num_attention_heads if field == "head_dim" and their is None else their), (
+            field
+        )
+    assert [rule.window for rule in ours.rules] == windows(theirs, len(ours.rules))
+
+
+def windows(theirs: Any, layers: int) -> list[int | None]:
+    """The window of each layer, by a config of `transformers`."""
+    window, kinds = getattr(theirs, "sliding_window", None), getattr(theirs, "layer_types", None)
+    return [window if kinds is None or kinds[layer] == "sliding_attention" else None for layer in range(layers)]
+
+
+# As files have them: `transformers` writes another form than it reads.
+WINDOWS: list[tuple[str, dict[str, Any]]] = [
+    ("qwen2", {"use_sliding_window": False, "sliding_window": 4, "max_window_layers": 1}),
+    ("qwen3", {"sliding_window": 4, "max_window_layers": 0}),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 1}),
+    ("mistral", {"sliding_window": None}),
+    ("phi3", {"sliding_window": 7}),
+    ("starcoder2", {"sliding_window": 7}),
+    ("gemma2", {"sliding_window": 4, "cache_implementation": "hybrid"}),
+    ("gemma3_text", {"sliding_window": 4, "num_hidden_layers": 13}),
+    ("gemma3_text", {"sliding_window": 4, "num_hidden_layers": 13, "sliding_window_pattern": 4}),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), WINDOWS, ids=str)
+def test_the_windows_of_a_file_are_those_that_transformers_reads_in_it(name: str, given: dict[str, Any]) -> None:
+    raw = {**COMMON, **given}
+    ours: Any = FAMILIES[name].config_type.from_json({"model_type": name, **raw})
+    assert [rule.window for rule in ours.rules] == windows(AutoConfig.for_model(name, **raw), raw["num_hidden_layers"])
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen2", {"use_sliding_window": True, "sliding_window": None, "layer_types": ["sliding_attention"] * 3}, "window"),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "window"),  # none, because the switch is off
+    ("qwen3", {"layer_types": ["full_attention"] * 2}, "2 layers"),
+    ("qwen3", {"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
+    ("gemma2", {"sliding_window": 0}, "window of 0"),
+    ("gemma2", {"layer_types": [["full_attention"]] * 3}, "full_attention"),
+    ("gemma2", {"attn_logit_softcapping": 0.0}, "attn_logit_softcapping"),
+    ("gemma2", {"final_logit_softcapping": -1}, "final_logit_softcapping"),
+    ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma2", {"hidden_activation": "swiglu"}, "hidden_activation"),
+    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    ("phi3", {"partial_rotary_factor": 1.5}, "rotary"),
+    ("phi3", {"partial_rotary_factor": 0.0}, "rotary"),
+    ("phi3", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "longrope"),
+    ("phi3", {"sliding_window": 0}, "window"),
+    ("starcoder2", {"sliding_window": 0}, "window"),
+    ("gemma3_text", {"rope_local_base_freq": -1.0}, "rope base"),
+    ("llama", {"rope_theta": 0}, "rope base"),
+    ("llama", {"num_attention_heads": 0}, "heads"),
+    *(("llama", {"rms_norm_eps": value}, "rms_norm_eps") for value in (math.nan, math.inf, 10**400, True, "1")),
+    ("starcoder2", {"norm_type": "rms_norm"}, "norm_type"),
+    ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "says"), REFUSED, ids=lambda value: str(value)[:50])
+def test_what_a_family_does_not_compute_is_refused(name: str, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(CheckpointError, match=says):
+        FAMILIES[name].config_type.from_json({**COMMON, "model_type": name, **change})
+
+
+def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}))
+    with pytest.raises(CheckpointError, match=r"`gemma3`, for more than text, .* gemma3_text"):
+        load_decoder(tmp_path, torch.device("cpu"), torch.float32)

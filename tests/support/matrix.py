@@ -1,0 +1,43 @@
+"""Combinations of the registries: enough of them in every run, all of them in the nightly tier.
+
+The registries multiply: layouts, backends, policies, drafters, verifiers. A defect nearly always needs one value, or two that meet;
+so every run takes a set in which every pair of values occurs, and the rest is marked `nightly`.
+"""
+
+import itertools
+import random
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+Combination = tuple[object, ...]
+
+
+def matrix(strength: int = 2, **axes: Iterable[object]) -> pytest.MarkDecorator:
+    """Parametrise a test over the product of the axes, which are its arguments."""
+    chosen = covering({name: list(values) for name, values in axes.items()}, strength)
+    params = [
+        pytest.param(*combination, id="-".join(map(str, combination)), marks=() if combination in chosen else pytest.mark.nightly)
+        for combination in itertools.product(*axes.values())
+    ]
+    return pytest.mark.parametrize(tuple(axes), params)
+
+
+def covering(axes: Mapping[str, list[object]], strength: int) -> set[Combination]:
+    """Few combinations in which every choice of values for any `strength` axes occurs: greedily, the same in every run."""
+    everything = list(itertools.product(*axes.values()))
+    random.Random(0).shuffle(everything)
+    open_ = {met for combination in everything for met in meetings(combination, strength)}
+    chosen: set[Combination] = set()
+    for wanted in range(len(meetings(everything[0], strength)), 0, -1):  # first those that cover most
+        for combination in everything:
+            met = meetings(combination, strength)
+            if len(met & open_) >= wanted:
+                chosen.add(combination)
+                open_ -= met
+    return chosen
+
+
+def meetings(combination: Combination, strength: int) -> set[tuple[tuple[int, object], ...]]:
+    """The choices of values for `strength` axes that occur in a combination."""
+    return set(itertools.combinations(enumerate(combination), min(strength, len(combination))))

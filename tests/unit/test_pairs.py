@@ -1,0 +1,107 @@
+"""A target and a draft whose vocabularies are padded to different sizes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bass
+from bass.errors import PairingError
+from bass.loading import Checkpoint, check_pair
+from bass.models import shards, weights
+from bass.models.weights import load_decoder, narrow
+from bass.text import Tokenizer
+from unit.checkpoints import Pair, Said, byte_tokenizer, pad, write_checkpoint
+
+PROMPTS = ["def double(", "for item in", "x"]
+LOUD = 50.0  # an embedding of padding that would win many a greedy choice if it were left in
+
+
+def wide(pair: Pair, tmp_path: Path, target: int, draft: int, fill: float = 0.0) -> Pair:
+    """The pair with paddings of so many ids."""
+    own = pair.copy(tmp_path)
+    size = byte_tokenizer().get_vocab_size()
+    for folder, more in ((own.target, target), (own.draft, draft)):
+        if more:
+            pad(folder, size + more, fill)
+    return own
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
+def test_greedy_decoding_with_another_padding_equals_plain_decoding(pair: Pair, tmp_path: Path, target: int, draft: int, k: int) -> None:
+    own = wide(pair, tmp_path, target, draft)
+    options = {"max_new_tokens": 24, "temperature": 0, "ignore_eos": True}
+    plain = bass.load(own.target, num_speculative_tokens=0).generate(PROMPTS, **options)
+    result = bass.load(own.target, own.draft, num_speculative_tokens=k).generate(PROMPTS, **options)
+    assert [c.token_ids for c in result.completions] == [c.token_ids for c in plain.completions]
+    assert result.stats.drafted > 0
+
+
+@pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
+def test_no_id_of_unequal_padding_is_ever_drawn_or_taken(pair: Pair, tmp_path: Path, target: int, draft: int) -> None:
+    own, size = wide(pair, tmp_path, target, draft, LOUD), byte_tokenizer().get_vocab_size()
+    llm = bass.load(own.target, own.draft, num_speculative_tokens=3)
+    common = size + min(target, draft)
+    assert llm.models.target.shape.vocab_size == llm.models.draft.shape.vocab_size == common  # pyright: ignore[reportOptionalMemberAccess]
+    result = llm.generate(PROMPTS, num_return_sequences=8, max_new_tokens=24, temperature=1.5, top_p=1.0, ignore_eos=True)
+    assert all(token < common for c in result.completions for token in c.token_ids)
+    with pytest.raises(bass.BassError, match=f"0 to {common - 1}"):
+        llm.generate([[common]], max_new_tokens=1)
+
+
+def test_a_narrowed_target_is_the_target_given_that_its_token_is_one(pair: Pair, tmp_path: Path) -> None:
+    own, size = wide(pair, tmp_path, 9, 0, 0.1), byte_tokenizer().get_vocab_size()
+    whole = load_decoder(own.target, torch.device("cpu"), torch.float32)
+    cut = narrow(load_decoder(own.target, torch.device("cpu"), torch.float32), size)
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    kept = whole.unembed(hidden).softmax(-1)[:, :size]
+    torch.testing.assert_close(cut.unembed(hidden).softmax(-1), kept / kept.sum(-1, keepdim=True))
+
+
+def test_ids_of_the_tokenizer_are_no_padding(pair: Pair, tmp_path: Path) -> None:
+    """The smaller vocabulary must hold every id that the tokenizer makes; else the target would lose tokens."""
+    own, size = pair.copy(tmp_path), byte_tokenizer().get_vocab_size()
+    tokenizer = byte_tokenizer()
+    for smaller in (own.target, own.draft):
+        write_checkpoint(smaller, tokenizer, 32, 2, size - 1)
+        with pytest.raises(PairingError, match=f"ids go up to {size - 1}"):
+            check_pair(Checkpoint.read(own.target), Checkpoint.read(own.draft))
+        write_checkpoint(smaller, tokenizer, 32, 2, size)
+
+
+@pytest.mark.parametrize("without", ["both", "target", "draft"])
+def test_without_both_tokenizers_the_sizes_must_be_equal(pair: Pair, tmp_path: Path, without: str) -> None:
+    own = wide(pair, tmp_path, 7, 0)
+    for name, folder in (("target", own.target), ("draft", own.draft)):
+        if without in (name, "both"):
+            (folder / "tokenizer.json").unlink()
+    with pytest.raises(PairingError, match="vocabularies of"):
+        bass.load(own.target, own.draft)
+
+
+def test_config_headers_and_tokenizer_are_read_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, str]] = []
+
+    def counted(what: str, function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def reading(path: Path) -> Any:
+            read.append((what, str(path)))
+            return function(path)
+
+        return reading
+
+    monkeypatch.setattr(weights, "read_config", counted("config", weights.read_config))
+    monkeypatch.setattr(shards, "read_header", counted("header", shards.read_header))
+    monkeypatch.setattr(Tokenizer, "read", counted("tokenizer", Tokenizer.read))
+    bass.load(pair.target, pair.draft)
+    assert len(read) == len({*read}) == 6
+
+
+def test_info_says_how_unequal_padding_is_used(bass_command: Callable[..., Said], pair: Pair, tmp_path: Path) -> None:
+    own, size = wide(pair, tmp_path, 64, 3), byte_tokenizer().get_vocab_size()
+    said = bass_command("info", str(own.target), "--draft", str(own.draft))
+    assert said.status == 0
+    assert f"`{own.draft}` can draft for `{own.target}`." in said.out
+    assert f"both are used up to their common {size + 3:,} tokens" in said.out

@@ -1,0 +1,167 @@
+"""Each policy's rule, on vectors that follow from its definition."""
+
+import numpy as np
+import pytest
+
+from bass.policies import (
+    Bandit,
+    BatchAdaptive,
+    BatchTable,
+    Clamped,
+    EmaTiers,
+    Fixed,
+    HuggingFaceHeuristic,
+    Lagged,
+    Oracle,
+    Recorded,
+    RowAdaptive,
+    RowBudget,
+)
+from bass.records import Feedback
+
+
+def told(drafted: list[int], accepted: list[int], active: list[bool] | None = None, seconds: float = 0.01) -> Feedback:
+    return Feedback(np.array(drafted), np.array(accepted), np.array(active or [True] * len(drafted)), seconds)
+
+
+def test_algorithm_1_per_row_is_algorithm_1_of_a_batch_of_one() -> None:
+    random = np.random.default_rng(3)
+    policy, single = RowAdaptive(max_length=32), BatchAdaptive()
+    state, states = policy.init(4), [single.init(1) for _ in range(4)]
+    for _ in range(300):
+        lengths = policy.lengths(state)
+        assert lengths.tolist() == [int(single.lengths(s)[0]) for s in states]
+        accepted = np.minimum(random.geometric([0.5, 0.2, 0.1, 0.02]) - 1, lengths)
+        state = policy.update(state, Feedback(lengths, accepted, np.ones(4, dtype=bool), 0.01))
+        states = [single.update(s, told([int(n)], [int(x)])) for s, n, x in zip(states, lengths, accepted, strict=True)]
+    assert policy.lengths(policy.reset(state, np.array([2])))[2] == 7
+
+
+def test_the_heuristic_adds_two_after_a_whole_draft_and_else_takes_one() -> None:
+    policy = HuggingFaceHeuristic(start=2, max_length=5)
+    state = policy.update(policy.init(4), told([2, 2, 0, 1], [2, 1, 0, 1]))
+    assert state.tolist() == [4, 1, 2, 4]  # whole, not whole, nothing drafted, whole though cut short
+    assert policy.update(state, told([4, 1, 2, 4], [4, 0, 0, 0], [True, True, False, True])).tolist() == [5, 1, 2, 3]
+    assert policy.reset(state, np.array([0, 1])).tolist() == [2, 2, 2, 4]
+    assert HuggingFaceHeuristic(start=2, transient=False).reset(state, np.array([0, 1])).tolist() == [4, 1, 2, 4]
+
+
+def test_the_table_is_read_at_the_number_of_active_rows() -> None:
+    policy = BatchTable([[1, 1, 5], [2, 3, 2], [4, 8, 0]])
+    assert policy.max_length == 5
+    state = policy.init(9)
+    assert policy.lengths(state).tolist() == [0] * 9  # more than the table names
+    for active, k in ((1, 5), (2, 2), (3, 2), (4, 0), (8, 0)):
+        state = policy.update(policy.init(9), told([0] * 9, [0] * 9, [b < active for b in range(9)]))
+        assert policy.lengths(state).tolist() == [k] * 9
+    assert (
+        policy.lengths(policy.reset(policy.update(state, told([0] * 9, [0] * 9, [True] + [False] * 8)), np.array([4]))).tolist() == [2] * 9
+    )
+
+
+def test_tiers_are_climbed_by_the_average_and_left_with_hysteresis() -> None:
+    policy = EmaTiers(warmup=0, interval=1, alpha=1.0)
+    state = policy.init(1)
+    seen = []
+    for accepted in (3, 7, 3, 2, 2, 1, 0, 0, 1):
+        k = int(policy.lengths(state)[0])
+        seen.append(k)
+        state = policy.update(state, told([k], [min(accepted, k)]))
+    # 3 is left at e = 3 > 2.5; 7 at e <= 2.25; 3 at e <= 0.25; 1 at e > 0.5.
+    assert seen == [3, 7, 7, 7, 3, 3, 3, 1, 1]
+    assert policy.lengths(state).tolist() == [3]
+    slow = EmaTiers()
+    state = slow.init(2)
+    for _ in range(10):
+        state = slow.update(state, told([3, 3], [3, 3]))
+        assert slow.lengths(state).tolist() == [3, 3]  # it warms up
+
+
+def test_a_budget_goes_to_the_rows_that_accept() -> None:
+    policy = RowBudget(budget=12, max_length=8)
+    state = policy.init(3)
+    assert policy.lengths(state).tolist() == [4, 4, 4]
+    for _ in range(50):
+        drafted = policy.lengths(state)
+        assert drafted.sum() == 12
+        state = policy.update(state, Feedback(drafted, np.array([drafted[0], 0, (drafted[2] + 1) // 2]), np.ones(3, dtype=bool), 0.01))
+    assert policy.lengths(state)[0] > policy.lengths(state)[2] > policy.lengths(state)[1]
+    idle = policy.update(state, Feedback(np.zeros(3, dtype=int), np.zeros(3, dtype=int), np.array([False, True, True]), 0.01))
+    assert policy.lengths(idle)[0] == 0
+    assert policy.lengths(policy.reset(idle, np.array([0])))[0] > 0
+
+
+def test_a_budgets_split_accepts_the_most_that_any_split_can() -> None:
+    """Against every split of five tokens over three rows of known acceptance."""
+    a = np.array([0.9, 0.5, 0.2])
+    policy = RowBudget(budget=5, max_length=5, strength=1e-9, acceptance=0.5)
+    chosen = policy.lengths(type(policy.init(3))(np.full(3, 1e3), 1e3 * a, np.ones(3, dtype=bool)))
+
+    def worth(split: tuple[int, ...]) -> float:
+        return sum(float((row ** np.arange(1, n + 1)).sum()) for row, n in zip(a, split, strict=True))
+
+    splits = [(i, j, 5 - i - j) for i in range(6) for j in range(6 - i)]
+    assert worth(tuple(int(n) for n in chosen)) == pytest.approx(max(map(worth, splits)))
+
+
+def test_a_bandit_tries_every_arm_in_each_context_and_settles_on_the_best() -> None:
+    policy = Bandit(max_length=4)
+    state, seen = policy.init(2), []
+    for step in range(400):
+        k = int(policy.lengths(state)[0])
+        seen.append(k)
+        active = [True, step < 200]
+        accepted = min(k, 2)  # two tokens are worth 1 + 2 over 1 + 0.1 k: best at k = 2
+        state = policy.update(state, told([k, k], [accepted, accepted], active, 1 + 0.1 * k))
+    assert seen[:5] == [0, 1, 2, 3, 4]
+    assert seen[201:206] == [0, 1, 2, 3, 4]  # a new number of rows is a new context
+    assert np.bincount(seen).argmax() == 2
+    assert np.mean(np.array(seen[100:200]) == 2) > 0.5
+
+
+def test_an_oracle_asks_for_what_its_trace_says_request_by_request() -> None:
+    policy = Oracle(np.array([[2, 0, 5], [1, 3, 4]]), max_length=4)
+    state = policy.init(2)
+    assert policy.lengths(state).tolist() == [0, 0]
+    state = policy.reset(state, np.array([0, 1]))
+    assert policy.lengths(state).tolist() == [2, 0]
+    state = policy.update(state, told([2, 0], [2, 0], [True, True]))
+    assert policy.lengths(state).tolist() == [1, 3]
+    state = policy.reset(state, np.array([1]))
+    assert policy.lengths(state).tolist() == [1, 4]
+    state = policy.update(policy.update(state, told([1, 4], [1, 4])), told([0, 0], [0, 0]))
+    assert policy.lengths(state).tolist() == [0, 0]  # the trace has ended
+
+
+def test_recorded_keeps_what_was_asked_and_told() -> None:
+    policy = Recorded(Fixed(3))
+    feedback = told([3, 2], [1, 0])
+    policy.update(policy.init(2), feedback)
+    assert [(r.asked.tolist(), r.feedback) for r in policy.into] == [([3, 3], feedback)]
+
+
+def test_clamped_lengths_lie_between_the_bounds() -> None:
+    asks = Oracle(np.array([[0, 2, 9]]), max_length=12)
+    policy = Clamped(asks, 1, 4)
+    assert policy.max_length == 4
+    assert policy.lengths(policy.reset(policy.init(3), np.arange(3))).tolist() == [1, 2, 4]
+    assert Clamped(Fixed(2), 0, 5).max_length == 2
+
+
+def test_lagged_feedback_arrives_so_many_steps_late() -> None:
+    policy, lagged = HuggingFaceHeuristic(), Lagged(HuggingFaceHeuristic(), 2)
+    state, late, expected = policy.init(1), lagged.init(1), [5, 5]
+    for accepted in (1, 0, 5, 2, 2):
+        expected.append(int(policy.lengths(state)[0]))
+        assert lagged.lengths(late).tolist() == [expected[-3]] if len(expected) > 2 else True
+        feedback = told([5], [accepted])
+        state, late = policy.update(state, feedback), lagged.update(late, feedback)
+    assert lagged.lengths(late).tolist() == [expected[-2]]
+
+
+def test_lagged_feedback_of_an_old_prompt_does_not_reach_the_new_one() -> None:
+    policy = Lagged(HuggingFaceHeuristic(), 1)
+    state = policy.update(policy.init(2), told([5, 5], [5, 5]))
+    state = policy.reset(state, np.array([0]))
+    state = policy.update(state, told([5, 5], [0, 0]))
+    assert policy.lengths(state).tolist() == [5, 7]

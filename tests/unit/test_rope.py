@@ -1,0 +1,224 @@
+"""Rotary positions: conventions, invariance, every kind of scaling against `transformers`, and what is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import bass
+from bass.errors import CheckpointError
+from bass.models import FAMILIES
+from bass.models.rope import RopeScaling, Rotary, pair_order, rotate, speeds
+from bass.models.sources import head_rows
+from models.cases import COMMON, Case
+from models.reference import causal_logits, make
+
+CPU = torch.device("cpu")
+SHORT = [1.0, 1.1, 1.3, 1.7, 2.0, 2.5, 3.0, 4.0]
+LONGROPE = {"rope_type": "longrope", "short_factor": SHORT, "long_factor": [2 * f for f in SHORT]}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
+SCALINGS: dict[str, dict[str, Any]] = {
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "llama3": LLAMA3,
+    "llama3, wide ramp": LLAMA3 | {"low_freq_factor": 0.5, "high_freq_factor": 16.0, "factor": 32.0},
+    "yarn": YARN,
+    "yarn, original context absent": {"rope_type": "yarn", "factor": 4.0},
+    "yarn, not truncated": YARN | {"truncate": False, "beta_fast": 20.0, "beta_slow": 2.0},
+    "yarn, mscale": YARN | {"mscale": 0.7, "mscale_all_dim": 1.2},
+    "yarn, mscale alone": YARN | {"mscale": 0.7},
+    "yarn, own attention factor": YARN | {"attention_factor": 0.8, "mscale": 0.7, "mscale_all_dim": 1.2},
+    "yarn, ramp of no width": YARN | {"beta_fast": 1e-4, "beta_slow": 1e-4, "factor": 40.0},
+    "longrope": LONGROPE | {"original_max_position_embeddings": 512},
+    "longrope, factor": LONGROPE | {"original_max_position_embeddings": 512, "factor": 16.0},
+    "longrope, factor of 1": LONGROPE | {"original_max_position_embeddings": 512, "factor": 1.0},
+    "longrope, attention factor": LONGROPE | {"original_max_position_embeddings": 512, "attention_factor": 1.4},
+    "longrope, original context absent": LONGROPE,
+}
+
+
+def llama_json(rope: dict[str, Any] | None, theta: float = 10000.0) -> dict[str, Any]:
+    """A config.json with heads of 16 dimensions and a context of 2048."""
+    return {**COMMON, "model_type": "llama", "max_position_embeddings": 2048, "rope_theta": theta, "rope_scaling": rope}
+
+
+def by_hand(x: torch.Tensor, angles: torch.Tensor, rotary_dim: int, interleaved: bool) -> torch.Tensor:
+    """`x` [W,D] in the checkpoint's own convention, pair after pair; angles [W,P]."""
+    out = x.clone()
+    for i in range(rotary_dim // 2):
+        a, b = (2 * i, 2 * i + 1) if interleaved else (i, i + rotary_dim // 2)
+        cos, sin = angles[:, i].cos(), angles[:, i].sin()
+        out[:, a], out[:, b] = x[:, a] * cos - x[:, b] * sin, x[:, b] * cos + x[:, a] * sin
+    return out
+
+
+@given(st.booleans(), st.sampled_from([(8, 8), (8, 2), (16, 12), (10, 6), (2, 2)]), st.integers(0, 2**31))
+def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(interleaved: bool, dims: tuple[int, int], seed: int) -> None:
+    head_dim, rotary_dim = dims
+    q, k = torch.randn(2, 6, head_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    positions = torch.tensor([0, 1, 5, 17, 30, 49])
+    speed, _ = speeds(100.0, rotary_dim, 64, None)
+    angles = positions[:, None] * speed.double()
+    theirs = by_hand(q, angles, rotary_dim, interleaved) @ by_hand(k, angles, rotary_dim, interleaved).T
+
+    order = torch.as_tensor(pair_order(head_dim, rotary_dim, interleaved))
+    rotary = Rotary(head_dim, 100.0, 64, None, CPU, torch.float64, rotary_dim)
+    turned = (rotate(x[None, :, None, order], rotary(positions[None]))[0, :, 0] for x in (q, k))
+    torch.testing.assert_close(next(turned) @ next(turned).T, theirs, rtol=1e-4, atol=1e-4)
+
+
+@given(st.booleans(), st.integers(1, 4), st.integers(1, 3), st.sampled_from([(8, 8), (8, 4), (12, 6)]))
+def test_head_rows_reorder_each_head_of_q_and_k_and_leave_v(interleaved: bool, heads: int, kv_heads: int, dims: tuple[int, int]) -> None:
+    order = pair_order(*dims, interleaved)
+    dim = dims[0]
+    rows = head_rows(order, heads, kv_heads).reshape(heads + 2 * kv_heads, dim)
+    for head, of in enumerate(rows):
+        assert [*(of - head * dim)] == [*(order if head < heads + kv_heads else range(dim))]
+
+
+@pytest.mark.parametrize("name", ["plain", *(name for name in SCALINGS if name != "dynamic")])
+def test_scores_depend_on_the_distance_of_positions_alone(name: str) -> None:
+    scaling = RopeScaling.from_json(SCALINGS.get(name, {}))
+    rotary = Rotary(16, 10000.0, 2048, scaling, CPU, torch.float64)
+    q, k = torch.randn(2, 1, 1, 1, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def score(at: int, of: int) -> float:
+        return float((rotate(q, rotary(torch.tensor([[at]]))) * rotate(k, rotary(torch.tensor([[of]])))).sum())
+
+    for at, of in [(0, 0), (7, 3), (40, 1), (300, 299)]:
+        for shift in (1, 13, 200):
+            assert score(at + shift, of + shift) == pytest.approx(score(at, of), abs=1e-4)
+    assert abs(score(7, 3) - score(8, 3)) > 1e-3  # and on the distance they do
+
+
+@pytest.mark.parametrize("theta", [10000.0, 500000.0])
+@pytest.mark.parametrize("name", SCALINGS)
+def test_speeds_of_every_kind_equal_those_of_transformers(name: str, theta: float) -> None:
+    raw = llama_json(SCALINGS[name], theta)
+    theirs = AutoConfig.for_model(**raw)
+    assert theirs.rope_parameters["rope_type"] == SCALINGS[name]["rope_type"]
+    expected, expected_factor = ROPE_INIT_FUNCTIONS[SCALINGS[name]["rope_type"]](theirs, CPU)
+    for config in (raw, theirs.to_dict()):  # the form of checkpoints, and the one that version 5 writes
+        ours: Any = FAMILIES["llama"].config_type.from_json(config)
+        found, factor = speeds(ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling)
+        torch.testing.assert_close(found, expected, rtol=2e-6, atol=0)
+        assert factor == pytest.approx(expected_factor)
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_what_a_scaling_writes_it_reads(name: str) -> None:
+    scaling = RopeScaling.from_json(SCALINGS[name])
+    assert scaling is not None
+    assert RopeScaling.from_json(json.loads(json.dumps(scaling.to_json()))) == scaling
+
+
+def test_a_dynamic_position_is_turned_as_if_the_context_ended_there() -> None:
+    raw: dict[str, Any] = llama_json({"rope_type": "dynamic", "factor": 3.0}) | {"max_position_embeddings": 24}
+    theirs = AutoConfig.for_model(**raw)
+    rotary = Rotary(16, 10000.0, 24, RopeScaling.from_json(raw["rope_scaling"]), CPU, torch.float64)
+    for position in (0, 22, 23, 24, 25, 40, 71):
+        speed, _ = ROPE_INIT_FUNCTIONS["dynamic"](theirs, CPU, seq_len=position + 1)
+        cos, sin = rotary(torch.tensor([[position]]))
+        angle = position * speed.double()
+        torch.testing.assert_close(cos[0, 0, 0], angle.cos().repeat(2), rtol=0, atol=1e-5)
+        torch.testing.assert_close(sin[0, 0, 0], torch.cat((-angle.sin(), angle.sin())), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers_with_its_cache(k: int, tmp_path: Path) -> None:
+    case = Case("llama", "dynamic", {**COMMON, "max_position_embeddings": 24, "rope_scaling": {"rope_type": "dynamic", "factor": 2.5}})
+    model, prompt, count = make(case), [5, 17, 3, 88, 41], 50
+    model.save_pretrained(tmp_path)
+    ids, cache, logits = list(prompt), None, []
+    for _ in range(count):
+        out = model(torch.tensor([ids if cache is None else ids[-1:]]), past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        logits.append(out.logits[0, -1])
+        ids.append(int(logits[-1].argmax()))
+    llm = bass.load(tmp_path, tmp_path, num_speculative_tokens=k, device="cpu")
+    result = llm.generate([prompt], max_new_tokens=count, temperature=0, ignore_eos=True)
+    assert result.completions[0].token_ids == ids[len(prompt) :]
+
+    stepwise, whole = torch.stack(logits), model(torch.tensor([ids[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :]
+    ours = causal_logits(tmp_path, torch.tensor([ids[:-1]]))[0, len(prompt) - 1 :]
+    assert float((ours - stepwise).abs().max() / stepwise.abs().max()) <= 1e-4
+    assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2  # without its cache, all keys turn as the last one does
+
+
+def test_both_forms_of_gemma_3s_two_bases_are_read() -> None:
+    sizes = {**COMMON, "model_type": "gemma3_text", "head_dim": 16, "sliding_window": 5}
+    linear = {"rope_type": "linear", "factor": 8.0}
+    old = sizes | {"rope_theta": 5e5, "rope_local_base_freq": 300.0, "rope_scaling": linear}
+    kinds = {"full_attention": linear | {"rope_theta": 5e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}
+    family = FAMILIES["gemma3_text"].config_type
+    assert family.from_json(old) == family.from_json(sizes | {"rope_parameters": kinds})
+    plain: Any = family.from_json(sizes)
+    assert (plain.rope_theta, plain.rope_local_base_freq, plain.rope_scaling) == (1e6, 1e4, None)
+    scaled = {"sliding_attention": linear}
+    for wrong in ({"rope_parameters": linear}, {"rope_parameters": scaled}, {"rope_parameters": [1]}, {"rope_scaling": "linear"}):
+        with pytest.raises(CheckpointError, match="rope parameters"):
+            family.from_json(sizes | wrong)
+
+
+@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
+def test_every_name_of_phi_3s_longrope_is_read(kind: str) -> None:
+    rope = {"type": kind, "short_factor": SHORT, "long_factor": SHORT}
+    raw = {**COMMON, "model_type": "phi3", "max_position_embeddings": 2048, "original_max_position_embeddings": 512, "rope_scaling": rope}
+    ours: Any = FAMILIES["phi3"].config_type.from_json(raw)
+    assert ours.context == 512
+    _, factor = speeds(ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling)
+    assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(512)))
+
+
+WRONG: list[dict[str, Any]] = [
+    {"rope_type": "spiral", "factor": 2.0},
+    {"rope_type": ["linear"], "factor": 2.0},
+    {"type": 3},
+    *({"rope_type": kind} for kind in ("linear", "dynamic", "yarn", "llama3", "longrope")),  # what they need is missing
+    *({"rope_type": "linear", "factor": factor} for factor in (0, 0.0, -2.0, math.nan, math.inf, 10**400, True, "4", [4.0], {})),
+    *(YARN | {name: 0} for name in ("beta_fast", "beta_slow", "attention_factor", "original_max_position_embeddings")),
+    *(YARN | {name: "x"} for name in ("truncate", "mscale", "mscale_all_dim")),
+    YARN | {"mscale": -1.0},
+    YARN | {"truncate": 1},
+    YARN | {"original_max_position_embeddings": 512.5},
+    YARN | {"original_max_position_embeddings": -512},
+    YARN | {"original_max_position_embeddings": 1},
+    LLAMA3 | {"low_freq_factor": 4.0},
+    LLAMA3 | {"low_freq_factor": 8.0},
+    LLAMA3 | {"high_freq_factor": -4.0},
+    *(
+        LONGROPE | {"short_factor": wrong}
+        for wrong in (2.0, [], SHORT[1:], [0.0, *SHORT[1:]], ["1", *SHORT[1:]], [SHORT], [math.nan, *SHORT[1:]])
+    ),
+    LONGROPE | {"long_factor": "x"},
+]
+
+
+@pytest.mark.parametrize("rope", WRONG, ids=lambda rope: str(rope)[:60])
+@pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
+def test_a_garbled_rope_object_is_refused(rope: dict[str, Any], field: str) -> None:
+    def decoder() -> object:
+        return FAMILIES["llama"](FAMILIES["llama"].config_type.from_json(llama_json(None) | {field: rope}), CPU)  # pyright: ignore
+
+    with pytest.raises(CheckpointError, match="rope"):
+        decoder()
+
+
+@pytest.mark.parametrize("rope", [3, "linear", [1], True])
+def test_a_rope_that_is_no_object_is_refused(rope: Any) -> None:
+    with pytest.raises(CheckpointError, match="rope parameters"):
+        FAMILIES["llama"].config_type.from_json(llama_json(rope))

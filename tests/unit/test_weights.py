@@ -1,0 +1,280 @@
+"""Checkpoints as they occur: files, types, names, ties; what is refused in which words; and what loading costs in memory."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bass.cli.checkpoint import by_layer
+from bass.errors import CheckpointError
+from bass.models import shards, weights
+from bass.models.checkpoint import INDEX, SINGLE
+from bass.models.llama import Llama, LlamaConfig
+from bass.models.shards import TensorReader, read_header
+from bass.models.weights import load_decoder, narrow, outline, save_decoder
+from bass.records import AttentionRule
+from unit.checkpoints import Said, shard, write_checkpoint
+
+CPU = torch.device("cpu")
+
+
+def parameters(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    return dict(load_decoder(folder, CPU, dtype).named_parameters())
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def rewrite(folder: Path, change: Any) -> Path:
+    """Change the tensors of a folder's single file."""
+    tensors = load_file(folder / SINGLE)
+    save_file(change(tensors) or tensors, folder / SINGLE, metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture
+def tied(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "tied", None, 16, 2, 20)
+
+
+@pytest.fixture
+def untied(tmp_path: Path) -> Path:
+    decoder = Llama(LlamaConfig(20, 16, 32, 2, 2, 1, 8, 64))
+    with torch.no_grad():
+        for i, parameter in enumerate(decoder.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
+    save_decoder(decoder, tmp_path / "untied", torch.float32)
+    return tmp_path / "untied"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_shards_hold_what_one_file_holds(tied: Path, count: int) -> None:
+    whole = parameters(tied)
+    assert same(parameters(shard(tied, count)), whole)
+    assert len(outline(tied).files.paths) == count
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_type_loads_in_every_type(tied: Path, stored: torch.dtype, dtype: torch.dtype) -> None:
+    whole = parameters(tied)
+    rewrite(tied, lambda tensors: {name: tensor.to(stored) for name, tensor in tensors.items()})
+    assert same(parameters(tied, dtype), {name: tensor.to(stored).to(dtype) for name, tensor in whole.items()})
+
+
+def test_types_may_be_mixed_and_data_need_not_be_aligned(tied: Path) -> None:
+    whole = {name: tensor.to(torch.bfloat16).float() for name, tensor in parameters(tied).items()}
+    tensors = load_file(tied / SINGLE)
+    kinds, header, data = ("BF16", "F32"), {}, bytearray()
+    for i, name in enumerate(sorted(tensors)):
+        tensor = tensors[name].to(torch.bfloat16)
+        raw = (tensor if i % 2 else tensor.float()).contiguous().view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": kinds[(i + 1) % 2], "shape": [*tensor.shape], "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 4 + 3)
+    (tied / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text + data)
+    assert any(t.start % 4 for t in read_header(tied / SINGLE).values() if t.kind == "F32")
+    assert same(parameters(tied), whole)
+
+
+def test_names_may_lack_their_prefix(tied: Path, untied: Path) -> None:
+    for folder in (tied, untied):
+        whole = parameters(folder)
+        rewrite(folder, lambda tensors: {name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        assert same(parameters(folder), whole)
+
+
+def test_a_tied_matrix_may_be_stored_under_either_name_or_both(tied: Path) -> None:
+    whole = parameters(tied)
+    assert "head.weight" not in whole
+    rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()})
+    assert same(parameters(tied), whole)
+    rewrite(tied, lambda tensors: {name: tensor for name, tensor in tensors.items() if "embed" not in name})
+    assert same(parameters(tied), whole)
+    rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": torch.zeros(3, 16)})
+    with pytest.raises(CheckpointError, match="1 wrongly shaped"):
+        outline(tied)
+
+
+def test_buffers_of_old_checkpoints_are_ignored(tied: Path) -> None:
+    whole = parameters(tied)
+    rewrite(tied, lambda tensors: {**tensors, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(40_000, dtype=torch.float64)})
+    assert same(parameters(tied), whole)
+    assert outline(tied).dtypes == [torch.float32]
+
+
+def test_a_file_without_tensors_lacks_them_all(tied: Path) -> None:
+    save_file({}, tied / SINGLE)
+    with pytest.raises(CheckpointError, match="do not belong together"):
+        outline(tied)
+
+
+def test_all_that_is_wrong_is_named_in_one_error(untied: Path) -> None:
+    def change(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        del tensors["lm_head.weight"], tensors["model.norm.weight"]
+        tensors["model.norm.bias"] = torch.zeros(16)
+        tensors["model.layers.1.mlp.up_proj.weight"] = torch.zeros(16, 32)
+        return tensors
+
+    rewrite(untied, change)
+    with pytest.raises(CheckpointError) as caught:
+        load_decoder(untied, CPU, torch.float32)
+    for words in (
+        "2 missing (lm_head.weight, model.norm.weight)",
+        "1 unexpected (model.norm.bias)",
+        "1 wrongly shaped (model.layers.1.mlp.up_proj.weight [16, 32] instead of [32, 16])",
+    ):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float64, "F64"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
+def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> None:
+    rewrite(tied, lambda tensors: {**tensors, "model.norm.weight": tensors["model.norm.weight"].to(dtype)})
+    with pytest.raises(CheckpointError, match=rf"model\.norm\.weight {name}\): `bass` reads float32, bfloat16, float16"):
+        outline(tied)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "model.pt", "last.ckpt"])
+def test_pickles_are_refused_with_the_remedy(tied: Path, name: str) -> None:
+    (tied / SINGLE).rename(tied / name)
+    with pytest.raises(CheckpointError, match=rf"{name}.*convert them with safetensors, or choose a revision with safetensors files"):
+        outline(tied)
+    with pytest.raises(CheckpointError, match="convert them with safetensors"):
+        outline(tied / name)
+
+
+def test_gguf_is_refused(tied: Path) -> None:
+    (tied / SINGLE).rename(tied / "model-q4.gguf")
+    (tied / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="GGUF"):
+        outline(tied)
+
+
+def test_a_shard_that_is_missing_and_a_tensor_that_is_twice(tied: Path) -> None:
+    first = sorted(json.loads((shard(tied, 3) / INDEX).read_text())["weight_map"].values())[0]
+    content = (tied / first).read_bytes()
+    (tied / first).unlink()
+    with pytest.raises(CheckpointError, match=f"lacks 1 of the 3 files.*{first}"):
+        outline(tied)
+    (tied / first).write_bytes(content)
+    second = first.replace("00001-of", "00002-of")
+    save_file(load_file(tied / first) | load_file(tied / second), tied / second)
+    with pytest.raises(CheckpointError, match="both hold"):
+        outline(tied)
+
+
+def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(reader: TensorReader, name: str) -> torch.Tensor:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(TensorReader, "__getitem__", refuse)
+    decoder = outline(tied).decoder
+    assert all(parameter.is_meta for parameter in decoder.parameters())
+    assert load_decoder(tied, torch.device("meta"), torch.float32).shape == decoder.shape
+
+
+def test_narrowing_drops_the_last_ids(untied: Path, tied: Path) -> None:
+    for folder in (tied, untied):
+        whole, cut = load_decoder(folder, CPU, torch.float32), narrow(load_decoder(folder, CPU, torch.float32), 13)
+        assert cut.shape.vocab_size == 13
+        hidden = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(cut.unembed(hidden), whole.unembed(hidden)[..., :13])
+        assert len(cut.embed) == 13
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_gets_what_a_cpu_gets(tied: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(shards, "STAGED_BYTES", 300)  # many turns of the two buffers within one tensor
+    there = {name: parameter.cpu() for name, parameter in load_decoder(tied, torch.device("cuda"), dtype).named_parameters()}
+    assert same(there, parameters(tied, dtype))
+
+
+def test_info_names_files_types_windows_and_caps(bass_command: Callable[..., Said], tied: Path) -> None:
+    rewrite(tied, lambda tensors: {name: tensor.to(torch.float16) for name, tensor in tensors.items()})
+    config = json.loads((tied / "config.json").read_text())
+    (tied / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 5}))
+    said = bass_command("info", str(shard(tied, 2)))
+    size = sum(path.stat().st_size for path in tied.glob("*.safetensors"))
+    for line in (
+        "family              mistral",
+        "window              5 in 2 layers",
+        "vocabulary          20 tokens",
+        "tokenizer           none: give token ids",
+        "dtype               float16",
+        f"bytes               {size:,} in 2 files",
+        "KV bytes per token  64 (float16)",  # 2 (k and v) * 2 layers * 1 head * 8 dimensions * 2 bytes
+    ):
+        assert f"{line}\n" in said.out, said
+    assert "soft cap" not in said.out
+
+
+def test_info_names_the_soft_caps_of_layers() -> None:
+    rules = (AttentionRule(1.0, None, 50.0), AttentionRule(1.0, 4, 50.0), AttentionRule(1.0, 4, 50.0))
+    assert by_layer(rules, "window") == "none in 1 layers, 4 in 2 layers"
+    assert by_layer(rules, "softcap") == "50.0 in 3 layers"
+    assert by_layer((AttentionRule(1.0),), "window") == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "least", "shown"), [(Terminal(), 0, True), (io.StringIO(), 0, False), (Terminal(), 10**9, False)])
+def test_large_checkpoints_show_their_progress_on_a_terminal(
+    tied: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, least: int, shown: bool
+) -> None:
+    monkeypatch.setattr(weights, "SHOWN_FROM", least)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    load_decoder(tied, CPU, torch.float32)
+    assert ("loading tied" in stream.getvalue()) == shown
+
+
+MEASURE = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from unit.memory import peak
+from bass.models.weights import load_decoder, outline
+folder, cpu = Path(sys.argv[1]), torch.device("cpu")
+torch.ones(8) @ torch.ones(8)  # what torch starts once
+outline(folder)
+for dtype in (torch.bfloat16, torch.float32):
+    with peak() as taken:
+        model = load_decoder(folder, cpu, dtype)
+    print(taken[0], sum(p.numel() * p.element_size() for p in model.parameters()))
+    del model
+"""
+
+
+def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
+    """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the mapped files count too) rose at its peak.
+
+    The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed, those of the largest stored tensor, and
+    a tenth of the latter; the files mapped as a whole, or a second copy of the weights, would be far more.
+    """
+    config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
+    kinds = (torch.bfloat16, torch.float32, torch.float16)
+    tensors = weights.checkpoint_tensors(Llama(config), torch.bfloat16)
+    tensors = {name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3]) for i, (name, tensor) in enumerate(tensors.items())}
+    (tmp_path / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
+    save_file(tensors, tmp_path / SINGLE, metadata={"format": "pt"})
+    shard(tmp_path, 3)
+    largest = max(tensor.nbytes for tensor in tensors.values())
+    command = [sys.executable, "-c", MEASURE, str(tmp_path), str(Path(__file__).parents[1])]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for line in said.splitlines():
+        taken, model = map(int, line.split())
+        assert taken <= model + 1.1 * largest, said
+    assert len(said.splitlines()) == 2, said
