@@ -9,10 +9,11 @@ from bass.caches import PaddedCache
 from bass.drafters import ModelDrafter
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
+from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import Sequences
 from bass.sampling import Sampling
-from bass.verifiers import Rejection
+from bass.verifiers import VERIFIERS
 
 pytestmark = pytest.mark.gpu
 BATCH, SPAN, K, STEPS = 3, 64, 3, 6
@@ -26,7 +27,7 @@ def random_model(seed: int, device: torch.device) -> Llama:
     return model.requires_grad_(False)
 
 
-def fresh(device: torch.device, warp: Sampling) -> tuple[SpeculativeStep, Sequences]:
+def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[SpeculativeStep, Sequences]:
     """A step over empty caches, and three rows with prompts of one token."""
     extents = np.full(BATCH, SPAN)
     scorers = [
@@ -39,19 +40,20 @@ def fresh(device: torch.device, warp: Sampling) -> tuple[SpeculativeStep, Sequen
     sequences.limits.fill_(SPAN)
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
-    return SpeculativeStep(scorers[0], ModelDrafter(scorers[1], warp), Rejection(), warp), sequences
+    return SpeculativeStep(scorers[0], ModelDrafter(scorers[1], warp), verifier, warp), sequences
 
 
 @pytest.mark.parametrize("warp", [Sampling(0.0), Sampling(1.0), Sampling(0.8, 20, 0.9, 0.01, 1.2)], ids=["greedy", "plain", "all warps"])
+@pytest.mark.parametrize("verifier", VERIFIERS)
 @torch.inference_mode()
-def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(warp: Sampling) -> None:
+def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(verifier: str, warp: Sampling) -> None:
     device = torch.device("cuda")
     lengths = torch.tensor([K, 0, 2], device=device)
-    step, eager = fresh(device, warp)
+    step, eager = fresh(device, warp, VERIFIERS[verifier]())
     for _ in range(STEPS):
         step.on_device(eager, lengths, K, SPAN)
 
-    step, captured = fresh(device, warp)
+    step, captured = fresh(device, warp, VERIFIERS[verifier]())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
