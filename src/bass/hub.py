@@ -56,6 +56,10 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
     except errors.RevisionNotFoundError as error:
         raise CheckpointError(f"`{repository}` has no revision `{revision}` on the hub: give a branch, a tag or a commit of it.") from error
     except errors.LocalEntryNotFoundError as error:
+        if hub.constants.HF_HUB_OFFLINE:
+            raise CheckpointError(
+                f"`{spec}` is no folder here, and is not complete in the hub's cache: unset HF_HUB_OFFLINE to fetch it, or give a folder."
+            ) from error
         raise CheckpointError(
             f"`{spec}` is no folder here, and is not complete in the cache of the hub, which cannot be reached ({_cause(error)}): "
             "connect to the network, or give a folder."

@@ -111,3 +111,9 @@ def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}))
     with pytest.raises(CheckpointError, match=r"`gemma3`, for more than text, .* gemma3_text"):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+
+
+def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts_and_lengths_may_be_whole_floats() -> None:
+    rope = {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 24.0}
+    scaling = FAMILIES["llama"].config_type.from_json({**COMMON, "rope_scaling": rope}).rope_scaling  # type: ignore[attr-defined]
+    assert (scaling.factor, scaling.original_max_position_embeddings) == (96 / 24, 24)

@@ -110,7 +110,6 @@ def test_gpt_neox_says_how_it_turns_in_old_fields_and_in_new_ones(fields: dict[s
     ("family", "fields", "says"),
     [
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
-        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
         ("gpt_bigcode", {"add_cross_attention": True}, "add_cross_attention"),
         ("gpt_bigcode", {"activation_function": "tanh"}, "activation_function"),
         ("opt", {"activation_function": "tanh"}, "activation_function"),

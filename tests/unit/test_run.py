@@ -112,9 +112,3 @@ def test_an_end_token_that_only_the_generation_config_names_ends_a_row(silent_pa
     named = [endless[last]] if as_list else endless[last]
     (own.target / "generation_config.json").write_text(json.dumps({"eos_token_id": named}), encoding="utf-8")
     assert tokens() == (endless[: last + 1], "eos")
-
-
-def test_the_end_tokens_of_both_configs_hold_together(silent_pair: Pair, tmp_path: Path) -> None:
-    own = silent_pair.copy(tmp_path)
-    (own.target / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 7]}), encoding="utf-8")
-    assert bass.load(own.target, own.draft, device="cpu").models.eos == [0, 7, 9]

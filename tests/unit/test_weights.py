@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from bass.cli.checkpoint import by_layer
 from bass.errors import CheckpointError
 from bass.models import shards, weights
-from bass.models.checkpoint import INDEX, SINGLE
+from bass.models.checkpoint import INDEX, SINGLE, eos_ids
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.shards import TensorReader, read_header
 from bass.models.weights import load_decoder, narrow, outline, save_decoder
@@ -278,3 +278,32 @@ def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
         taken, model = map(int, line.split())
         assert taken <= model + 1.1 * largest, said
     assert len(said.splitlines()) == 2, said
+
+
+def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(tmp_path: Path) -> None:
+    """Fine-tuned checkpoints with a stale `tie_word_embeddings`; `transformers` compares the two as well."""
+    from transformers import LlamaConfig as TheirConfig
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(TheirConfig(**sizes, tie_word_embeddings=True)).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tied = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    assert tied.head is None
+    same = tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    save_file(same, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert load_decoder(tmp_path, torch.device("cpu"), torch.float32).head is None
+    other = torch.randn(31, 16)
+    save_file(tensors | {"lm_head.weight": other}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    own = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    assert own.head is not None
+    assert torch.equal(own.head.weight, other)
+    assert torch.equal(own.embed, tensors["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize(("generation", "expected"), [(None, [2]), ({"eos_token_id": [7, 5]}, [5, 7]), ({"temperature": 1.0}, [2])])
+def test_the_generation_config_names_the_end_tokens_if_it_names_any(tmp_path: Path, generation: Any, expected: list[int]) -> None:
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert eos_ids(tmp_path, {"eos_token_id": 2}) == expected

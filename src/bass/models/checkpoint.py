@@ -31,7 +31,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The parsed `config.json` of a checkpoint folder."""
     if not os.path.isdir(folder):
         _refuse_other_formats(folder, [folder.name] if os.path.isfile(folder) else [])
-        raise CheckpointError(f"No checkpoint folder at `{folder}`: give the path of a folder with config.json and model.safetensors.")
+        raise CheckpointError(
+            f"No checkpoint folder at `{folder}`: give a folder with config.json and safetensors files, or a hub id such as org/name."
+        )
     if not (folder / "config.json").is_file():
         _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
         raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
@@ -45,18 +47,18 @@ def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
 
 
 def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
-    """The end-of-sequence tokens that config.json, whose content is `config`, and generation_config.json name together."""
-    found: list[int] = []
+    """The end-of-sequence tokens that generation_config.json names; if it names none, those of config.json, whose content is `config`."""
     named = {folder / "config.json": config}
     if (generation := folder / "generation_config.json").is_file():
-        named[generation] = read_json(generation)
+        named = {generation: read_json(generation), **named}
     for path, content in named.items():
         ids = content.get("eos_token_id")
         ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
         if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
             raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
-        found += ids
-    return sorted(set(found))
+        if ids:
+            return sorted(set(ids))
+    return []
 
 
 def some(names: Iterable[str]) -> str:

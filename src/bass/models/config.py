@@ -76,6 +76,7 @@ class RotaryConfig(FamilyConfig):
         if not isinstance(rope, dict):
             raise CheckpointError(f"config.json has the rope parameters {rope!r}: they must be an object.")
         merged = {**config, **{k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")}}
+        rope = with_original(rope, config)
         return super().from_json(merged | {"rope_scaling": RopeScaling.from_json(rope)})
 
     @property
@@ -180,6 +181,17 @@ class GemmaConfig(RotaryConfig):
     def rules(self) -> tuple[AttentionRule, ...]:
         rule = AttentionRule(self.query_pre_attn_scalar**-0.5, self.sliding_window, self.attn_logit_softcapping)
         return layer_rules(self.kinds, rule)
+
+
+def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The rope object, completed by the original context if that stands beside it, and by the factor that yarn leaves to the contexts."""
+    kind, length = rope.get("rope_type", rope.get("type")), "original_max_position_embeddings"
+    if kind in ("llama3", "yarn", "longrope") and config.get(length) is not None:
+        rope = rope | {length: config[length]}
+    extended, original = config.get("max_position_embeddings"), rope.get(length)
+    if kind == "yarn" and rope.get("factor") is None and isinstance(extended, int) and isinstance(original, int | float) and original >= 1:
+        rope = rope | {"factor": min(extended, LARGEST) / original}
+    return rope
 
 
 def check_theta(theta: float) -> None:

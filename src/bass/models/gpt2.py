@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al., 2019): learned positions, LayerNorm, weights stored [in, out]."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from bass.models.config import FamilyConfig, GPTConfig
 from bass.models.decoder import GPTDecoder
@@ -15,13 +15,13 @@ class GPT2Config(GPTConfig):
 
     model_type: ClassVar[str] = "gpt2"
     architecture: ClassVar[str] = "GPT2LMHeadModel"
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GPTConfig.assumes | {"scale_attn_weights": (True,)}
+    scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        by_layer = self.scale_attn_by_inverse_layer_idx
-        return tuple(AttentionRule(self.head_dim**-0.5 / (layer + 1 if by_layer else 1)) for layer in range(self.n_layer))
+        scale, by_layer = self.head_dim**-0.5 if self.scale_attn_weights else 1.0, self.scale_attn_by_inverse_layer_idx
+        return tuple(AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in range(self.n_layer))
 
 
 @final

@@ -17,6 +17,7 @@ from bass.models.rope import Angles, rotate
 _tanh_gelu = partial(F.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
+    "swish": F.silu,
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_new": _tanh_gelu,

@@ -94,6 +94,8 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     """A field of a rope scaling, refused unless it is what its default is: a switch, a tuple of factors, a length, or a factor."""
     many = isinstance(default, tuple)
     length = name == "original_max_position_embeddings"
+    if length and isinstance(value, float) and value.is_integer():
+        value = int(value)
     number, least = (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)  # their 0 means "none"
 
     def valid(item: Any) -> bool:

@@ -21,7 +21,6 @@ from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
 
 Family = type[CausalDecoder]
-HEADS = ("lm_head.weight", "embed_out.weight")  # what checkpoints call the matrix that a tied decoder does not have
 SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
 
 
@@ -34,6 +33,7 @@ class Outline:
     files: TensorFiles
     decoder: CausalDecoder
     sources: dict[str, Source]
+    second_head: str | None  # tensor of a matrix that config.json says is the embedding again
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -46,7 +46,15 @@ class Outline:
         return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
 
     def load(self, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
-        """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`."""
+        """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`.
+
+        A stored head that differs from the embedding is used, whatever config.json says of it: as `transformers` does.
+        """
+        if self.second_head is not None and device.type != "meta":
+            stored = TensorReader(self.files, torch.device("cpu"))
+            embed, head = (stored[name] for name in (self.sources["embed"].tensors[0], self.second_head))
+            if embed.dtype != head.dtype or not torch.equal(embed, head):
+                return _outlined(self.folder, self.raw | {"tie_word_embeddings": False}, self.files).load(device, dtype)
         try:
             decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
         except (MemoryError, RuntimeError) as error:
@@ -84,14 +92,20 @@ def outline(folder: Path) -> Outline:
     named together in one `CheckpointError`.
     """
     raw = read_config(folder)
+    _family(folder, raw)
+    return _outlined(folder, raw, TensorFiles.read(folder))
+
+
+def _outlined(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Outline:
     family = _family(folder, raw)
-    files = TensorFiles.read(folder)
     shapes = {name: tensor.shape for name, tensor in files.stored.items()}
     check_bounds(folder, raw, len(shapes), max((max(shape, default=1) for shape in shapes.values()), default=1))
     try:
         config = family.config_type.from_json(raw)
         decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
-        sources = _named_as_stored(family, family.sources(config), shapes)
+        untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
+        head = family.sources(untied)["head.weight"].tensors[0]
+        sources = _named_as_stored(family, family.sources(config), shapes, head)
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
     except Exception as error:  # whatever numbers that make no model do to a family's arithmetic
@@ -99,8 +113,9 @@ def outline(folder: Path) -> Outline:
             f"`{folder / 'config.json'}` has values that make no {family.config_type.model_type} model "
             f"({type(error).__name__}: {str(error)[:200]}): download it again."
         ) from error
-    _account(folder, decoder, sources, files, shapes)
-    return Outline(folder, raw, files, decoder.requires_grad_(False).eval(), sources)
+    _account(folder, decoder, sources, files, shapes, head)
+    second = head if decoder.head is None and head in shapes and sources["embed"].tensors[0] != head else None
+    return Outline(folder, raw, files, decoder.requires_grad_(False).eval(), sources, second)
 
 
 def _family(folder: Path, raw: dict[str, Any]) -> Family:
@@ -111,19 +126,17 @@ def _family(folder: Path, raw: dict[str, Any]) -> Family:
     return FAMILIES[name]
 
 
-def _named_as_stored(family: Family, sources: dict[str, Source], stored: dict[str, tuple[int, ...]]) -> dict[str, Source]:
+def _named_as_stored(family: Family, sources: dict[str, Source], stored: dict[str, tuple[int, ...]], head: str) -> dict[str, Source]:
     """Checkpoints of the bare model lack the prefix; of a tied matrix, either name may be the stored one."""
     if not any(name.startswith(family.prefix) for name in stored):
         sources = {ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors)) for ours, s in sources.items()}
-    if "head.weight" not in sources and sources["embed"].tensors[0] not in stored:
-        for head in HEADS:
-            if head in stored:
-                return sources | {"embed": replace(sources["embed"], tensors=(head,))}
+    if "head.weight" not in sources and sources["embed"].tensors[0] not in stored and head in stored:
+        return sources | {"embed": replace(sources["embed"], tensors=(head,))}
     return sources
 
 
 def _account(
-    folder: Path, decoder: CausalDecoder, sources: dict[str, Source], files: TensorFiles, stored: dict[str, tuple[int, ...]]
+    folder: Path, decoder: CausalDecoder, sources: dict[str, Source], files: TensorFiles, stored: dict[str, tuple[int, ...]], head: str
 ) -> None:
     """Every tensor is either used or refused."""
     parameters = dict(decoder.named_parameters())
@@ -132,8 +145,8 @@ def _account(
         for name, parameter in parameters.items()
         for tensor, shape in zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
     }
-    if decoder.head is None:  # the same matrix again, which is not read
-        wanted |= {head: tuple(decoder.embed.shape) for head in HEADS if head in stored}
+    if decoder.head is None and head in stored:  # the same matrix again, unless `load` finds that it is another
+        wanted[head] = tuple(decoder.embed.shape)
     unexpected = [n for n in stored if n not in wanted and not n.endswith(decoder.ignored)]
     wrong = [f"{n} {list(stored[n])} instead of {list(wanted[n])}" for n in wanted if n in stored and stored[n] != wanted[n]]
     findings = {"missing": [n for n in wanted if n not in stored], "unexpected": unexpected, "wrongly shaped": wrong}

@@ -20,6 +20,14 @@ CASES: dict[str, dict[str, Any]] = {
         }
     },
     "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}},
+    "yarn, original context beside the others": {
+        "original_max_position_embeddings": 32,
+        "rope_scaling": {"rope_type": "yarn", "factor": 3.0},
+    },
+    "llama3, original context beside the others": {
+        "original_max_position_embeddings": 16,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    },
     "yarn, own factors": {
         "rope_scaling": {
             "rope_type": "yarn",
