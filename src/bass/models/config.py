@@ -2,13 +2,14 @@
 
 import types
 import typing
+from abc import abstractmethod
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from bass.errors import CheckpointError
 from bass.models.layers import ACTIVATIONS
 from bass.models.rope import RopeScaling
-from bass.records import AttentionRule
+from bass.records import AttentionRule, DecoderShape
 
 LARGEST = 2**31 - 1  # of any size in a config
 LARGEST_FLOAT = 1e30  # of any other number; neither infinity nor NaN is below it
@@ -40,6 +41,12 @@ class FamilyConfig:
                     f"{', '.join(map(str, dict.fromkeys(allowed)))}."
                 )
         return cls(**{field.name: value for field in fields(cls) if (value := _value(field, config)) is not MISSING})
+
+    @property
+    @abstractmethod
+    def shape(self) -> DecoderShape:
+        """What caches, backends and reports need to know of the decoder."""
+        ...
 
     def to_json(self) -> dict[str, Any]:
         """The config.json that `transformers` and `from_json` both read."""
@@ -90,6 +97,10 @@ class RotaryConfig(FamilyConfig):
         """How each layer attends; families with windows, caps or another scale say so here."""
         return (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers
 
+    @property
+    def shape(self) -> DecoderShape:
+        return DecoderShape(self.vocab_size, self.num_attention_heads, self.num_key_value_heads, self.head_dim, self.context, self.rules)
+
     def to_json(self) -> dict[str, Any]:
         scaling = self.rope_scaling
         return super().to_json() | {"rope_scaling": None if scaling is None else scaling.to_json()}
@@ -102,6 +113,21 @@ class GatedConfig(RotaryConfig):
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = {"hidden_act": ("silu", *ACTIVATIONS)}
     rms_norm_eps: float = 1e-6
     hidden_act: str = "silu"
+
+
+@dataclass(frozen=True)
+class SlidingConfig(RotaryConfig):
+    """The field of families with one window in all layers. `sliding_window`: how many positions a query sees, its own included."""
+
+    sliding_window: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_window(self.sliding_window)
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
 
 
 @dataclass(frozen=True)
@@ -261,6 +287,10 @@ class GPTConfig(FamilyConfig):
     def rules(self) -> tuple[AttentionRule, ...]:
         """How each layer attends."""
         return (AttentionRule(self.head_dim**-0.5),) * self.n_layer
+
+    @property
+    def shape(self) -> DecoderShape:
+        return DecoderShape(self.vocab_size, self.n_head, self.kv_heads, self.head_dim, self.n_positions, self.rules)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,10 @@ class CausalDecoder(nn.Module, Decoder):
         self.head = None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
         self.head_bias = nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype)) if tied and head_bias else None
 
+    @property
+    def shape(self) -> DecoderShape:
+        return self.config.shape
+
     @classmethod
     @abstractmethod
     def sources(cls, config: Any) -> dict[str, Source]:
@@ -86,11 +90,6 @@ class RotaryDecoder(CausalDecoder):
         super().__init__(c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype)
         self.config = config
         self.rotary = Rotary(c.head_dim, c.rope_theta, c.max_position_embeddings, c.rope_scaling, device, dtype, rotary_dim)
-
-    @property
-    def shape(self) -> DecoderShape:
-        c = self.config
-        return DecoderShape(c.vocab_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.context, c.rules)
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
         return self.rotary(positions)
@@ -146,11 +145,6 @@ class GPTDecoder(CausalDecoder):
         )
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
 
-    @property
-    def shape(self) -> DecoderShape:
-        c = self.config
-        return DecoderShape(c.vocab_size, c.n_head, c.kv_heads, c.head_dim, c.n_positions, c.rules)
-
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
         return F.embedding(tokens, self.embed) + F.embedding(positions.clamp(min=0), self.places)
 
@@ -177,11 +171,6 @@ class SharedNormDecoder(CausalDecoder):
             for _ in range(c.n_layer)
         )
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
-
-    @property
-    def shape(self) -> DecoderShape:
-        c = self.config
-        return DecoderShape(c.vocab_size, c.n_head, c.kv_heads, c.head_dim, c.n_positions, c.rules)
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
         return self.rotary(positions)

@@ -6,30 +6,21 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from bass.models.config import FamilyConfig, GatedConfig, check_window
+from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
 from bass.models.sources import Source, gated_sources
-from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
-class MistralConfig(GatedConfig):
-    """A config.json of `model_type: mistral`. `sliding_window`: how many positions a query sees, its own included."""
+class MistralConfig(SlidingConfig, GatedConfig):
+    """A config.json of `model_type: mistral`."""
 
     model_type: ClassVar[str] = "mistral"
     architecture: ClassVar[str] = "MistralForCausalLM"
     num_key_value_heads: int = 8
     max_position_embeddings: int = 131072
     sliding_window: int | None = 4096
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_window(self.sliding_window)
-
-    @property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
 
 
 @final

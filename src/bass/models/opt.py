@@ -51,6 +51,11 @@ class OPTConfig(FamilyConfig):
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def shape(self) -> DecoderShape:
+        heads, rules = self.num_attention_heads, (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers
+        return DecoderShape(self.vocab_size, heads, heads, self.head_dim, self.max_position_embeddings, rules)
+
+    @property
     def projected(self) -> bool:
         """Embeddings have a size of their own."""
         return self.word_embed_proj_dim != self.hidden_size
@@ -100,11 +105,6 @@ class OPT(CausalDecoder):
             for _ in range(c.num_hidden_layers)
         )
         self.norm = LayerNorm(c.hidden_size, EPS, device, dtype, affine) if c.normed_last else nn.Identity()
-
-    @property
-    def shape(self) -> DecoderShape:
-        c, rules = self.config, (AttentionRule(self.config.head_dim**-0.5),) * self.config.num_hidden_layers
-        return DecoderShape(c.vocab_size, c.num_attention_heads, c.num_attention_heads, c.head_dim, c.max_position_embeddings, rules)
 
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
         x = F.embedding(tokens, self.embed)

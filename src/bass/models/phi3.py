@@ -10,16 +10,15 @@ import torch
 from torch import nn
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig, GatedConfig, check_turning, check_window
+from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_turning
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
 from bass.models.rope import pair_order
 from bass.models.sources import Source, gated_sources, head_rows, with_bias
-from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
-class Phi3Config(GatedConfig):
+class Phi3Config(SlidingConfig, GatedConfig):
     """A config.json of `model_type: phi3`. `partial_rotary_factor`: the share of each head's dimensions that turns."""
 
     model_type: ClassVar[str] = "phi3"
@@ -28,12 +27,10 @@ class Phi3Config(GatedConfig):
     original_max_position_embeddings: int = 4096
     rms_norm_eps: float = 1e-5
     partial_rotary_factor: float = 1.0
-    sliding_window: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_turning(self.rotary_dim, self.head_dim)
-        check_window(self.sliding_window)
         if self.rope_scaling is not None and self.rope_scaling.kind != "longrope":
             raise CheckpointError(f"The checkpoint asks for rope scaling `{self.rope_scaling.kind}`; phi3 has: longrope.")
 
@@ -43,8 +40,8 @@ class Phi3Config(GatedConfig):
         name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
         rope = config.get(name)
         if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in ("su", "yarn", "longrope"):
-            original = config.get("original_max_position_embeddings", cls.original_max_position_embeddings)
-            config = config | {name: rope | {"rope_type": "longrope", "original_max_position_embeddings": original}}
+            original = {"original_max_position_embeddings": cls.original_max_position_embeddings}
+            config = original | config | {name: rope | {"rope_type": "longrope"}}
         return super().from_json(config)
 
     def to_json(self) -> dict[str, Any]:
@@ -54,10 +51,6 @@ class Phi3Config(GatedConfig):
     def rotary_dim(self) -> int:
         """Dimensions of each head that turn."""
         return int(self.head_dim * self.partial_rotary_factor)
-
-    @property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
 
 
 @final

@@ -6,15 +6,14 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from bass.models.config import FamilyConfig, RotaryConfig, check_window
+from bass.models.config import FamilyConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, PreNorm
 from bass.models.sources import LLAMA_NORMS, Source, plain, with_bias
-from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
-class Starcoder2Config(RotaryConfig):
+class Starcoder2Config(SlidingConfig):
     """A config.json of `model_type: starcoder2`."""
 
     model_type: ClassVar[str] = "starcoder2"
@@ -30,15 +29,6 @@ class Starcoder2Config(RotaryConfig):
     hidden_act: str = "gelu_pytorch_tanh"
     norm_epsilon: float = 1e-5
     use_bias: bool = True
-    sliding_window: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_window(self.sliding_window)
-
-    @property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
 
 
 @final

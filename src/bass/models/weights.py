@@ -50,11 +50,8 @@ class Outline:
 
         A stored head that differs from the embedding is used, whatever config.json says of it: as `transformers` does.
         """
-        if self.second_head is not None and device.type != "meta":
-            stored = TensorReader(self.files, torch.device("cpu"))
-            embed, head = (stored[name] for name in (self.sources["embed"].tensors[0], self.second_head))
-            if embed.dtype != head.dtype or not torch.equal(embed, head):
-                return _outlined(self.folder, self.raw | {"tie_word_embeddings": False}, self.files).load(device, dtype)
+        if self.second_head is not None and device.type != "meta" and not self._same(self.sources["embed"].tensors[0], self.second_head):
+            return _outlined(self.folder, self.raw | {"tie_word_embeddings": False}, type(self.decoder), self.files).load(device, dtype)
         try:
             decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
         except (MemoryError, RuntimeError) as error:
@@ -68,6 +65,14 @@ class Outline:
         if device.type != "meta":
             self._fill(decoder, TensorReader(self.files, device))
         return decoder.requires_grad_(False).eval()
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two stored tensors are equal. Nothing stays in memory of what was read."""
+        reader = TensorReader(self.files, torch.device("cpu"))
+        same = reader[one].dtype == reader[other].dtype and torch.equal(reader[one], reader[other])
+        reader.release(one)
+        reader.release(other)
+        return same
 
     @torch.no_grad()
     def _fill(self, decoder: CausalDecoder, reader: TensorReader) -> None:
@@ -92,12 +97,11 @@ def outline(folder: Path) -> Outline:
     named together in one `CheckpointError`.
     """
     raw = read_config(folder)
-    _family(folder, raw)
-    return _outlined(folder, raw, TensorFiles.read(folder))
-
-
-def _outlined(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Outline:
     family = _family(folder, raw)
+    return _outlined(folder, raw, family, TensorFiles.read(folder))
+
+
+def _outlined(folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles) -> Outline:
     shapes = {name: tensor.shape for name, tensor in files.stored.items()}
     check_bounds(folder, raw, len(shapes), max((max(shape, default=1) for shape in shapes.values()), default=1))
     try:
