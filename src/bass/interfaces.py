@@ -13,7 +13,8 @@ key lies at or above the first position of the next window, and is overwritten b
     gives                                lens  lens+1 .. lens+k       k+1 distributions, for the positions that follow
 
 Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy is a final frozen
-dataclass of hyper-parameters; state that evolves is a separate value. To change one behaviour, wrap.
+dataclass of hyper-parameters; state that evolves is a separate value. To change one behaviour, wrap. `paper` says where a
+method comes from, for `bass list`.
 
 B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the positions in use.
 """
@@ -26,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Sequences, Verdict
+from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Room, Seats, Sequences, Verdict
 
 State = TypeVar("State")
 View = TypeVar("View")
@@ -69,11 +70,12 @@ class KVCache(Protocol[View]):
     """Storage addressed by (row, position). It stores no lengths; a write at position -1 goes to a spare slot."""
 
     view_type: ClassVar[type]
+    paper: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
-    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "KVCache[View]":
-        """Room for rows of the given extents (positions) [B]."""
+    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "KVCache[View]":
+        """Storage for all that a run's rows may hold at a time."""
         ...
 
     @abstractmethod
@@ -94,13 +96,16 @@ class KVCache(Protocol[View]):
         ...
 
     @abstractmethod
-    def reserve(self, extents: np.ndarray) -> None:
-        """Give row b room for `extents[b]` positions; what the rows hold is kept."""
+    def reserve(self, seats: Seats) -> None:
+        """Give row b room for `seats.extents[b]` positions; what the rows hold is kept."""
         ...
 
     @abstractmethod
-    def copy_rows(self, source: np.ndarray) -> None:
-        """Row b takes what row `source[b]` holds: one prefill, many samples."""
+    def copy_rows(self, seats: Seats) -> None:
+        """Row b takes the first `seats.shared[b]` positions of row `seats.source[b]`: one prefill, many samples.
+
+        Follows a `reserve` of the same seats, after which the source's prompt was written.
+        """
         ...
 
 
@@ -110,6 +115,10 @@ class AttentionBackend(Protocol[View, Plan]):
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
+    paper: ClassVar[str] = ""
+
+    def check(self, device: torch.device) -> None:
+        """Raise a `PairingError` where the backend cannot run on the device."""
 
     @abstractmethod
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> Plan:
@@ -128,14 +137,14 @@ class AttentionBackend(Protocol[View, Plan]):
 class RowStore(Protocol):
     """Something that keeps state per row, to be filled with prompts. Without state, the defaults will do."""
 
-    def reserve(self, extents: np.ndarray) -> None:
-        """Give row b room for `extents[b]` positions."""
+    def reserve(self, seats: Seats) -> None:
+        """Give row b room for `seats.extents[b]` positions."""
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
         """Take in prompt tokens for the rows from `start` on."""
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        """Row b takes the state of row `source[b]`."""
+    def copy_rows(self, seats: Seats) -> None:
+        """Row b takes the state that row `seats.source[b]` has of its first `seats.shared[b]` positions."""
 
 
 @runtime_checkable
@@ -153,6 +162,7 @@ class DraftLengthPolicy(Protocol[State]):
     """How many tokens to draft for each row. Host only and pure: NumPy, no torch."""
 
     max_length: int
+    paper: ClassVar[str] = ""
 
     @abstractmethod
     def init(self, batch_size: int) -> State: ...
@@ -174,17 +184,81 @@ class DraftLengthPolicy(Protocol[State]):
 class StopRule(Protocol):
     """Ends a row's draft early, inside the draft loop, on the device.
 
-    It sees the distribution at a position, never the token drawn from it, and keeps that token: the draft ends *after*
-    it. Retracting the token because it turned out improbable would bias the output.
+    It sees the draft model's own distribution at a position (before any warp, so that it means the same at temperature 0), never
+    the token drawn there, and keeps that token: the draft ends *after* it. Retracting the token because it turned out
+    improbable would bias the output. `so_far`: tokens drafted before this one.
     """
+
+    paper: ClassVar[str] = ""
 
     @abstractmethod
     def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]: ...
 
 
 @runtime_checkable
-class Drafter(RowStore, Protocol):
-    """Proposes tokens, and tells the truth about the distribution they were drawn from."""
+class Workbench(Protocol):
+    """What a run offers to the drafter that is made for it.
+
+    `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so that the verifier keeps the most.
+    """
+
+    warp: "Warp"
+    draw: "Draw"
+    stop_rule: StopRule | None
+
+    @abstractmethod
+    def draft(self) -> Scorer:
+        """The draft model, behind a cache of its own."""
+        ...
+
+    @abstractmethod
+    def first_layers(self, count: int) -> Scorer:
+        """The target's first layers with its norm and head, on the target's own cache."""
+        ...
+
+
+@runtime_checkable
+class Draw(Protocol):
+    """A token from each row's distribution, for slot `i` of the step, by its noise."""
+
+    @abstractmethod
+    def __call__(self, probs: Float[Tensor, "batch vocab"], noise: Noise, i: int) -> Int[Tensor, " batch"]: ...
+
+
+@runtime_checkable
+class DraftMethod(Protocol):
+    """A way to draft: hyper-parameters, from which a run's drafter is made."""
+
+    paper: ClassVar[str] = ""
+
+    @property
+    def needs_draft(self) -> bool:
+        """It asks the workbench for a draft model, so a checkpoint has to be loaded."""
+        return False
+
+    @property
+    def target_layers(self) -> int:
+        """It asks the workbench for so many of the target's first layers."""
+        return 0
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        """It runs a draft loop that a stop rule can end; where it does not, one is refused."""
+        return False
+
+    @abstractmethod
+    def build(self, bench: Workbench) -> "Drafter": ...
+
+
+@runtime_checkable
+class Drafter(DraftMethod, RowStore, Protocol):
+    """Proposes tokens, and tells the truth about the distribution they were drawn from.
+
+    One that needs no model and keeps no state of a run is its own method; any other is built by one.
+    """
+
+    def build(self, bench: Workbench) -> "Drafter":
+        return self
 
     @abstractmethod
     def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
@@ -194,9 +268,14 @@ class Drafter(RowStore, Protocol):
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's."""
+    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's.
+
+    `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn with the same noise.
+    """
 
     lossless: ClassVar[bool]
+    coupled: ClassVar[bool] = False
+    paper: ClassVar[str] = ""
 
     @abstractmethod
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict: ...

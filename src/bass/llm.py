@@ -9,20 +9,23 @@ import numpy as np
 import torch
 
 from bass import pair
-from bass.drafters import ModelDrafter, NoDrafter
+from bass.drafters import NoDrafter
+from bass.engine.bench import OwnDraw, RunBench, SharedDraw
 from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
 from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer, check_pairing
+from bass.engine.slots import room_for
 from bass.engine.step import SpeculativeStep
 from bass.errors import OptionError, RequestError, check_integer, is_finite, unknown_name
 from bass.generation import Generation
-from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, Verifier, Warp
-from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, find_device
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, StopRule, Verifier, Warp
+from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, drafter_for, find_device
 from bass.models.decoder import CausalDecoder
+from bass.models.first_layers import FirstLayers
 from bass.noise import row_key
-from bass.records import Sequences
-from bass.registry import REGISTRIES, find_class, make
+from bass.records import Room, Sequences
+from bass.registry import REGISTRIES, make
 from bass.results import Result
 from bass.sampling import Sampling
 
@@ -34,11 +37,12 @@ _LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
 def load(
     target: str | Path | None = None,
     draft: str | Path | None = None,
-    policy: str | type | DraftLengthPolicy[Any] = "bass",
+    policy: str | type | Mapping[str, Any] | DraftLengthPolicy[Any] = "bass",
     cache: str | type = "padded",
-    attention: str | type | AttentionBackend[Any, Any] = "auto",
-    verifier: str | type | Verifier = "rejection",
-    drafter: str | type | Drafter = "model",
+    attention: str | type | Mapping[str, Any] | AttentionBackend[Any, Any] = "auto",
+    verifier: str | type | Mapping[str, Any] | Verifier = "rejection",
+    drafter: str | type | Mapping[str, Any] | DraftMethod = "model",
+    stop_rule: str | type | Mapping[str, Any] | StopRule | None = None,
     device: str = "auto",
     dtype: str = "auto",
     quantization: str | None = None,
@@ -51,11 +55,11 @@ def load(
 
     `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose files `huggingface_hub` fetches
     and keeps. Both are Hugging Face checkpoints with safetensors; their vocabularies may be padded to different sizes.
-    `policy`, `drafter`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class, or
-    (all but `cache`) an object of the protocol in `bass.interfaces`. `num_speculative_tokens=k` is short for the fixed
-    policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and `gamma` mean the same. `attention="auto"`
-    takes the first backend that fits the cache. `device="auto"` is a GPU where there is one; `dtype="auto"` is float32
-    on a CPU and the checkpoint's own on a GPU.
+    `policy`, `drafter`, `stop_rule`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class,
+    (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
+    `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
+    `gamma` mean the same. `attention="auto"` takes the first backend that fits the cache. `device="auto"` is a GPU where there is
+    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
@@ -82,20 +86,19 @@ def load(
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
     check_max_length(policy_)
-    drafter_class = find_class("drafter", drafter) if isinstance(drafter, str) else drafter
-    if policy_.max_length == 0:
-        drafter = drafter_class = NoDrafter  # plain decoding loads no draft, whichever is named
-    elif drafter_class is NoDrafter or isinstance(drafter_class, NoDrafter):
-        raise OptionError("A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` instead of it.")
-    elif drafter_class is not ModelDrafter and draft is not None:
-        raise OptionError(f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give `drafter='model'`.")
+    rule = None if stop_rule is None else make("stop_rule", stop_rule)
+    # Plain decoding loads no draft, whichever is named.
+    method = NoDrafter() if policy_.max_length == 0 else drafter_for(drafter, draft, rule)
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
-    parts = Parts(policy_, cache_class(cache), backend_for(attention, cache_class(cache)), make("verifier", verifier), drafter)
-    check_pairing(parts.cache, type(parts.attention), tuple(REGISTRIES["attention"].values()))
-    needs_draft = drafter_class is ModelDrafter
+    backend = backend_for(attention, cache_class(cache))
+    parts = Parts(policy_, cache_class(cache), backend, make("verifier", verifier), method, rule)
+    check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     device_ = find_device(device)
-    models = Models.read(target or pair.TARGET, draft, needs_draft, device_, dtype)
+    backend.check(device_)
+    models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype)
+    if method.target_layers:
+        FirstLayers.check(models.target, method.target_layers)
     return LLM(models, parts, max_batch_size)
 
 
@@ -212,35 +215,36 @@ class LLM:
     def _run(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None) -> Run:
         """The engine for one call: caches of the size that its requests need."""
         m = self.models
-        batch = min(self.max_batch_size, len(requests))
-        # A row holds one request at a time, so the longest `batch` of them never need more than this.
-        extents = np.sort([request.limit for request in requests])[::-1][:batch].copy()
+        room = room_for(requests, min(self.max_batch_size, len(requests)))
+        longest = int(room.limits.max())
         try:
-            return self._allocated(requests, warp, eos, time_budget, batch, extents)
+            return self._allocated(requests, warp, eos, time_budget, room, longest)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
-            row = sum(_model_cost(d).kv_bytes_per_position for d in (m.target, m.draft) if d is not None) * int(extents.max())
+            row = sum(_model_cost(d).kv_bytes_per_position for d in (m.target, m.draft) if d is not None) * longest
             raise RequestError(
-                f"{batch} rows of {extents.max()} positions need {batch * row / 1e9:.1f} GB for keys and values, and there is no room: "
+                f"{room.batch} rows of {longest} positions need {room.batch * row / 1e9:.1f} GB for keys and values, and there is no room: "
                 "lower `max_batch_size` or `max_new_tokens`."
             ) from error
 
-    def _allocated(
-        self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None, batch: int, extents: np.ndarray
-    ) -> Run:
+    def _allocated(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None, room: Room, longest: int) -> Run:
         m, p = self.models, self.parts
 
         def scorer(decoder: CausalDecoder) -> ModelScorer:
-            return ModelScorer(decoder, p.cache.allocate(decoder.shape, extents, m.device, m.dtype), p.attention, batch)
+            return ModelScorer(decoder, p.cache.allocate(decoder.shape, room, m.device, m.dtype), p.attention, room.batch)
 
-        drafter = make("drafter", p.drafter) if m.draft is None else ModelDrafter(scorer(m.draft), warp)
-        sequences = Sequences.empty(batch, int(extents.max()), eos, m.device)
-        return Run(requests, sequences, SpeculativeStep(scorer(m.target), drafter, p.verifier, warp), p.policy, time_budget)
+        target = scorer(m.target)
+        make_draft = None if m.draft is None else functools.partial(scorer, m.draft)
+        bench = RunBench(target, make_draft, warp, SharedDraw() if p.verifier.coupled else OwnDraw(), p.stop_rule)
+        sequences = Sequences.empty(room.batch, longest, eos, m.device)
+        return Run(requests, sequences, SpeculativeStep(target, p.drafter.build(bench), p.verifier, warp), p.policy, time_budget)
 
     def _cost(self) -> PairCost:
-        draft = self.models.draft
-        return PairCost(_model_cost(self.models.target), NOTHING if draft is None else _model_cost(draft))
+        target, draft, layers = self.models.target, self.models.draft, self.parts.drafter.target_layers
+        drafting = [_model_cost(draft)] if draft is not None else []
+        drafting += [_model_cost(target, layers)] if layers else []
+        return PairCost(_model_cost(target), sum(drafting, NOTHING))
 
 
 def _token_ids(prompt: object, index: int) -> list[int]:
@@ -271,9 +275,11 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return listed  # pyright: ignore[reportReturnType]
 
 
-def _model_cost(decoder: CausalDecoder) -> ModelCost:
-    """All weights are read in a pass but an untied embedding's, of which only a few rows are."""
+def _model_cost(decoder: CausalDecoder, layers: int | None = None) -> ModelCost:
+    """All weights (of the first `layers`) are read in a pass but an untied embedding's, of which only a few rows are."""
     c, sizes = decoder.shape, {name: p for name, p in decoder.named_parameters() if name != "embed" or decoder.head is None}
-    matrices = sum(p.numel() for p in sizes.values())
+    layers = c.layers if layers is None else layers
+    left_out = tuple(f"blocks.{i}." for i in range(layers, c.layers))
+    matrices = sum(p.numel() for name, p in sizes.items() if not name.startswith(left_out))
     width = next(iter(sizes.values())).element_size()
-    return ModelCost(matrices * width, 2 * matrices, 2 * c.layers * c.kv_heads * c.head_dim * width)
+    return ModelCost(matrices * width, 2 * matrices, 2 * layers * c.kv_heads * c.head_dim * width)

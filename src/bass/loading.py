@@ -7,9 +7,10 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from bass.drafters import NoDrafter
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
 from bass.hub import resolve
-from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, KVCache, Verifier
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.weights import Outline, narrow, outline
@@ -26,7 +27,8 @@ class Parts:
     cache: Any  # a class with `allocate`
     attention: AttentionBackend[Any, Any]
     verifier: Verifier
-    drafter: str | type | Drafter
+    drafter: DraftMethod
+    stop_rule: StopRule | None = None
 
 
 @final
@@ -125,6 +127,20 @@ def backend_for(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
         if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
             return backend()
     raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
+
+
+def drafter_for(drafter: Any, draft: str | Path | None, rule: StopRule | None) -> DraftMethod:
+    """The way to draft for `drafter=`, which must have a use for the draft model and the stop rule that were given."""
+    method = make("drafter", drafter)
+    if isinstance(method, NoDrafter):
+        raise OptionError("A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` instead of it.")
+    if draft is not None and not method.needs_draft:
+        raise OptionError(f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give `drafter='model'`.")
+    if rule is not None and not method.obeys_stop_rules:
+        raise OptionError(
+            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop that it could end; leave it out."
+        )
+    return method
 
 
 def find_device(device: str) -> torch.device:

@@ -39,6 +39,45 @@ class DecoderShape:
 
 
 @dataclass(frozen=True)
+class Room:
+    """What the rows of a run may need, on the host: `batch` at a time, each of them one of R requests."""
+
+    batch: int
+    limits: np.ndarray  # int [R], positions of each request
+    shared: np.ndarray  # int [R], its first positions, which requests of the same group have in common
+    groups: np.ndarray  # int [R]
+
+    @classmethod
+    def of(cls, extents: np.ndarray) -> "Room":
+        """As many rows as there are extents, with nothing in common."""
+        return cls(len(extents), extents, np.zeros_like(extents), np.arange(len(extents)))
+
+    @property
+    def longest(self) -> np.ndarray:
+        """The most that rows of their own need at a time, int [B]: a row holds one request. In order where there is a row for each."""
+        return self.limits.copy() if len(self.limits) == self.batch else np.sort(self.limits)[::-1][: self.batch].copy()
+
+
+@dataclass(frozen=True)
+class Seats:
+    """Which room each row has, and with which row's first positions it begins, on the host."""
+
+    extents: np.ndarray  # int [B], positions; 0 for an idle row
+    source: np.ndarray  # int [B], the row to begin with; its own index for none
+    shared: np.ndarray  # int [B], how many positions to take from it
+
+    @classmethod
+    def of(cls, extents: np.ndarray) -> "Seats":
+        """Rows of these extents that take nothing from each other."""
+        return cls(extents, np.arange(len(extents)), np.zeros_like(extents))
+
+    @property
+    def followers(self) -> np.ndarray:
+        """Indices of the rows that take something from another."""
+        return np.flatnonzero((self.source != np.arange(len(self.source))) & (self.shared > 0))
+
+
+@dataclass(frozen=True)
 class Sequences:
     """The rows in flight, on the device, updated in place so that their addresses never change.
 
@@ -185,3 +224,15 @@ class RaggedView:
     k: Float[Tensor, "pool kv_heads dim"]
     v: Float[Tensor, "pool kv_heads dim"]
     starts: Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class PagedView:
+    """One layer's keys and values in a pool of blocks; position p of row b is in block `table[b, p // block]` at `p % block`.
+
+    Entries of the table beyond a row's extent name the spare block, which is the pool's last.
+    """
+
+    k: Float[Tensor, "blocks block kv_heads dim"]
+    v: Float[Tensor, "blocks block kv_heads dim"]
+    table: Int[Tensor, "batch entries"]

@@ -5,20 +5,17 @@ the worlds that look their logits up in tables have no such sums.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 import pytest
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
+from bass.drafters import ModelDrafter
+from bass.engine.bench import SharedDraw
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, Scorer, Warp
+from bass.interfaces import Drafter, Scorer
 from bass.noise import exponentials, minus_log, philox, race, uniforms
 from bass.policies import BatchAdaptive, Fixed
-from bass.records import Draft, History, Noise, Sequences
 from bass.sampling import Sampling
 from support.drafters import Scripted
 from support.engines import COUPLED, DRAFTER_MAKERS, PAIRINGS, DrafterMaker, Setup, mixed_requests
@@ -50,35 +47,6 @@ def replaying(tokens: list[list[int]], errs: Callable[[int, int], bool] = lambda
         return Scripted(known, errs, setup.world.vocab, soft)
 
     return make
-
-
-@final
-@dataclass(frozen=True)
-class Racer(Drafter):
-    """Drafts the token that the draft model would emit by the verifier's own noise."""
-
-    scorer: Scorer
-    warp: Warp
-
-    def reserve(self, extents: np.ndarray) -> None:
-        self.scorer.reserve(extents)
-
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
-        self.scorer.fill(tokens, positions, span, start)
-
-    def copy_rows(self, source: np.ndarray) -> None:
-        self.scorer.copy_rows(source)
-
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        tokens, positions = sequences.last(2)
-        drafted = tokens.new_zeros(len(tokens), k)
-        for i in range(k):
-            logits = self.scorer(tokens, positions, span)[:, -1:]
-            probs = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))
-            drafted[:, i] = race(probs, noise.keys, noise.first + i)[:, 0]
-            tokens, here = drafted[:, i : i + 1], sequences.lens[:, None] + i
-            positions = torch.where((i + 1 < lengths)[:, None], here, -1)
-        return Draft(drafted, None, lengths)
 
 
 @pytest.mark.parametrize("warp", WARPS[:3], ids=repr)
@@ -132,8 +100,8 @@ def test_a_drafter_in_the_same_race_is_right_more_often_than_one_with_noise_of_i
     requests = mixed_requests(TABLE, seed=5, count=40, longest=30)
     sampled = setup.but(warp=WARPS[0], eos=(), batch=8, policy=Fixed(4))
     own = sampled.but(drafter="model").outcome(requests)
-    same = sampled.but(drafter=lambda setup, _, scorer: Racer(scorer("draft"), setup.warp)).outcome(requests)
-    itself = sampled.but(drafter=lambda setup, _, scorer: Racer(scorer("target"), setup.warp)).outcome(requests)
+    same = sampled.but(drafter=lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, SharedDraw())).outcome(requests)
+    itself = sampled.but(drafter=lambda setup, _, scorer: ModelDrafter(scorer("target"), setup.warp, SharedDraw())).outcome(requests)
     assert own.tokens == same.tokens == itself.tokens
     (drafted, accepted), (all_drafted, all_accepted) = same.acceptance(), itself.acceptance()
     assert accepted / drafted > 1.3 * own.acceptance()[1] / own.acceptance()[0]

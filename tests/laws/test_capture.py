@@ -7,11 +7,12 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDrafter
+from bass.engine.bench import OwnDraw
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
 from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import Sequences
+from bass.records import Room, Sequences
 from bass.sampling import Sampling
 from bass.verifiers import VERIFIERS
 
@@ -31,7 +32,7 @@ def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[Spe
     """A step over empty caches, and three rows with prompts of one token."""
     extents = np.full(BATCH, SPAN)
     scorers = [
-        ModelScorer(model, PaddedCache.allocate(model.shape, extents, device, torch.float32), SDPA(), BATCH)
+        ModelScorer(model, PaddedCache.allocate(model.shape, Room.of(extents), device, torch.float32), SDPA(), BATCH)
         for model in (random_model(1, device), random_model(2, device))
     ]
     sequences = Sequences.empty(BATCH, SPAN, [0], device)
@@ -40,7 +41,7 @@ def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[Spe
     sequences.limits.fill_(SPAN)
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
-    return SpeculativeStep(scorers[0], ModelDrafter(scorers[1], warp), verifier, warp), sequences
+    return SpeculativeStep(scorers[0], ModelDrafter(scorers[1], warp, OwnDraw()), verifier, warp), sequences
 
 
 @pytest.mark.parametrize("warp", [Sampling(0.0), Sampling(1.0), Sampling(0.8, 20, 0.9, 0.01, 1.2)], ids=["greedy", "plain", "all warps"])

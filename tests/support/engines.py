@@ -11,6 +11,7 @@ import torch
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.drafters import DRAFTERS, ModelDrafter, NoDrafter
+from bass.engine.bench import OwnDraw
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
 from bass.engine.step import SpeculativeStep
@@ -122,10 +123,10 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
 
 
 DRAFTER_MAKERS: dict[str, DrafterMaker] = {
-    "model": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp),
+    "model": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, OwnDraw()),
     "none": lambda *_: NoDrafter(),
-    "model that stops": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, Unsure()),
-    "the target itself": lambda setup, _, scorer: ModelDrafter(scorer("target"), setup.warp),
+    "model that stops": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, OwnDraw(), Unsure()),
+    "the target itself": lambda setup, _, scorer: ModelDrafter(scorer("target"), setup.warp, OwnDraw()),
     "always right": _scripted(lambda *_: False),
     "always wrong": _scripted(lambda *_: True),
     "always wrong, soft": _scripted(lambda *_: True, soft=True),

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.interfaces import Scorer
-from bass.records import Sequences
+from bass.records import Seats, Sequences
 
 
 @final
@@ -30,12 +30,15 @@ class Witness(Scorer):
     def __post_init__(self) -> None:
         self.fed = np.full(tuple(self.sequences.tokens.shape), -1)
 
-    def reserve(self, extents: np.ndarray) -> None:
-        self.scorer.reserve(extents)
+    def reserve(self, seats: Seats) -> None:
+        self.scorer.reserve(seats)
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        self.scorer.copy_rows(source)
-        self.fed = self.fed[source]
+    def copy_rows(self, seats: Seats) -> None:
+        self.scorer.copy_rows(seats)
+        before = self.fed.copy()
+        for row in seats.followers:
+            self.fed[row] = -1
+            self.fed[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
         self._take(tokens, positions, span, start)

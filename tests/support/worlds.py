@@ -16,6 +16,7 @@ from torch import Tensor
 from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
 from bass.models.llama import Llama, LlamaConfig
+from bass.records import Room, Seats
 from support.dense import dense_logits
 
 Pairing = tuple[type, type]  # a cache class and a backend class that speak the same view
@@ -55,8 +56,10 @@ class TableScorer(Scorer):
         part = self.memory[start : start + len(tokens)]
         part[torch.arange(len(part), device=part.device)[:, None], positions] = tokens  # -1 is the last slot, the spare one
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        self.memory.copy_(self.memory[torch.as_tensor(source, device=self.memory.device)])
+    def copy_rows(self, seats: Seats) -> None:
+        before = self.memory.clone()
+        for row in seats.followers:
+            self.memory[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
 
     def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
         self.fill(tokens, positions, span, 0)
@@ -163,7 +166,7 @@ class LlamaWorld(World):
     def scorer(self, role: str, pairing: Pairing, extents: np.ndarray, device: torch.device) -> Scorer:
         cache_type, backend_type = pairing
         model = self.models[role].to(device)
-        cache = cache_type.allocate(model.shape, extents, device, self.dtype)
+        cache = cache_type.allocate(model.shape, Room.of(extents), device, self.dtype)
         backend: AttentionBackend = backend_type()
         return ModelScorer(model, poisoned(cache), backend, len(extents))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bass.attention import BACKENDS
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
-from bass.records import AttentionRule, DecoderShape
+from bass.records import AttentionRule, DecoderShape, Room
 from support.dense import dense_attention
 from support.engines import PAIRINGS
 from support.worlds import poisoned
@@ -35,7 +35,7 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
     )
     other, rule = (data.draw(st.sampled_from([AttentionRule(dim**-0.5), *RULES])) for _ in range(2))
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (other, rule))
-    cache = poisoned(cache_type.allocate(shape, extents, device, torch.float32))
+    cache = poisoned(cache_type.allocate(shape, Room.of(extents), device, torch.float32))
     backend = backend_type()
 
     def part(values: torch.Tensor, first: list[int], count: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(pairing: str
     random, outs = torch.Generator().manual_seed(0), []
     q, k, v = (torch.randn(2, 3, heads, 8, generator=random).to(device) for heads in (4, 2, 2))
     for poison in (0.0, 1e4, -3e3):
-        cache = cache_type.allocate(DecoderShape(5, 4, 2, 8, 64, RULES), np.array([9, 9]), device, torch.float32)
+        cache = cache_type.allocate(DecoderShape(5, 4, 2, 8, 64, RULES), Room.of(np.array([9, 9])), device, torch.float32)
         cache.k.fill_(poison)
         cache.v.fill_(poison)
         backend, positions = backend_type(), torch.tensor([[0, 1, 2], [0, -1, -1]], device=device)

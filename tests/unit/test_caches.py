@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.caches import CACHES
-from bass.records import AttentionRule, DecoderShape, PaddedView, RaggedView
+from bass.records import AttentionRule, DecoderShape, PaddedView, RaggedView, Room, Seats
 from support.worlds import POISON, poisoned
 
 SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=64, rules=(AttentionRule(1.0),) * 2)
@@ -54,14 +54,20 @@ class Both:
             part.write(layer, values, -values, torch.tensor(positions))
 
     def reserve(self, extents: np.ndarray) -> None:
-        self.cache.reserve(extents)
+        self.cache.reserve(Seats.of(extents))
         self.model = {(layer, b, p): v for (layer, b, p), v in self.model.items() if p < extents[b]}
         self.extents = extents
 
     def copy_rows(self, source: np.ndarray) -> None:
-        self.cache.copy_rows(source)
-        kept = [(layer, b, p) for layer in range(SHAPE.layers) for b in range(len(source)) for p in range(self.extents[b])]
-        self.model = {(layer, b, p): self.model[layer, source[b], p] for layer, b, p in kept if (layer, source[b], p) in self.model}
+        """Each row takes what both have room for; beyond that, what it held is nobody's any more."""
+        shared = np.where(source == np.arange(len(source)), 0, np.minimum(self.extents[source], self.extents))
+        seats = Seats(self.extents, source, shared)
+        self.cache.reserve(seats)
+        self.cache.copy_rows(seats)
+        followers = set(seats.followers.tolist())
+        kept = {place: value for place, value in self.model.items() if place[1] not in followers}
+        taken = [(layer, b, p) for layer in range(SHAPE.layers) for b in followers for p in range(shared[b])]
+        self.model = kept | {(layer, b, p): self.model[layer, source[b], p] for layer, b, p in taken if (layer, source[b], p) in self.model}
 
     def check(self) -> None:
         for layer in range(SHAPE.layers):
@@ -80,7 +86,7 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(name:
     batch = data.draw(st.integers(1, 4))
     sizes = st.lists(st.integers(1, 7), min_size=batch, max_size=batch)
     room = np.array(data.draw(sizes))
-    both = Both(CACHES[name].allocate(SHAPE, np.array(room), torch.device("cpu"), torch.float32), room)
+    both = Both(CACHES[name].allocate(SHAPE, Room.of(np.array(room)), torch.device("cpu"), torch.float32), room)
     for _ in range(data.draw(st.integers(1, 8))):
         action = data.draw(st.sampled_from(("write", "write", "write part", "reserve", "copy")))
         if action == "reserve":
@@ -108,7 +114,7 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(name:
 @pytest.mark.parametrize("name", CACHES)
 def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(name: str) -> None:
     extents = np.array([3, 5, 1, 4])
-    both = Both(poisoned(CACHES[name].allocate(SHAPE, extents, torch.device("cpu"), torch.float32)), extents)
+    both = Both(poisoned(CACHES[name].allocate(SHAPE, Room.of(extents), torch.device("cpu"), torch.float32)), extents)
     both.write(0, [[-1, -1]] * 4)
     for layer in range(SHAPE.layers):
         view = both.cache.view(layer)
@@ -120,7 +126,7 @@ def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(name: str) -> No
 @pytest.mark.parametrize("name", CACHES)
 def test_the_spare_slot_is_no_part_of_a_view(name: str) -> None:
     extents = np.array([3, 5])
-    cache = CACHES[name].allocate(SHAPE, extents, torch.device("cpu"), torch.float32)
+    cache = CACHES[name].allocate(SHAPE, Room.of(extents), torch.device("cpu"), torch.float32)
     view = cache.view(1)
     if isinstance(view, PaddedView):
         assert view.k.shape == view.v.shape == (2, 5, 2, 3)
@@ -131,7 +137,7 @@ def test_the_spare_slot_is_no_part_of_a_view(name: str) -> None:
 @pytest.mark.parametrize("name", CACHES)
 def test_rows_swapped_crosswise_are_read_before_they_are_written(name: str) -> None:
     extents = np.array([2, 2, 2])
-    both = Both(CACHES[name].allocate(SHAPE, extents, torch.device("cpu"), torch.float32), extents)
+    both = Both(CACHES[name].allocate(SHAPE, Room.of(extents), torch.device("cpu"), torch.float32), extents)
     both.write(0, [[0, 1]] * 3)
     both.copy_rows(np.array([1, 2, 0]))
     both.check()
@@ -139,15 +145,15 @@ def test_rows_swapped_crosswise_are_read_before_they_are_written(name: str) -> N
 
 @pytest.mark.parametrize("name", CACHES)
 def test_a_cache_refuses_more_than_its_room(name: str) -> None:
-    cache = CACHES[name].allocate(SHAPE, np.array([4, 4]), torch.device("cpu"), torch.float32)
+    cache = CACHES[name].allocate(SHAPE, Room.of(np.array([4, 4])), torch.device("cpu"), torch.float32)
     with pytest.raises(AssertionError, match="positions in a"):
-        cache.reserve(np.array([9, 4]))
+        cache.reserve(Seats.of(np.array([9, 4])))
 
 
 @pytest.mark.parametrize("name", CACHES)
 def test_writes_move_no_storage(name: str) -> None:
     """A captured graph holds the addresses."""
-    both = Both(CACHES[name].allocate(SHAPE, np.array([4, 6]), torch.device("cpu"), torch.float32), np.array([4, 6]))
+    both = Both(CACHES[name].allocate(SHAPE, Room.of(np.array([4, 6])), torch.device("cpu"), torch.float32), np.array([4, 6]))
     before = [tensor.data_ptr() for tensor in vars(both.cache).values() if isinstance(tensor, torch.Tensor)]
     both.write(0, [[0, 1], [3, -1]])
     both.reserve(np.array([6, 4]))

@@ -17,7 +17,7 @@ ORDER: list[set[str]] = [
     {"interfaces"},
     {"kernels"},
     {"sampling", "noise"},
-    {"models", "caches", "attention", "policies", "drafters", "verifiers"},
+    {"models", "caches", "attention", "policies", "stop_rules", "drafters", "verifiers"},
     {"engine"},
     {"text", "hub", "pair"},
     {"results"},

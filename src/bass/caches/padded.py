@@ -2,13 +2,12 @@
 
 from typing import ClassVar, final
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import KVCache
-from bass.records import DecoderShape, PaddedView
+from bass.records import DecoderShape, PaddedView, Room, Seats
 
 
 @final
@@ -28,9 +27,8 @@ class PaddedCache(KVCache[PaddedView]):
         self._views = [PaddedView(keys[:, :-1], values[:, :-1]) for keys, values in self._slots]
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "PaddedCache":
-        """Room for rows of the given extents (positions) [B]."""
-        size = (shape.layers, len(extents), int(extents.max()) + 1, shape.kv_heads, shape.head_dim)
+    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "PaddedCache":
+        size = (shape.layers, room.batch, int(room.limits.max()) + 1, shape.kv_heads, shape.head_dim)
         return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
@@ -45,13 +43,14 @@ class PaddedCache(KVCache[PaddedView]):
     def rows(self, start: int, stop: int) -> "PaddedCache":
         return PaddedCache(self.k[:, start:stop], self.v[:, start:stop])
 
-    def reserve(self, extents: np.ndarray) -> None:
+    def reserve(self, seats: Seats) -> None:
         room = self.k.shape[2] - 1
-        assert extents.max() <= room, f"rows of {extents.max()} positions in a cache of {room}"
+        assert seats.extents.max() <= room, f"rows of {seats.extents.max()} positions in a cache of {room}"
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        changed = np.flatnonzero(source != np.arange(len(source)))
-        if len(changed):
-            to, came = (torch.as_tensor(rows, device=self.k.device) for rows in (changed, source[changed]))
-            self.k[:, to] = self.k[:, came]
-            self.v[:, to] = self.v[:, came]
+    def copy_rows(self, seats: Seats) -> None:
+        rows = seats.followers
+        if len(rows):
+            count = int(seats.shared[rows].max())  # beyond its own share a row has nothing to lose yet
+            to, came = (torch.as_tensor(index, device=self.k.device) for index in (rows, seats.source[rows]))
+            self.k[:, to, :count] = self.k[:, came, :count]
+            self.v[:, to, :count] = self.v[:, came, :count]

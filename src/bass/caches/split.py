@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache
-from bass.records import DecoderShape, RaggedView
+from bass.records import DecoderShape, RaggedView, Room, Seats
 
 
 @final
@@ -30,11 +30,11 @@ class SplitCache(KVCache[RaggedView]):
     extents: np.ndarray  # host, what `starts` was made from
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, extents: np.ndarray, device: torch.device, dtype: torch.dtype) -> "SplitCache":
-        """Room for rows of the given extents (positions) [B]; later rows may divide the same room differently."""
+    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "SplitCache":
+        extents = room.longest  # the rows may divide the same pool differently later
         size = (shape.layers, int(extents.sum()) + 1, shape.kv_heads, shape.head_dim)
         k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
-        return cls(k, v, torch.as_tensor(_starts(extents), device=device), extents.copy())
+        return cls(k, v, torch.as_tensor(_starts(extents), device=device), extents)
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
         slots = torch.where(positions < 0, -1, self.starts[:, None] + positions)
@@ -47,17 +47,17 @@ class SplitCache(KVCache[RaggedView]):
     def rows(self, start: int, stop: int) -> "SplitCache":
         return SplitCache(self.k, self.v, self.starts[start:stop], self.extents[start:stop])
 
-    def reserve(self, extents: np.ndarray) -> None:
-        room = self.k.shape[1] - 1
+    def reserve(self, seats: Seats) -> None:
+        extents, room = seats.extents, self.k.shape[1] - 1
         assert extents.sum() <= room, f"{extents.sum()} positions in a pool of {room}"
         kept = np.minimum(self.extents, extents)
         self._move(_starts(self.extents), _starts(extents), kept)
         self.extents[:] = extents
         self.starts.copy_(torch.as_tensor(_starts(extents)))
 
-    def copy_rows(self, source: np.ndarray) -> None:
+    def copy_rows(self, seats: Seats) -> None:
         starts = _starts(self.extents)
-        self._move(starts[source], starts, np.minimum(self.extents[source], self.extents))
+        self._move(starts[seats.source], starts, seats.shared)
 
     def _move(self, came: np.ndarray, to: np.ndarray, counts: np.ndarray) -> None:
         """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read before any write."""

@@ -13,6 +13,7 @@ from rich.console import Console
 from bass.cli.display import Rows, completions, show_live, table
 from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
+from bass.drafters import NoDrafter
 from bass.generation import Generation
 from bass.llm import LLM, Prompt, load
 from bass.policies import Fixed
@@ -74,7 +75,7 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
 
 def plain(llm: LLM) -> LLM:
     """The same target without speculation; the weights are shared."""
-    parts = replace(llm.parts, policy=Fixed(0), drafter="none")
+    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
     return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size)
 
 

@@ -23,7 +23,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
 
 def block(kind: str, registry: dict[str, type]) -> str:
     """The strategies of one kind, each with its parameters and the first line of its docstring."""
-    width = max(map(len, registry))
+    width = max(map(len, registry), default=0)
     lines = [f"{kind}:"]
     for name, cls in registry.items():
         lines.append(f"  {name:{width}}  {(inspect.getdoc(cls) or '').splitlines()[0]}")

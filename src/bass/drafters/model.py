@@ -1,41 +1,61 @@
 """A small decoder that drafts token by token."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.interfaces import Drafter, Scorer, StopRule, Warp
-from bass.records import Draft, History, Noise, Sequences
-from bass.sampling import draw
+from bass.interfaces import Drafter, DraftMethod, Draw, Scorer, StopRule, Warp, Workbench
+from bass.records import Draft, History, Noise, Seats, Sequences
+
+
+@final
+@dataclass(frozen=True)
+class ModelDraft(DraftMethod):
+    """A draft model of its own, loaded as `draft=`."""
+
+    paper: ClassVar[str] = "Leviathan et al., 2023"
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return True
+
+    def build(self, bench: Workbench) -> Drafter:
+        return ModelDrafter(bench.draft(), bench.warp, bench.draw, bench.stop_rule)
 
 
 @final
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """Samples from the draft model's warped distribution (Chen et al., 2023).
+    """Draws from a model's warped distribution (Chen et al., 2023).
 
     Each step begins with the last *two* committed tokens: after a fully accepted draft the cache lacks the first of
     them, and feeding a token again changes nothing.
 
         step    0: [ lens-2, lens-1 ] -> d1     1: [ d1 ] -> d2     2: [ d2 ] -> d3 ...
+
+    Where the host can see without waiting that every draft has ended (on a CPU), it stops there and returns fewer columns.
     """
 
     scorer: Scorer
     warp: Warp
+    draw: Draw
     stop_rule: StopRule | None = None
 
-    def reserve(self, extents: np.ndarray) -> None:
-        self.scorer.reserve(extents)
+    def reserve(self, seats: Seats) -> None:
+        self.scorer.reserve(seats)
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
         self.scorer.fill(tokens, positions, span, start)
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        self.scorer.copy_rows(source)
+    def copy_rows(self, seats: Seats) -> None:
+        self.scorer.copy_rows(seats)
 
     def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
         tokens, positions = sequences.last(2)
@@ -45,10 +65,13 @@ class ModelDrafter(Drafter):
             logits = self.scorer(tokens, positions, span)[:, -1:]
             at = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))[:, 0]
             probs.append(at)
-            drafted[:, i] = draw(at, noise.draft[:, i])
+            drafted[:, i] = self.draw(at, noise, i)
             if self.stop_rule is not None:
-                lengths = torch.where(self.stop_rule(at, i), lengths.clamp(max=i + 1), lengths)
+                own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
+                lengths = torch.where(self.stop_rule(own, i), lengths.clamp(max=i + 1), lengths)
+                if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
+                    break
             tokens = drafted[:, i : i + 1]
             here = sequences.lens[:, None] + i
             positions = torch.where((i + 1 < lengths)[:, None], here, -1)
-        return Draft(drafted, torch.stack(probs, 1), lengths)
+        return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)

@@ -8,7 +8,7 @@ values of the positions in use:
 
 import functools
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -22,6 +22,9 @@ class ModelCost:
     weight_bytes: int
     flops_per_token: int
     kv_bytes_per_position: int
+
+    def __add__(self, other: "ModelCost") -> "ModelCost":
+        return ModelCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 NOTHING = ModelCost(0, 0, 0)
@@ -39,7 +42,7 @@ class PairCost:
         positions = int(step.active.sum()) * step.span
         target = self.target.weight_bytes + positions * self.target.kv_bytes_per_position
         draft = self.draft.weight_bytes + positions * self.draft.kv_bytes_per_position
-        return target + step.k * draft
+        return target + int(step.drafted.max()) * draft
 
     def step_flops(self, step: StepRecord) -> tuple[int, int]:
         """(FLOPs done for active rows, those of them for tokens that were kept). Attention's own are left out."""

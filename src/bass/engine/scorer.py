@@ -5,13 +5,12 @@ import functools
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, Scorer
-from bass.records import AttentionRule
+from bass.records import AttentionRule, Seats
 
 
 @final
@@ -67,11 +66,11 @@ class ModelScorer(Scorer):
         """How each layer attends; asked for once, since every pass needs it."""
         return self.decoder.shape.rules
 
-    def reserve(self, extents: np.ndarray) -> None:
-        self.cache.reserve(extents)
+    def reserve(self, seats: Seats) -> None:
+        self.cache.reserve(seats)
 
-    def copy_rows(self, source: np.ndarray) -> None:
-        self.cache.copy_rows(source)
+    def copy_rows(self, seats: Seats) -> None:
+        self.cache.copy_rows(seats)
 
     def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
         with contextlib.suppress(Filled):

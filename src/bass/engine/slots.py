@@ -8,7 +8,7 @@ import torch
 
 from bass.engine.requests import Request
 from bass.interfaces import RowStore
-from bass.records import Sequences
+from bass.records import Room, Seats, Sequences
 
 PREFILL_WINDOW = 256  # prompt tokens per row and pass: bounds the memory of a long prompt's prefill
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
@@ -51,17 +51,19 @@ class Slots:
         for row, request in zip(idle, leaders + followers, strict=True):
             self.requests[row] = request
             self.extents[row] = all_requests[request].limit
+        source, shared = np.arange(len(self.requests)), np.zeros(len(self.requests), dtype=np.int64)
+        donors |= {tuple(all_requests[request].prompt): int(row) for row, request in zip(idle, leaders, strict=False)}
+        for row, request in zip(idle[len(leaders) :], followers, strict=True):
+            source[row] = donors[tuple(all_requests[request].prompt)]
+            shared[row] = len(all_requests[request].prompt) - 1
+        seats = Seats(self.extents.copy(), source, shared)
         for store in self.stores:
-            store.reserve(self.extents)
+            store.reserve(seats)
         fed_rows = idle[: len(leaders)]
         for run in np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ():
             self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
-        donors |= {tuple(all_requests[self.requests[row]].prompt): int(row) for row in fed_rows}
-        source = np.arange(len(self.requests))
-        for row in idle[len(leaders) :]:
-            source[row] = donors[tuple(all_requests[self.requests[row]].prompt)]
         for store in self.stores:
-            store.copy_rows(source)
+            store.copy_rows(seats)
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 
@@ -95,3 +97,11 @@ class Slots:
     def release(self, row: int) -> None:
         """The row's request is finished; the row is idle until the next admission."""
         self.requests[row] = -1
+        self.extents[row] = 0
+
+
+def room_for(requests: list[Request], batch: int) -> Room:
+    """What these requests may need of a cache, `batch` at a time; those of one prompt share what a prefill feeds of it."""
+    groups: dict[tuple[int, ...], int] = {}
+    numbers = [(r.limit, len(r.prompt) - 1, groups.setdefault(tuple(r.prompt), len(groups))) for r in requests]
+    return Room(batch, *np.array(numbers, dtype=np.int64).T)

@@ -46,7 +46,7 @@ class SpeculativeStep:
         draft = within(lengths, self.drafter.propose(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
         last, position = sequences.last(1)
         window = torch.cat((last, draft.tokens), 1)
-        ahead = torch.arange(k + 1, device=window.device)
+        ahead = torch.arange(window.shape[1], device=window.device)
         fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
         logits = self.target(window, torch.where(fed, position + ahead, -1), span)
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
@@ -70,10 +70,15 @@ def unpack(packed: np.ndarray) -> StepReport:
 
 
 def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
-    """The draft without what a drafter left beyond the lengths that were asked for, or beyond its own."""
-    lengths = torch.minimum(draft.lengths, asked)
-    counts = torch.arange(draft.tokens.shape[1], device=lengths.device) < lengths[:, None]
-    return Draft(torch.where(counts, draft.tokens, 0), draft.probs, lengths)
+    """The draft without what a drafter left beyond the lengths that were asked for, or beyond its own.
+
+    On a CPU, where the host sees them without waiting, columns that no row uses are left out; elsewhere shapes are static.
+    """
+    lengths, k = torch.minimum(draft.lengths, asked), draft.tokens.shape[1]
+    if lengths.device.type == "cpu":
+        k = int(lengths.max())
+    counts = torch.arange(k, device=lengths.device) < lengths[:, None]
+    return Draft(torch.where(counts, draft.tokens[:, :k], 0), None if draft.probs is None or not k else draft.probs[:, :k], lengths)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:

@@ -1,6 +1,8 @@
 """What all families have in common: tokens are embedded, pass through the blocks, are normalised, and unembedded."""
 
+import itertools
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -65,18 +67,23 @@ class CausalDecoder(nn.Module, Decoder):
         """What enters the first block."""
         return F.embedding(tokens, self.embed)
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles | None:
-        """What all blocks know of the positions; None where they are part of the embedding."""
-        return None
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+        """What each block knows of the positions; None where they are part of the embedding."""
+        return itertools.repeat(None)
 
     def hidden(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
     ) -> Float[Tensor, "batch window hidden"]:
+        return self.norm(self.through(tokens, positions, attend, len(self.blocks)))
+
+    def through(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend, count: int
+    ) -> Float[Tensor, "batch window stream"]:
+        """What leaves the first `count` blocks."""
         x = self.embedded(tokens, positions)
-        angles = self.angles(positions)
-        for layer, block in enumerate(self.blocks):
+        for layer, (block, angles) in enumerate(zip(itertools.islice(self.blocks, count), self.angles(positions), strict=False)):
             x = block(x, angles, attend, layer)
-        return self.norm(x)
+        return x
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return F.linear(hidden, self.embed, self.head_bias) if self.head is None else self.head(hidden)
@@ -91,8 +98,8 @@ class RotaryDecoder(CausalDecoder):
         self.config = config
         self.rotary = Rotary(c.head_dim, c.rope_theta, c.max_position_embeddings, c.rope_scaling, device, dtype, rotary_dim)
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        return self.rotary(positions)
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+        return itertools.repeat(self.rotary(positions))
 
 
 class GemmaDecoder(RotaryDecoder):
@@ -172,8 +179,8 @@ class SharedNormDecoder(CausalDecoder):
         )
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        return self.rotary(positions)
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+        return itertools.repeat(self.rotary(positions))
 
 
 def gated_block(

@@ -1,18 +1,18 @@
 """Gemma 3, its text models (Kamath et al., 2025): Gemma 2 with normalised queries and keys, and a rotary base for each kind of layer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from bass.errors import CheckpointError
-from bass.interfaces import Attend
 from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta
 from bass.models.decoder import GemmaDecoder, gemma_block
 from bass.models.layers import HeadNorm, offset_scaled
-from bass.models.rope import RopeScaling, Rotary
+from bass.models.rope import Angles, RopeScaling, Rotary
 from bass.models.sources import GEMMA_NORMS, Source, gated_sources, qk_norm_sources
 
 
@@ -74,14 +74,9 @@ class Gemma3Text(GemmaDecoder):
         self.local_rotary = Rotary(c.head_dim, c.rope_local_base_freq, c.max_position_embeddings, None, device, dtype)
         self.kinds = c.kinds
 
-    def hidden(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
-    ) -> Float[Tensor, "batch window hidden"]:
-        x = self.embedded(tokens, positions)
-        angles = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
-        for layer, (block, kind) in enumerate(zip(self.blocks, self.kinds, strict=True)):
-            x = block(x, angles[kind], attend, layer)
-        return self.norm(x)
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+        by_kind = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
+        return [by_kind[kind] for kind in self.kinds]
 
     @classmethod
     def sources(cls, config: Gemma3TextConfig) -> dict[str, Source]:

@@ -23,6 +23,8 @@ class Coupled(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
+    paper: ClassVar[str] = "Daliri et al., 2024"
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         tokens = race(target_probs, noise.keys, noise.first)

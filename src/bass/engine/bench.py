@@ -1,0 +1,72 @@
+"""The workbench at which a run's drafter is made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.engine.scorer import ModelScorer
+from bass.errors import PairingError
+from bass.interfaces import Draw, Scorer, StopRule, Warp, Workbench
+from bass.models.decoder import CausalDecoder
+from bass.models.first_layers import FirstLayers
+from bass.noise import race
+from bass.records import Noise
+from bass.sampling import draw
+
+
+@final
+@dataclass(frozen=True)
+class OwnDraw(Draw):
+    """By the draft stream of the step's noise: independent of all that the verifier does."""
+
+    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+        return draw(probs, noise.draft[:, i])
+
+
+@final
+@dataclass(frozen=True)
+class SharedDraw(Draw):
+    """By the noise of the token's position, with which a coupled verifier draws too (Daliri et al., 2025)."""
+
+    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+        return race(probs[:, None], noise.keys, noise.first + i)[:, 0]
+
+
+@final
+@dataclass(frozen=True)
+class Borrowed(Scorer):
+    """A scorer whose storage another one fills, reserves and copies."""
+
+    scorer: Scorer
+
+    def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
+        return self.scorer(tokens, positions, span)
+
+
+@final
+@dataclass(frozen=True)
+class RunBench(Workbench):
+    """What one run of a loaded pair offers. `make_draft` allocates the draft model's cache when it is asked for it."""
+
+    target: ModelScorer
+    make_draft: Callable[[], Scorer] | None
+    warp: Warp
+    draw: Draw
+    stop_rule: StopRule | None
+
+    def draft(self) -> Scorer:
+        if self.make_draft is None:
+            raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
+        return self.make_draft()
+
+    def first_layers(self, count: int) -> Scorer:
+        """The target's keys and values of its first layers are what the draft needs too, so it has no cache of its own.
+
+        What it writes at drafted positions, the target overwrites when it verifies them.
+        """
+        t = self.target
+        assert isinstance(t.decoder, CausalDecoder)
+        return Borrowed(ModelScorer(FirstLayers(t.decoder, count), t.cache, t.backend, t.batch))

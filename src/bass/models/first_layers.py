@@ -1,0 +1,43 @@
+"""A decoder cut short: its first layers, then its own norm and head."""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.errors import OptionError
+from bass.interfaces import Attend, Decoder
+from bass.models.decoder import CausalDecoder
+from bass.records import DecoderShape
+
+
+@final
+@dataclass(frozen=True)
+class FirstLayers(Decoder):
+    """`decoder` without the layers from `count` on. Its weights are the decoder's own."""
+
+    decoder: CausalDecoder
+    count: int
+
+    def __post_init__(self) -> None:
+        self.check(self.decoder, self.count)
+
+    @staticmethod
+    def check(decoder: CausalDecoder, count: int) -> None:
+        """Refuse to keep none of the layers, or all."""
+        layers = decoder.shape.layers
+        if not 1 <= count < layers:
+            raise OptionError(f"The first {count} layers of a target of {layers} were asked for: give 1 to {layers - 1}.")
+
+    @property
+    def shape(self) -> DecoderShape:
+        return replace(self.decoder.shape, rules=self.decoder.shape.rules[: self.count])
+
+    def hidden(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+    ) -> Float[Tensor, "batch window hidden"]:
+        return self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))
+
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        return self.decoder.unembed(hidden)
