@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft takes the mode and reports the distribution", 10, DRAFTER,
-        "drafted[:, i] = draw(at, noise.draft[:, i])", "drafted[:, i] = at.argmax(-1)", (WARPS,),
+        "drafted[:, i] = self.draw(at, noise, i)", "drafted[:, i] = at.argmax(-1)", (WARPS,),
     ),
     Mutant(
         "the target is not warped", 10, STEP,
@@ -172,7 +172,7 @@ MUTANTS = (
         "uniforms(keys, steps, k + 1)", "uniforms(keys, steps, 1).expand(-1, k + 1, -1)", (NOISE,),
     ),
     Mutant(
-        "all drafted tokens of a step are drawn with one uniform", 11, DRAFTER,
+        "all drafted tokens of a step are drawn with one uniform", 11, "engine/bench.py",
         "noise.draft[:, i]", "noise.draft[:, 0]", (f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_and_verifier", WARPS),
     ),
     Mutant(
@@ -291,8 +291,8 @@ MUTANTS = (
     Mutant("the mask is laid out window by window", 0, SDPA, ".repeat(1, 1, groups, 1)", ".repeat_interleave(groups, 2)", (ATTENTION,)),
     Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
     Mutant("the spare slot is a position", 0, PADDED, "PaddedView(keys[:, :-1], values[:, :-1])", "PaddedView(keys, values)", (CACHES,)),
-    Mutant("rows are copied the wrong way round", 0, PADDED, "(changed, source[changed])", "(source[changed], changed)", (CACHES,)),
-    Mutant("values stay behind when rows are copied", 0, PADDED, "            self.v[:, to] = self.v[:, came]\n", "", (CACHES,)),
+    Mutant("rows are copied the wrong way round", 0, PADDED, "(rows, seats.source[rows])", "(seats.source[rows], rows)", (CACHES,)),
+    Mutant("values stay behind when rows are copied", 0, PADDED, "            self.v[:, to, :count] = self.v[:, came, :count]\n", "", (CACHES,)),
     Mutant("a reserve forgets what rows hold", 0, SPLIT, "        self._move(_starts(self.extents), _starts(extents), kept)\n", "", (CACHES,)),
     Mutant("the residual keeps the refused token of a deterministic draft", 0, VERIFIER, "refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None", "refused = torch.zeros_like(target) if draft.probs is None", (ENUMERATION,)),
     Mutant("a deterministic token is always accepted", 0, VERIFIER, "        return target\n    return (target / ", "        return torch.ones_like(target)\n    return (target / ", (ENUMERATION,)),

@@ -11,7 +11,7 @@ import torch
 
 from bass.engine.requests import Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots, bucket
-from bass.engine.step import SpeculativeStep, StepReport
+from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, PolicyError
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback, Sequences
@@ -39,7 +39,7 @@ class Run:
 
     requests: list[Request]
     sequences: Sequences
-    step: SpeculativeStep
+    step: Step
     policy: DraftLengthPolicy[Any]
     time_budget: float | None = None
 
@@ -69,6 +69,7 @@ class Run:
         state = policy.init(batch)
         lens = np.zeros(batch, dtype=np.int64)
         behind = 0  # steps that the drafter has not seen, because no row drafted
+        emissions: list[Emission] = []
         began = time.perf_counter()
         while slots.queue or (slots.requests >= 0).any():
             admitted, fed = slots.admit(self.requests)
@@ -83,15 +84,18 @@ class Run:
             lengths = np.where(active, np.minimum(asked_lengths(policy, state, batch), room), 0)
             k = int(lengths.max())
             span = bucket(int((lens + lengths)[active].max()), capacity)
+            self.step.prepare(sequences, k, span)
             started = time.perf_counter()
             if k and behind:
                 # The tokens committed meanwhile, and the two that the last draft may have left out.
                 self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
             behind = 0 if k else behind + 1
-            report = self.step(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
+            serving = slots.requests.copy()
+            collect = self.step.launch(sequences, lengths, k, span)
+            yield from emissions  # of the step before, while the device works
+            report = collect()
             ended = time.perf_counter()
             lens = report.lens.copy()
-            serving = slots.requests.copy()
             state = policy.update(state, Feedback(report.drafted, report.accepted * active, active, ended - started))
             self.trace.steps.append(
                 StepRecord(
@@ -106,12 +110,19 @@ class Run:
                     ended - began,
                 )
             )
-            yield from self._emit(report, serving, ended - began)
-            if self.time_budget is not None and time.perf_counter() - began > self.time_budget:
+            emissions = self._take(report, serving, ended - began)
+            over = self.time_budget is not None and time.perf_counter() - began > self.time_budget
+            if over or not self.step.overlaps:
+                yield from emissions
+                emissions = []
+            if over:
                 return
+        yield from emissions
 
-    def _emit(self, report: StepReport, serving: np.ndarray, seconds: float) -> Iterator[Emission]:
-        for row in np.flatnonzero(serving >= 0):
+    def _take(self, report: StepReport, serving: np.ndarray, seconds: float) -> list[Emission]:
+        """What the step gave to each request that has not been finished meanwhile; the rows of those that are done become idle."""
+        emissions = []
+        for row in np.flatnonzero((serving >= 0) & (serving == self._slots.requests)):
             count, done = report.emitted[row], not report.active[row]
             if not np.isfinite(report.logprobs[row, :count]).all():
                 raise CheckpointError(
@@ -119,4 +130,6 @@ class Run:
                 )
             if done:
                 self._slots.release(int(row))
-            yield Emission(int(serving[row]), report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist(), done, seconds)
+            given = report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist()
+            emissions.append(Emission(int(serving[row]), *given, done, seconds))
+        return emissions

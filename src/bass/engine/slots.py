@@ -48,10 +48,10 @@ class Slots:
             prompt = tuple(all_requests[request].prompt)
             (followers if prompt in known else leaders).append(request)
             known.add(prompt)
+        source, shared = np.arange(len(self.requests)), self.extents.copy()  # rows in flight go on, idle ones hold nothing
         for row, request in zip(idle, leaders + followers, strict=True):
             self.requests[row] = request
             self.extents[row] = all_requests[request].limit
-        source, shared = np.arange(len(self.requests)), np.zeros(len(self.requests), dtype=np.int64)
         donors |= {tuple(all_requests[request].prompt): int(row) for row, request in zip(idle, leaders, strict=False)}
         for row, request in zip(idle[len(leaders) :], followers, strict=True):
             source[row] = donors[tuple(all_requests[request].prompt)]

@@ -1,7 +1,9 @@
 """One speculative step, on the device from the lengths to the verdict: static shapes, no host read."""
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,19 +28,37 @@ class StepReport:
     logprobs: np.ndarray  # float64 [B,W], of those tokens
 
 
+@runtime_checkable
+class Step(Protocol):
+    """Takes a batch one step on. `overlaps`: the host may do other things between `launch` and the report."""
+
+    target: Scorer
+    drafter: Drafter
+    overlaps: ClassVar[bool]
+
+    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+        """Whatever a first step of this shape would have to wait for. It changes no row."""
+
+    @abstractmethod
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        """Advance every active row by one step, drafting `lengths[b] <= k` tokens. What is returned waits for the report."""
+        ...
+
+
 @final
 @dataclass(frozen=True)
-class SpeculativeStep:
+class SpeculativeStep(Step):
     """Draft, score, verify, commit."""
 
+    overlaps: ClassVar[bool] = False
     target: Scorer
     drafter: Drafter
     verifier: Verifier
     warp: Warp
 
-    def __call__(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> StepReport:
-        """Advance every active row by one step, drafting `lengths[b] <= k` tokens, and report it."""
-        return unpack(self.on_device(sequences, lengths, k, span).cpu().numpy())  # sync: the one read of a step
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        packed = self.on_device(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
+        return lambda: unpack(packed.cpu().numpy())  # sync: the one read of a step
 
     def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
