@@ -41,7 +41,7 @@ nightly: $(VENV)/installed-dev  ## the slow tests, with many more random cases
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
 
 gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it
-	BASS_TEST_DEVICE=cuda $(PYTEST) -m "gpu or not nightly" tests/laws tests/unit
+	BASS_TEST_DEVICE=cuda $(PYTEST) -m "gpu or not nightly" tests/laws tests/unit tests/kernels
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet

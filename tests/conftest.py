@@ -10,9 +10,13 @@ from hypothesis import HealthCheck, Phase, settings
 
 import support.typecheck  # noqa: F401  (the hook finds it by name)
 
+if os.environ.get("BASS_TEST_DEVICE", "cpu") != "cuda":
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
+
 _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")
 
 import bass  # noqa: E402  (after the hook)
+from bass.caches import paged  # noqa: E402
 from bass.engine import slots  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
@@ -37,7 +41,8 @@ def device() -> torch.device:
 
 @pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans and prefill windows of a few tokens, so that short test sequences cross their edges."""
+    """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their edges."""
+    monkeypatch.setattr(paged, "BLOCK", 2)
     monkeypatch.setattr(slots, "SPAN_STEP", 4)
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
 

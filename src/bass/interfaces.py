@@ -75,8 +75,13 @@ class KVCache(Protocol[View]):
     @classmethod
     @abstractmethod
     def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "KVCache[View]":
-        """Storage for all that a run's rows may hold at a time."""
+        """Storage for all that a run's rows may hold at a time. Where they share something, a `reserve` comes before the first write."""
         ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its tensors."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
 
     @abstractmethod
     def write(
@@ -97,7 +102,7 @@ class KVCache(Protocol[View]):
 
     @abstractmethod
     def reserve(self, seats: Seats) -> None:
-        """Give row b room for `seats.extents[b]` positions; what the rows hold is kept."""
+        """Give row b room for `seats.extents[b]` positions; what rows hold that go on is kept."""
         ...
 
     @abstractmethod
@@ -206,6 +211,18 @@ class Workbench(Protocol):
     draw: "Draw"
     stop_rule: StopRule | None
 
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the run is."""
+        ...
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Token ids go from 0 to one below it."""
+        ...
+
     @abstractmethod
     def draft(self) -> Scorer:
         """The draft model, behind a cache of its own."""
@@ -271,10 +288,12 @@ class Verifier(Protocol):
     """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's.
 
     `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn with the same noise.
+    `caveat`: what a run's summary says of the text where it is not lossless.
     """
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
+    caveat: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 
     @abstractmethod

@@ -1,7 +1,9 @@
 """What users touch: `load` a target and a draft, then `generate` or `stream`."""
 
 import functools
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -9,14 +11,13 @@ import numpy as np
 import torch
 
 from bass import pair
+from bass.assembly import Engine, assemble, no_room, use_graphs
 from bass.drafters import NoDrafter
-from bass.engine.bench import OwnDraw, RunBench, SharedDraw
 from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
 from bass.engine.requests import Request
 from bass.engine.run import Run
-from bass.engine.scorer import ModelScorer, check_pairing
+from bass.engine.scorer import check_pairing
 from bass.engine.slots import room_for
-from bass.engine.step import SpeculativeStep
 from bass.errors import OptionError, RequestError, check_integer, is_finite, unknown_name
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, StopRule, Verifier, Warp
@@ -24,7 +25,6 @@ from bass.loading import Models, Parts, backend_for, cache_class, check_max_leng
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.noise import row_key
-from bass.records import Room, Sequences
 from bass.registry import REGISTRIES, make
 from bass.results import Result
 from bass.sampling import Sampling
@@ -58,8 +58,9 @@ def load(
     `policy`, `drafter`, `stop_rule`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class,
     (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
-    `gamma` mean the same. `attention="auto"` takes the first backend that fits the cache. `device="auto"` is a GPU where there is
-    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU.
+    `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
+    `attention="auto"` takes the first backend that fits the cache. `device="auto"` is a GPU where there is one; `dtype="auto"` is
+    float32 on a CPU and the checkpoint's own on a GPU.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
@@ -81,8 +82,6 @@ def load(
         policy = make("policy", "fixed", k=k)
     if quantization is not None:
         raise OptionError(f"`quantization={quantization!r}` is not available: weights are used as they are stored (None).")
-    if cuda_graphs not in ("auto", False):
-        raise OptionError(f"`cuda_graphs={cuda_graphs!r}` is not available: steps run without graphs (`auto` or False).")
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
     check_max_length(policy_)
@@ -99,15 +98,31 @@ def load(
     models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype)
     if method.target_layers:
         FirstLayers.check(models.target, method.target_layers)
-    return LLM(models, parts, max_batch_size)
+    return LLM(models, parts, max_batch_size, cuda_graphs)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The last engine, kept for its graphs, and the run that has it."""
+
+    engine: Engine
+    run: weakref.ref[Run]
+
+    @property
+    def idle(self) -> bool:
+        """Whether another run may have it."""
+        run = self.run()
+        return run is None or run.over
 
 
 @final
 class LLM:
     """A target and a draft, ready to generate."""
 
-    def __init__(self, models: Models, parts: Parts, max_batch_size: int) -> None:
+    def __init__(self, models: Models, parts: Parts, max_batch_size: int, cuda_graphs: str | bool = "auto") -> None:
         self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
+        self.graphs = use_graphs(cuda_graphs, models, parts)
+        self._kept: Kept | None = None
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Result:
         """All completions of all prompts. The options are those of `stream`."""
@@ -154,7 +169,7 @@ class LLM:
         if time_budget is not None and not (is_finite(time_budget) and time_budget > 0):
             raise OptionError(f"`time_budget={time_budget!r}` must be more than 0 seconds, or None for no limit.")
         requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
-        run = self._run(requests, warp, [] if ignore_eos else self.models.eos, time_budget)
+        run = self._run(requests, warp, () if ignore_eos else tuple(self.models.eos), time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
 
@@ -212,33 +227,26 @@ class LLM:
             )
         return ids
 
-    def _run(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None) -> Run:
-        """The engine for one call: caches of the size that its requests need."""
-        m = self.models
+    def _run(self, requests: list[Request], warp: Warp, eos: tuple[int, ...], time_budget: float | None) -> Run:
+        """The requests and an engine for them: a new one for each call, or the last one where its graphs serve them too."""
         room = room_for(requests, min(self.max_batch_size, len(requests)))
-        longest = int(room.limits.max())
-        try:
-            return self._allocated(requests, warp, eos, time_budget, room, longest)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error):
-                raise
-            row = sum(_model_cost(d).kv_bytes_per_position for d in (m.target, m.draft) if d is not None) * longest
-            raise RequestError(
-                f"{room.batch} rows of {longest} positions need {room.batch * row / 1e9:.1f} GB for keys and values, and there is no room: "
-                "lower `max_batch_size` or `max_new_tokens`."
-            ) from error
-
-    def _allocated(self, requests: list[Request], warp: Warp, eos: list[int], time_budget: float | None, room: Room, longest: int) -> Run:
-        m, p = self.models, self.parts
-
-        def scorer(decoder: CausalDecoder) -> ModelScorer:
-            return ModelScorer(decoder, p.cache.allocate(decoder.shape, room, m.device, m.dtype), p.attention, room.batch)
-
-        target = scorer(m.target)
-        make_draft = None if m.draft is None else functools.partial(scorer, m.draft)
-        bench = RunBench(target, make_draft, warp, SharedDraw() if p.verifier.coupled else OwnDraw(), p.stop_rule)
-        sequences = Sequences.empty(room.batch, longest, eos, m.device)
-        return Run(requests, sequences, SpeculativeStep(target, p.drafter.build(bench), p.verifier, warp), p.policy, time_budget)
+        engine = self._kept.engine if self._kept is not None and self._kept.idle else None
+        if engine is not None and engine.serves(room, warp, eos):
+            engine.sequences.active.fill_(False)  # of a run that was given up
+        else:
+            del engine
+            self._kept = None  # its storage is given back first
+            try:
+                engine = assemble(self.models, self.parts, self.graphs, room, warp, eos)
+            except (MemoryError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "memory" not in str(error):
+                    raise
+                decoders = (self.models.target, self.models.draft)
+                row = sum(_model_cost(decoder).kv_bytes_per_position for decoder in decoders if decoder is not None)
+                raise no_room(room, row, error) from error
+        run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
+        self._kept = Kept(engine, weakref.ref(run)) if self.graphs else None
+        return run
 
     def _cost(self) -> PairCost:
         target, draft, layers = self.models.target, self.models.draft, self.parts.drafter.target_layers

@@ -60,16 +60,25 @@ class Room:
 
 @dataclass(frozen=True)
 class Seats:
-    """Which room each row has, and with which row's first positions it begins, on the host."""
+    """Which room each row has, and with which row's first positions it begins, on the host.
+
+    A row goes on with what it holds (its own index, all its positions), begins anew (0 positions), or follows another one, which
+    goes on or begins anew itself.
+    """
 
     extents: np.ndarray  # int [B], positions; 0 for an idle row
-    source: np.ndarray  # int [B], the row to begin with; its own index for none
-    shared: np.ndarray  # int [B], how many positions to take from it
+    source: np.ndarray  # int [B], the row to begin with; its own index for none other
+    shared: np.ndarray  # int [B], how many of the source's positions to take
 
     @classmethod
     def of(cls, extents: np.ndarray) -> "Seats":
-        """Rows of these extents that take nothing from each other."""
-        return cls(extents, np.arange(len(extents)), np.zeros_like(extents))
+        """Rows of these extents that go on, and take nothing from each other."""
+        return cls(extents, np.arange(len(extents)), extents)
+
+    @property
+    def going_on(self) -> np.ndarray:
+        """Bool [B], the rows that keep what they hold."""
+        return (self.source == np.arange(len(self.source))) & (self.shared > 0)
 
     @property
     def followers(self) -> np.ndarray:

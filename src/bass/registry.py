@@ -1,9 +1,12 @@
 """From what a user writes (a name, "package.module:Class", an object) to an object of a protocol."""
 
+import dataclasses
+import functools
 import importlib
 import inspect
+import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -41,11 +44,22 @@ GROUPS = {
     "cache": "bass.caches",
     "attention": "bass.attention",
 }
+REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
+
+
+def offers(kind: str) -> list[EntryPoint]:
+    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and so on."""
+    return list(entry_points(group=GROUPS[kind]))
 
 
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and so on, by name."""
-    return {point.name: point for point in entry_points(group=GROUPS[kind])}
+    """The offers by name: of two with one name, that of the distribution found first."""
+    return {point.name: point for point in reversed(offers(kind))}
+
+
+def distribution(point: EntryPoint) -> str:
+    """Name and version of the distribution that makes an offer."""
+    return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def names(kind: str) -> list[str]:
@@ -54,22 +68,33 @@ def names(kind: str) -> list[str]:
 
 
 def find_class(kind: str, spec: str) -> type:
-    """The class that a registered name, an entry point or "package.module:Class" stands for."""
-    registry = REGISTRIES[kind]
-    if spec in registry:
-        return registry[spec]
-    offered = plugins(kind)
-    if spec not in offered and ":" not in spec:
+    """The class that a registered name, an entry point, "package.module:Class" or "package.module.Class" stands for.
+
+    A name of ours means ours, whatever installed packages call theirs.
+    """
+    if spec in REGISTRIES[kind]:
+        return REGISTRIES[kind][spec]
+    if spec in (offered := plugins(kind)):
+        return plugin_class(kind, offered[spec])
+    if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
-    path = offered[spec].value if spec in offered else spec
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # the module is the user's: anything can happen in it
-        raise OptionError(
-            f"Cannot load {words(kind)} `{spec}` ({type(error).__name__}: {error}): give an importable `package.module:Class`."
-        ) from error
-    return _checked(kind, found, spec)
+    module, _, name = spec.rpartition(":" if ":" in spec else ".")
+    return _loaded(kind, f"`{spec}`", lambda: functools.reduce(getattr, name.split("."), importlib.import_module(module)))
+
+
+def plugin_class(kind: str, point: EntryPoint) -> type:
+    """The class that an installed package offers."""
+    return _loaded(kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load)
+
+
+def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
+    """A name, class or object, and the arguments that come with it in {"class_path": ..., "init_args": {...}}."""
+    if not isinstance(spec, Mapping):
+        return spec, {}
+    arguments = spec.get("init_args", {})
+    if not {"class_path"} <= {*spec} <= {"class_path", "init_args"} or not isinstance(arguments, Mapping):
+        raise OptionError(f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and `init_args`, a mapping.")
+    return spec["class_path"], dict(arguments)
 
 
 def make(kind: str, spec: Any, **arguments: Any) -> Any:
@@ -78,47 +103,64 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
     A spec may also be {"class_path": ..., "init_args": {...}}. Arguments that are strategies themselves, as those of a wrapper
     are, may be given in any of these ways.
     """
-    if isinstance(spec, Mapping):
-        if not {"class_path"} <= {*spec} <= {"class_path", "init_args"} or not isinstance(spec.get("init_args", {}), Mapping):
-            raise OptionError(f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and `init_args`, a mapping.")
-        spec, arguments = spec["class_path"], {**spec.get("init_args", {}), **arguments}
-    if isinstance(spec, str):
-        spec = find_class(kind, spec)
-    elif isinstance(spec, type):
-        spec = _checked(kind, spec, spec.__name__)
-    elif PROTOCOLS[kind] in type(spec).__mro__:
+    spec, given = unfold(kind, spec)
+    if PROTOCOLS[kind] in type(spec).__mro__ and not given and not arguments:
         return spec
-    else:
-        raise OptionError(
-            f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), `package.module:Class`, "
-            f"or an object of a subclass of `bass.interfaces.{PROTOCOLS[kind].__name__}`."
-        )
-    inner = inner_kinds(spec)
+    strategy = class_of(kind, spec)
+    arguments = given | arguments
+    known = parameters(strategy)
+    for name in arguments:
+        if name not in known and not takes_any(strategy):
+            raise unknown_name(f"parameter of {words(kind)} `{strategy.__name__}`", name, known)
+    inner = inner_kinds(strategy)
     for name in inner.keys() & arguments.keys():
-        given = arguments[name]
-        several = isinstance(given, list | tuple)
-        arguments[name] = tuple(make(inner[name], one) for one in given) if several else make(inner[name], given)
+        arguments[name] = _make_inner(strategy, inner[name], name, arguments[name])
     try:
-        return spec(**arguments)
+        return strategy(**arguments)
     except BassError:
         raise
     except Exception as error:  # of a user's class, or of arguments that do not fit ours
-        raise OptionError(f"Cannot make {words(kind)} `{spec.__name__}`: {error}. It takes {inspect.signature(spec)}.") from error
+        raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {error}. It takes {inspect.signature(strategy)}.") from error
+
+
+def class_of(kind: str, spec: Any) -> type:
+    """The class for a name or a class; anything else is refused."""
+    if isinstance(spec, str):
+        return find_class(kind, spec)
+    if isinstance(spec, type):
+        return _checked(kind, spec, f"`{spec.__name__}`")
+    raise OptionError(
+        f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), `package.module:Class`, "
+        f"or an object of a subclass of `bass.interfaces.{PROTOCOLS[kind].__name__}`."
+    )
+
+
+def parameters(strategy: type) -> dict[str, Any]:
+    """The default of each parameter of a class, by name; `REQUIRED` where it has none."""
+    factories: dict[str, Any] = {}
+    if dataclasses.is_dataclass(strategy):
+        factories = {f.name: f.default_factory for f in dataclasses.fields(strategy) if f.default_factory is not dataclasses.MISSING}
+    found = {}
+    for name, parameter in inspect.signature(strategy).parameters.items():
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            made = name in factories and parameter.default is not REQUIRED
+            found[name] = factories[name]() if made else parameter.default
+    return found
+
+
+def takes_any(strategy: type) -> bool:
+    """Whether the class takes arguments of any name."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
 
 
 def inner_kinds(strategy: type) -> dict[str, str]:
     """The parameters of a strategy's class that are strategies, or several, by the kind of each."""
-    try:
-        hints = typing.get_type_hints(strategy.__init__)
-    except Exception:  # annotations of a user's class that cannot be resolved: it has no such parameters then
-        return {}
-    found = {}
-    for name, hint in hints.items():
-        mentioned = {typing.get_origin(h) or h for h in (hint, *typing.get_args(hint))}
-        for kind, protocol in PROTOCOLS.items():
-            if protocol in mentioned:
-                found[name] = kind
-    return found
+    return {name: kind for name, (kind, _) in _inner(strategy).items()}
+
+
+def takes_several(strategy: type, name: str) -> bool:
+    """Whether the parameter, one of `inner_kinds`, is a tuple or list of strategies."""
+    return _inner(strategy)[name][1]
 
 
 def words(kind: str) -> str:
@@ -126,8 +168,48 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def _checked(kind: str, found: Any, spec: str) -> type:
+def _inner(strategy: type) -> dict[str, tuple[str, bool]]:
+    """Kind, and whether several, of the parameters that are strategies."""
+    try:
+        hints = typing.get_type_hints(strategy.__init__)
+    except Exception:  # annotations of a user's class that cannot be resolved: it has no such parameters then
+        return {}
+    return {name: found for name, hint in hints.items() if (found := _strategy_in(hint)) is not None}
+
+
+def _strategy_in(hint: Any) -> tuple[str, bool] | None:
+    origin = typing.get_origin(hint) or hint
+    for kind, protocol in PROTOCOLS.items():
+        if isinstance(origin, type) and protocol in origin.__mro__:
+            return kind, False
+    found = [one for one in map(_strategy_in, typing.get_args(hint)) if one is not None]
+    if found and origin in (typing.Union, types.UnionType):
+        return found[0]
+    return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
+
+
+def _make_inner(strategy: type, kind: str, name: str, given: Any) -> Any:
+    if given is None:  # the class knows whether it may be
+        return None
+    several = isinstance(given, list | tuple)
+    if several != takes_several(strategy, name):
+        wanted = "one, not several" if several else "several, as a list"
+        raise OptionError(f"`{name}={given!r}` is of another form: the {words(kind)} of `{strategy.__name__}` is {wanted}.")
+    return tuple(make(kind, one) for one in given) if several else make(kind, given)
+
+
+def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
+    try:
+        found = load()
+    except (Exception, SystemExit) as error:  # the module is the user's: anything can happen in it
+        raise OptionError(
+            f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an importable `package.module:Class`."
+        ) from error
+    return _checked(kind, found, called)
+
+
+def _checked(kind: str, found: Any, called: str) -> type:
     protocol = PROTOCOLS[kind]
     if not (isinstance(found, type) and protocol in found.__mro__):
-        raise OptionError(f"`{spec}` is no {words(kind)}: it must be a class that subclasses `bass.interfaces.{protocol.__name__}`.")
+        raise OptionError(f"{called} is no {words(kind)}: it must be a class that subclasses `bass.interfaces.{protocol.__name__}`.")
     return found

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
+from bass.testing.strategies import batches
 from support.engines import BY_STEP
 from support.enumeration import CUTS, Problem, boxes, judge, mean_accepted, output_laws
 
@@ -21,42 +22,6 @@ def verifier(request: pytest.FixtureRequest) -> Verifier:
     chosen = BY_STEP[request.param]
     assert type(chosen) in CUTS, f"say in `CUTS` at which uniforms the verdicts of `{request.param}` change"
     return chosen
-
-
-@st.composite
-def distributions(draw: st.DrawFn, vocab: int) -> np.ndarray:
-    """Small whole weights, so that zeros, one-hots and equal ratios are common."""
-    weights = draw(st.lists(st.integers(0, 4), min_size=vocab, max_size=vocab).filter(any))
-    return np.array(weights, dtype=np.float64) / sum(weights)
-
-
-@st.composite
-def problems(draw: st.DrawFn, vocab: int, length: int, deterministic: bool) -> Problem:
-    """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or mixed from both."""
-    relation = draw(st.sampled_from(("unrelated", "equal", "disjoint", "mixed")))
-    target, guess = {}, {}
-    for n in range(length + 1):
-        for prefix in itertools.product(range(vocab), repeat=n):
-            target[prefix] = draw(distributions(vocab))
-            other = draw(distributions(vocab))
-            apart = np.where(target[prefix] > 0, 0, other)
-            guess[prefix] = {
-                "unrelated": other,
-                "equal": target[prefix],
-                "disjoint": apart / apart.sum() if apart.any() else other,
-                "mixed": (target[prefix] + other) / 2,
-            }[relation]
-    path = tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length))) if deterministic else None
-    return Problem(vocab, length, target, guess, path)
-
-
-@st.composite
-def batches(draw: st.DrawFn, deterministic: bool) -> tuple[list[Problem], int]:
-    """Problems of one batch with their own lengths, 0 among them, and its common k, which may exceed them all."""
-    vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
-    lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
-    rows = [draw(problems(vocab, length, deterministic)) for length in lengths]
-    return rows, max(lengths) + draw(st.integers(0, 2))
 
 
 @pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])

@@ -9,7 +9,7 @@ import torch
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
-from bass.records import Sequences
+from bass.records import Room, Sequences
 from bass.sampling import Sampling
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, mixed_requests, same_prompt
 from support.matrix import matrix
@@ -85,7 +85,7 @@ def test_the_plain_loop_emits_the_oracles_tokens(pairing: Pairing, world: World,
     for row, request in enumerate(requests):
         sequences.tokens[row, : len(request.prompt)] = torch.tensor(request.prompt, device=device)
         sequences.lens[row], sequences.limits[row], sequences.active[row] = len(request.prompt), request.limit, True
-    target = world.scorer("target", pairing, extents, device)
+    target = world.scorer("target", pairing, Room.of(extents), device)
     tokens = plain_loop(target, GREEDY, sequences, [r.prompt for r in requests], int(extents.max()))
     assert tokens == expected(world, requests, EOS)
 

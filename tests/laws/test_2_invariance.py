@@ -13,7 +13,7 @@ import torch
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import Fixed
-from bass.records import Sequences
+from bass.records import Room, Sequences
 from bass.sampling import Sampling
 from support.engines import BY_STEP, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
 from support.policies import Cycle, OwnPast
@@ -95,7 +95,7 @@ def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on
         sequences.tokens[row, : len(r.prompt)] = torch.tensor(r.prompt, device=device)
         sequences.lens[row], sequences.limits[row], sequences.keys[row] = len(r.prompt), r.limit, r.key
     sequences.active.fill_(True)
-    target = LLAMA.scorer("target", PAIRINGS[pairing], extents, device)
+    target = LLAMA.scorer("target", PAIRINGS[pairing], Room.of(extents), device)
     plain = plain_loop(target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max()))
     setup = Setup(LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, BY_STEP[verifier], WARPS[1], (2,))
     assert plain == setup.outcome(requests).tokens

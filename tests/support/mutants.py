@@ -36,6 +36,29 @@ NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
 )
 VECTORS = "unit/test_verifiers_vectors.py"
 
+ROOM, POOL, TAKES, NOBODY, LEADER, OUTLIVE = (
+    f"unit/test_paged.py::test_{law}"
+    for law in (
+        "requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_their_own_tokens",
+        "the_pool_has_the_blocks_of_as_many_prompts_and_requests_as_there_are_rows",
+        "a_follower_takes_exactly_the_shared_positions",
+        "nobody_writes_into_a_block_that_several_rows_name",
+        "a_leader_is_filled_after_its_followers_have_their_seats",
+        "shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_last",
+    )
+)
+
+KERNELS = "kernels/test_kernels.py"
+TWINS, ABOVE, READS, COMBINE = (
+    f"{KERNELS}::test_{law}"
+    for law in (
+        "the_kernels_equal_their_twins",
+        "what_lies_above_the_visible_positions_changes_no_bit",
+        "a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees",
+        "combine_equals_its_twin",
+    )
+)
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -53,7 +76,8 @@ VERIFIER, STEP, RUN, DRAFTER = "verifiers/rejection.py", "engine/step.py", "engi
 BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
     f"verifiers/{name}.py" for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
 )
-SLOTS, SDPA, PER_ROW, SPLIT, PADDED = "engine/slots.py", "attention/sdpa.py", "attention/per_row.py", "caches/split.py", "caches/padded.py"
+SLOTS, SDPA, SPLIT, PADDED, PAGED = "engine/slots.py", "attention/sdpa.py", "caches/split.py", "caches/padded.py", "caches/paged.py"
+KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
 
 MUTANTS = (
     Mutant(
@@ -72,8 +96,8 @@ MUTANTS = (
         "visible = place <= own", "visible = place <= own.amax(1, keepdim=True).expand_as(own)", (WRONG,),
     ),
     Mutant(
-        "a query of the split layout sees its whole window", 2, PER_ROW,
-        "hidden = place > own", "hidden = place > own.amax() + 0 * own", (WRONG,),
+        "a query of the split layout sees its whole window", 2, REFERENCE,
+        "hidden = place > own", "hidden = place > own.amax(1, keepdim=True).expand_as(own)", (WRONG,),
     ),
     Mutant(
         "rows advance by the batch's minimum", 3, "records.py",
@@ -282,12 +306,12 @@ MUTANTS = (
     Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
     Mutant("a window of the padded layout is one position too long", 0, SDPA, "place > own - window", "place >= own - window", (ATTENTION,)),
-    Mutant("a window of the split layout is one position too short", 0, PER_ROW, "place <= own - rule.window", "place <= own - rule.window + 1", (ATTENTION,)),
+    Mutant("a window of the split layout is one position too short", 0, REFERENCE, "place <= own - window", "place <= own - window + 1", (ATTENTION,)),
     Mutant("all layers share the first layer's window", 0, SDPA, "self._biases[window] = torch", "self._biases[window] = next(iter(self._biases.values()), None) if self._biases else torch", (ATTENTION,)),
     Mutant("soft caps are left out in the padded layout", 0, SDPA, "if rule.softcap is None:", "if True:", (ATTENTION,)),
-    Mutant("a soft cap bends nothing in the split layout", 0, PER_ROW, "rule.softcap * torch.tanh(scores / rule.softcap)", "scores.clamp(-rule.softcap, rule.softcap)", (ATTENTION,)),
+    Mutant("a soft cap bends nothing in the split layout", 0, REFERENCE, "softcap * torch.tanh(scores / softcap)", "scores.clamp(-softcap, softcap)", (ATTENTION,)),
     Mutant("every layer attends by the first layer's rule", 0, "engine/scorer.py", "self.rules[layer])", "self.rules[0])", (ATTENTION,)),
-    Mutant("grouped heads meet the wrong keys in the split layout", 0, PER_ROW, "repeat_interleave(groups, 1)", "repeat(1, groups, 1)", (ATTENTION,)),
+    Mutant("grouped heads meet the wrong keys in the split layout", 0, REFERENCE, "q.unflatten(2, (kv_heads, -1))", "q.unflatten(2, (-1, kv_heads)).transpose(2, 3)", (ATTENTION,)),
     Mutant("the mask is laid out window by window", 0, SDPA, ".repeat(1, 1, groups, 1)", ".repeat_interleave(groups, 2)", (ATTENTION,)),
     Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
     Mutant("the spare slot is a position", 0, PADDED, "PaddedView(keys[:, :-1], values[:, :-1])", "PaddedView(keys, values)", (CACHES,)),
@@ -329,6 +353,32 @@ MUTANTS = (
     Mutant("typical acceptance knows no entropy", 0, TYPICAL, "(delta * (-torch.special.entr(judged).sum(2)).exp())", "(delta + 0 * judged.sum(2))", (VECTORS,)),
     Mutant("synthetic acceptance is of the position after", 0, SYNTHETIC, "< self.rate(i)", "< self.rate(i + 1)", (VECTORS,)),
     Mutant("synthetic acceptance looks at the target", 0, SYNTHETIC, "noise.accept[:, i] < self.rate(i)", "(noise.accept[:, i] < self.rate(i)) & (target_probs[:, i].amax(-1) > 0.4)", (VECTORS,)),
+    Mutant("a kernel's query sees one stale key", 0, KERNEL, "key[None, :] <= own[:, None]", "key[None, :] <= own[:, None] + 1", (ABOVE,)),
+    Mutant("a kernel reads one key beyond a row's last", 0, KERNEL, "stop = tl.max(own, 0) + 1", "stop = tl.max(own, 0) + 2", (READS,)),
+    Mutant("a kernel's window is one position too long", 0, KERNEL, "key[None, :] > own[:, None] - WINDOW", "key[None, :] >= own[:, None] - WINDOW", (TWINS,)),
+    Mutant("a kernel's splits miss the keys that fill no block", 0, KERNEL, "(stop - start + KEYS - 1) // KEYS", "(stop - start) // KEYS", (TWINS,)),
+    Mutant("a kernel's splits overlap by one key", 0, KERNEL, "end = tl.minimum(begin + share, stop)", "end = tl.minimum(begin + share + 1, stop)", (TWINS,)),
+    Mutant("a kernel finds the next block of the table", 0, KERNEL, "(key // PAGE) * place_entry", "((key + 1) // PAGE) * place_entry", (TWINS,)),
+    Mutant("a kernel lays grouped heads along the wrong keys", 0, KERNEL, "heads = head * GROUPS + each % GROUPS", "heads = head + each % GROUPS * tl.num_programs(1)", (TWINS,)),
+    Mutant("the splits are combined without their maximum", 0, KERNEL, "added = tl.exp(theirs - level)", "added = tl.where(theirs > float('-inf'), 1.0, 0.0)", (COMBINE,)),
+    Mutant("what was combined keeps its old maximum", 0, KERNEL, "acc = acc * kept[:, None] + part", "acc = acc + part", (COMBINE,)),
+    Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
+    Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
+    Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),
+    Mutant("the block in which a prompt ends is copied whole", 0, PAGED, "np.arange(first, first + n) for first, n in", "np.arange(first, first + size) for first, n in", (TAKES,)),
+    Mutant("the block in which a prompt ends goes back to its source", 0, PAGED, "in (seats.source[rows], rows))", "in (rows, seats.source[rows]))", (TAKES,)),
+    Mutant("shared blocks are written", 0, PAGED, "(names[self._blocks] == 1)", "(names[self._blocks] >= 1)", (NOBODY,)),
+    Mutant("a leader with followers cannot be filled", 0, PAGED, " == 1) | beginning[:, None]", " == 1)", (LEADER,)),
+    Mutant("a leader writes into shared blocks once it is filled", 0, PAGED, "        self._protect(np.zeros(len(self._blocks), dtype=bool))  # the sources are filled\n", "", (LEADER,)),
+    Mutant("a block is free when one of its rows ends", 0, PAGED, "np.setdiff1d(np.arange(self._spare), blocks)", "np.setdiff1d(np.arange(self._spare), np.where(np.isin(blocks, self._blocks[~seats.going_on]), self._spare, blocks))", (OUTLIVE,)),
+    Mutant("a block is never free again", 0, PAGED, "np.setdiff1d(np.arange(self._spare), blocks)", "np.setdiff1d(np.arange(self._spare), self._blocks)", (OUTLIVE,)),
+    Mutant("a row that begins anew keeps its blocks", 0, PAGED, "seats.going_on[:, None] & (at < counts)", "at < counts", (OUTLIVE,)),
+    Mutant("a row that shrinks keeps its blocks", 0, PAGED, "seats.going_on[:, None] & (at < counts)", "seats.going_on[:, None] & (at >= 0)", (CACHES,)),
+    Mutant("rows in flight begin anew at every admission", 0, SLOTS, "self.extents.copy()  # rows", "0 * self.extents  # rows", (ROOM,)),
+    Mutant("the pool has room for one prompt", 0, PAGED, "(full[prompts], total - full, total)", "(full[:1], total - full, total)", (POOL,)),
+    Mutant("the pool counts the blocks of positions that are not shared", 0, PAGED, "(full[prompts], total - full, total)", "(full[prompts], -(-(room.limits - room.shared) // BLOCK), total)", (ROOM,)),
+    Mutant("the pool has room for the prompt of every request", 0, PAGED, "full[prompts], total - full", "full, total - full", (POOL,)),
+    Mutant("a write at -1 lands in the first block", 0, PAGED, "self.writable[self._row_index, positions // self._block]", "self.writable[self._row_index, positions.clamp(min=0) // self._block]", (CACHES,)),
 )  # fmt: skip
 
 

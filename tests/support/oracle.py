@@ -1,7 +1,5 @@
 """What the engine must do, in the plainest way: recompute everything for every token, in float64."""
 
-import functools
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,27 +15,11 @@ from transformers import (
 )
 
 from bass.sampling import Sampling
-from support.worlds import World
+from bass.testing import truth
+from bass.testing.truth import greedy
+from bass.testing.worlds import World
 
-SMALLEST_GAP = 1e-4  # between the two largest logits: a nearer tie could flip in float32, and would prove nothing
-
-
-def greedy(world: World, prompt: list[int], limit: int, eos: tuple[int, ...] = ()) -> list[int]:
-    """The most probable continuation, cut at `limit` tokens in all and after the first token of `eos`."""
-    tokens = _greedy(world, tuple(prompt), limit - len(prompt))
-    end = next((i + 1 for i, token in enumerate(tokens) if token in eos), len(tokens))
-    return list(tokens[:end])
-
-
-@functools.lru_cache(maxsize=4096)
-def _greedy(world: World, prompt: tuple[int, ...], new: int) -> tuple[int, ...]:
-    tokens = list(prompt)
-    for _ in range(new):
-        logits = world.oracle("target", np.array([tokens]))[0]
-        second, first = np.sort(logits)[-2:]
-        assert first - second > SMALLEST_GAP, f"the test's own model has a near tie after {tokens}: give it another seed"
-        tokens.append(int(logits.argmax()))
-    return tuple(tokens[len(prompt) :])
+__all__ = ["HuggingFace", "greedy", "joint_law"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +48,4 @@ class HuggingFace:
 
 def joint_law(world: World, prompt: list[int], new: int, options: Sampling) -> Float[np.ndarray, "..."]:
     """The target's law of the first `new` tokens, an array with one axis per token."""
-    warp, law = HuggingFace(options), np.ones(1)
-    for n in range(new):
-        prefixes = np.array([[*prompt, *tail] for tail in itertools.product(range(world.vocab), repeat=n)], dtype=np.int64)
-        law = (law[:, None] * warp.probs(prefixes, world.oracle("target", prefixes))).reshape(-1)
-    return law.reshape((world.vocab,) * new)
+    return truth.joint_law(world, prompt, new, HuggingFace(options).probs)

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bass.cli import main
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
+from unit.distributions import Offer, installer
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +36,9 @@ def bass_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
         return Said(status, said.out, said.err)
 
     return call
+
+
+@pytest.fixture
+def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
+    """Installs packages that offer strategies, for the time of a test."""
+    return installer(tmp_path, monkeypatch)

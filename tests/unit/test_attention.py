@@ -1,17 +1,20 @@
 """Every backend, on its own layout, against dense attention in float64: ragged rows, grouped heads, windows, poison."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.attention import BACKENDS
+from bass.attention import BACKENDS, Flex
+from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.records import AttentionRule, DecoderShape, Room
 from support.dense import dense_attention
-from support.engines import PAIRINGS
+from support.engines import EVERY_PAIRING, INTERPRETED, PAIRINGS
 from support.worlds import poisoned
 
 RULES = (AttentionRule(8**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
@@ -20,8 +23,19 @@ RULES = (AttentionRule(8**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @given(data=st.data())
 def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str, data: st.DataObject, device: torch.device) -> None:
+    compare_with_dense(pairing, data, device)
+
+
+@pytest.mark.parametrize("pairing", INTERPRETED)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_an_interpreted_backend_equals_dense_causal_attention_too(pairing: str, data: st.DataObject, device: torch.device) -> None:
+    compare_with_dense(pairing, data, device)
+
+
+def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) -> None:
     """Each row has a past of its own length in a poisoned cache, then a window of its own number of tokens, perhaps none."""
-    cache_type, backend_type = PAIRINGS[pairing]
+    cache_type, backend_type = EVERY_PAIRING[pairing]
     batch, window = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
     kv_heads, groups, dim = data.draw(st.sampled_from(((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))))
     past = [data.draw(st.integers(0, 6)) for _ in range(batch)]
@@ -59,10 +73,10 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
             torch.testing.assert_close(out[b, : used[b]].double().cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("pairing", EVERY_PAIRING)
 def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(pairing: str, device: torch.device) -> None:
     """Rejected keys may stay where they are: large, but finite."""
-    cache_type, backend_type = PAIRINGS[pairing]
+    cache_type, backend_type = EVERY_PAIRING[pairing]
     random, outs = torch.Generator().manual_seed(0), []
     q, k, v = (torch.randn(2, 3, heads, 8, generator=random).to(device) for heads in (4, 2, 2))
     for poison in (0.0, 1e4, -3e3):
@@ -87,3 +101,26 @@ def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() ->
             else:
                 with pytest.raises(PairingError, match=f"Cannot pair `{backend.__name__}` with `{cache.__name__}`"):
                     check_pairing(cache, backend, tuple(BACKENDS.values()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_that_cannot_run_on_a_device_says_why_and_what_to_do(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, cpu, gpu = BACKENDS[backend](), torch.device("cpu"), torch.device("cuda")
+    name = type(made).__name__
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    if isinstance(made, KernelBackend):
+        with pytest.raises(
+            PairingError, match=f"`{name}` on `cpu`: Triton compiles for GPUs; take a CUDA device, or set TRITON_INTERPRET=1"
+        ):
+            made.check(cpu)
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    made.check(cpu)
+    made.check(gpu)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    if isinstance(made, KernelBackend | Flex):
+        with pytest.raises(PairingError, match=f"`{name}` on `cuda`: triton is not installed; install it with"):
+            made.check(gpu)
+        with pytest.raises(PairingError, match=f"`{name}` on `mps`"):
+            made.check(torch.device("mps"))
+    else:
+        made.check(gpu)

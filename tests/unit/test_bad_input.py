@@ -331,7 +331,8 @@ def test_a_tokenizer_with_ids_beyond_the_vocabulary(bass_command: Command, tmp_p
     [
         (["generat"], "`generate`"),
         (["--json"], "before the command"),
-        (["list", "x"], "Unexpected argument `x`"),
+        (["list", "polcy"], "Did you mean `policy`?"),
+        (["list", "policy", "x"], "Unexpected argument `x`"),
         (["list", "--x"], "`--x`"),
     ],
 )

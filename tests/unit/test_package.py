@@ -17,6 +17,8 @@ from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TRAINED = (embedded.TARGET / "config.json").is_file()
+SEAMS = ("policy", "stop-rule", "drafter", "verifier", "cache", "attention", "model")
+PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", *(f"docs/extend/{seam}.md" for seam in SEAMS)]
 
 
 def blocks(page: str) -> list[str]:
@@ -24,7 +26,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/extend/model.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With random weights in the embedded pair's place: the examples must run, whatever is generated."""
     tokenizer = byte_tokenizer()
@@ -38,6 +40,10 @@ def test_the_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: py
     names: dict[str, object] = {"__name__": "example"}
     for block in found:
         exec(compile(block, page, "exec"), names)
+
+
+def test_every_page_on_extending_is_run() -> None:
+    assert sorted(path.stem for path in (ROOT / "docs/extend").glob("*.md")) == sorted(SEAMS)
 
 
 def test_the_example_of_the_readme_is_short() -> None:

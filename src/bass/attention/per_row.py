@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import AttentionBackend
+from bass.kernels.reference import attend
 from bass.records import AttentionRule, RaggedView
 
 
@@ -34,18 +35,8 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
         self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: RowPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
-        groups = q.shape[2] // view.k.shape[1]
         for row, (start, extent) in enumerate(zip(view.starts.tolist(), plan.extents, strict=True)):  # sync: as in plan
             if extent:
-                k, v = (x[start : start + extent].repeat_interleave(groups, 1) for x in (view.k, view.v))
-                place, own = torch.arange(extent, device=q.device), plan.positions[row, :, None]
-                hidden = place > own
-                if rule.window is not None:
-                    hidden |= place <= own - rule.window
-                scores = torch.einsum("whd,shd->hws", q[row], k) * rule.scale
-                if rule.softcap is not None:
-                    scores = rule.softcap * torch.tanh(scores / rule.softcap)
-                # A finite floor: a query at -1 sees nothing, and its output is nobody's.
-                weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
-                out[row] = torch.einsum("hws,shd->whd", weights, v)
+                one, k, v = slice(row, row + 1), view.k[None, start : start + extent], view.v[None, start : start + extent]
+                out[one] = attend(q[one], k, v, plan.positions[one], rule.scale, rule.window, rule.softcap)
         return out

@@ -1,11 +1,16 @@
 """`bass info`: what a checkpoint is. Its weights are checked against its config, and not read."""
 
+import numpy as np
+import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
-from bass.errors import PairingError
+from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
-from bass.records import AttentionRule
+from bass.records import AttentionRule, DecoderShape, Room
+from bass.registry import find_class, names
+
+ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
@@ -14,16 +19,27 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         "checkpoint", type=str, help="folder with config.json and safetensors files, or hub id (org/name, org/name@revision)"
     )
     parser.add_argument("--draft", type=str, help="a second one: can it draft for the first?")
+    parser.add_argument(
+        "--rows", type=list[int], metavar="[N,...]", help=f"positions of each row, to compare what the cache layouts take; {list(ROWS)}"
+    )
+    parser.add_argument("--cache", type=str, metavar="NAME", help='only this layout, or one of your own as "package.module:Class"')
     config = parse(parser, argv)
-    target = Checkpoint.read(config.checkpoint)
-    lines, fits = describe(config.checkpoint, target), True
+    layouts = {name: find_class("cache", name) for name in ([config.cache] if config.cache else names("cache"))}
+    specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
+    checkpoints = [Checkpoint.read(spec) for spec in specs]
+    rows = asked_rows(config.rows, min(c.outline.decoder.shape.max_positions for c in checkpoints))
+    described = [
+        describe(spec, c) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
+        for spec, c in zip(specs, checkpoints, strict=True)
+    ]
+    lines, fits = described[0], True
     if config.draft is not None:
-        draft = Checkpoint.read(config.draft)
-        lines += ["", *describe(config.draft, draft), ""]
+        target, draft = checkpoints
+        lines += ["", *described[1], ""]
         try:
             size = check_pair(target, draft)
             lines.append(f"`{config.draft}` can draft for `{config.checkpoint}`.")
-            if any(size != c.outline.decoder.shape.vocab_size for c in (target, draft)):
+            if any(size != c.outline.decoder.shape.vocab_size for c in checkpoints):
                 lines.append(f"Their vocabularies are padded differently; both are used up to their common {size:,} tokens.")
         except PairingError as error:
             fits = False
@@ -55,6 +71,29 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
+
+
+def asked_rows(asked: list[int] | None, context: int) -> list[int]:
+    """The positions of each row: those that were asked for, or `ROWS` within the context."""
+    if asked is None:
+        return [max(1, rows * min(context, ROWS[-1]) // ROWS[-1]) for rows in ROWS]
+    if not asked or not all(1 <= rows <= context for rows in asked):
+        raise OptionError(f"`--rows {asked}` must be one or more numbers of positions, each from 1 to the context of {context:,}.")
+    return asked
+
+
+def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype: torch.dtype) -> list[str]:
+    """What each layout takes for the keys and values of such rows, and by how much that is over their own; nothing is allocated."""
+    needs = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * sum(rows)
+    lines = [f"{'KV of rows':20}{needs / 2**20:,.2f} MiB for {', '.join(map(str, rows))} positions"]
+    for name, layout in layouts.items():
+        try:
+            size = layout.allocate(shape, Room.of(np.array(rows)), torch.device("meta"), dtype).nbytes  # pyright: ignore[reportAttributeAccessIssue]
+            figure = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
+        except Exception as error:  # of a user's class, which may need a device that has memory
+            figure = f"unknown ({type(error).__name__}: {error})"
+        lines.append(f"  {name:17} {figure}")
+    return lines
 
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:

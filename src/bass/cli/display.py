@@ -137,6 +137,11 @@ def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> 
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
+def warn(console: Console, sentence: str) -> None:
+    """A sentence that nobody is to miss: red on a terminal."""
+    console.print(Text(sentence, style="bold red"), soft_wrap=True)
+
+
 def _times(a: float, b: float) -> str:
     return f"{a / b:.2f}x" if a and b else ""
 
@@ -155,7 +160,7 @@ FIGURES = (
     ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", lambda s, p: _times(p.last, s.last)),
     ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", lambda s, p: _times(p.all, s.all)),
     ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", lambda s, p: ""),
-    ("lossless", lambda s: "yes" if s.lossless else "no", lambda s, p: ""),
+    ("lossless", lambda s: "yes" if s.lossless else "[bold red]NO[/]", lambda s, p: ""),
 )
 
 

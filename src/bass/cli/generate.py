@@ -3,14 +3,14 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser
 from rich.console import Console
 
-from bass.cli.display import Rows, completions, show_live, table
+from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
 from bass.drafters import NoDrafter
@@ -45,16 +45,19 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if beside is not None:
         for model in (llm, beside):
             warm_up(model, prompts[:1], stream_with)
-    result, interrupted = follow(generation, f"speculative decoding, policy {type(llm.parts.policy).__name__}")
+    result, interrupted = follow(generation, f"speculative decoding, {called(llm.parts.policy)}")
     compared: Result | None = None
     if beside is not None and not interrupted:
         second, interrupted = follow(beside.stream(prompts, **stream_with), "the same request by plain decoding")
         compared = None if interrupted else second
+    below = out if live else Console(stderr=True, highlight=False)
     if config.json:
         sys.stdout.write(json_lines(result, compared))
     else:
         completions(out, result, shown)
-        table(out if live else Console(stderr=True, highlight=False), result.stats, compared and compared.stats, ran_with(llm, interrupted))
+        table(below, result.stats, compared and compared.stats, ran_with(llm, interrupted))
+    if not result.stats.lossless:
+        warn(below, not_lossless(llm))
     return INTERRUPTED if interrupted else 0
 
 
@@ -76,16 +79,29 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
 def plain(llm: LLM) -> LLM:
     """The same target without speculation; the weights are shared."""
     parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size)
+    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:
     """What the figures belong to, in one line."""
     parts, models = llm.parts, llm.models
-    policy = repr(parts.policy) if is_dataclass(parts.policy) else type(parts.policy).__name__
-    names = f"{parts.cache.__name__}, {type(parts.attention).__name__}, {type(parts.verifier).__name__}"
-    machine = f"{models.device}, {str(models.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads"
-    return f"{policy}, {names}, {machine}{'; interrupted: figures up to there' if interrupted else ''}"
+    rule = [] if parts.stop_rule is None else [parts.stop_rule]
+    strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
+    machine = [str(models.device), str(models.dtype).removeprefix("torch."), f"{torch.get_num_threads()} threads"]
+    return ", ".join([*map(called, strategies), *machine]) + ("; interrupted: figures up to there" if interrupted else "")
+
+
+def called(strategy: Any) -> str:
+    """A strategy's name, with its parameters where it has any."""
+    if isinstance(strategy, type):
+        return strategy.__name__
+    return repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
+
+
+def not_lossless(llm: LLM) -> str:
+    """What to know of a text that does not follow the target's distribution."""
+    caveat = llm.parts.verifier.caveat or "the text does not follow the target's distribution"
+    return f"WARNING: NOT LOSSLESS: by `{called(llm.parts.verifier)}`, {caveat}."
 
 
 def json_lines(result: Result, compared: Result | None) -> str:

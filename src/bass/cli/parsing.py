@@ -9,6 +9,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bass.errors import OptionError
 
+_PART = r"NestedArg\(key='(.+?)'"  # what jsonargparse makes of `--k.part 3` where `--k` may have no parts
+
 
 def new_parser(command: str, description: str) -> ArgumentParser:
     """An empty parser for `bass command`, which raises instead of exiting."""
@@ -16,12 +18,16 @@ def new_parser(command: str, description: str) -> ArgumentParser:
     return ArgumentParser(prog=f"bass {command}", description=text, exit_on_error=False, allow_abbrev=False)
 
 
-def parse(parser: ArgumentParser, argv: list[str]) -> Namespace:
-    """The options in `argv`; a complaint of the parser's becomes an `OptionError` of one sentence."""
+def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Namespace:
+    """The options in `argv`, without `defaults` no others; a complaint of the parser's becomes an `OptionError` of one sentence."""
     try:
-        return parser.parse_args(argv)
+        config = parser.parse_args(argv, defaults=defaults)
     except ArgumentError as error:
         raise OptionError(sentence(str(error), parser)) from error
+    for key, value in config.items():
+        if found := re.match(_PART, repr(value)):
+            raise OptionError(unknown_option(f"--{key}.{found[1]}", parser))
+    return config
 
 
 def underscored(argv: list[str]) -> list[str]:
@@ -42,18 +48,25 @@ def sentence(message: str, parser: ArgumentParser) -> str:
         word = found[1]
         if not word.startswith("-"):
             return f"Unexpected argument `{word}`: quote a prompt that has spaces; {see}"
-        near = difflib.get_close_matches(word.partition("=")[0], _options(parser), n=2, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-        return f"Unknown option `{word}`.{hint} {see}"
+        return unknown_option(word.partition("=")[0], parser)
     if found := re.match(r'Parser key "(.+?)":', message):
+        if part := re.search(_PART, message):
+            return unknown_option(f"--{found[1]}.{part[1]}", parser)
         given = re.findall(r"(?:Got value|Given value): (.*)", message)
         value = f" {given[-1]}" if given else ""
         return f"`{_flag(found[1])}{value}` is not of the right kind: give {_kind(message)}; {see}"
     if found := re.match(r"the following arguments are required: (.+)", message):
-        return f"`{parser.prog}` needs a value for `{found[1]}`; {see}"
+        return f"`{parser.prog}` needs a value for `{_flag(found[1]) if '.' in found[1] else found[1]}`; {see}"
     if found := re.match(r"[Aa]rgument (\S+): expected (.+)", message):
         return f"`{found[1]}` lacks its value; {see}"
     return f"{message.strip().rstrip('.')}; {see}"
+
+
+def unknown_option(name: str, parser: ArgumentParser) -> str:
+    """That there is no such option, with the nearest ones."""
+    near = difflib.get_close_matches(name, _options(parser), n=2, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    return f"Unknown option `{name}`.{hint} `{parser.prog} --help` lists the options."
 
 
 def _options(parser: ArgumentParser) -> list[str]:
@@ -67,6 +80,8 @@ def _flag(key: str) -> str:
 def _kind(message: str) -> str:
     """The types that jsonargparse expected, in plain words."""
     words = {"int": "an integer", "float": "a number", "str": "a text", "bool": "true or false", "list": "a list such as [1, 2]"}
+    if found := re.search(r"Literal\[(.+?)\]", message):
+        return f"one of {found[1]}"
     names = re.findall(r"Expected a <class '(?:\w+\.)*(\w+)'>", message)
     kinds = list(dict.fromkeys(words.get(n, f"a {n}") for n in names if n not in ("NoneType", "Sequence")))
     return " or ".join(kinds) or "another value"

@@ -1,39 +1,147 @@
-"""`bass list`: every registered strategy with its parameters, and every model family."""
+"""`bass list`: every strategy that has a name, ours and those of installed packages, and every model family."""
 
 import inspect
+import json
 import sys
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from typing import Any
 
 from jsonargparse import ArgumentParser
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from bass.cli.parsing import parse
+from bass.errors import unknown_name
 from bass.models import FAMILIES
-from bass.registry import REGISTRIES
+from bass.registry import REGISTRIES, REQUIRED, distribution, offers, parameters, plugin_class, plugins
+
+FAMILY = "family"
+EXPLAINED = {
+    "policy": "how many tokens to draft",
+    "stop_rule": "what ends a draft early",
+    "drafter": "what proposes tokens",
+    "verifier": "which tokens to keep",
+    "cache": "layout of keys and values",
+    "attention": "backend that attends to a cache",
+    FAMILY: "models that can be loaded, by `model_type` of their config",
+}
+LOSSLESS = (
+    "Policies, drafters and stop rules are lossless by their contract: with any of them the text follows the target's distribution. "
+    "Of a verifier it is said beside its name."
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is told of one name. `origin`: the distribution that offers it, if it is not ours; `problem`: why it cannot be used."""
+
+    kind: str
+    name: str
+    about: str = ""
+    path: str = ""
+    paper: str = ""
+    lossless: bool | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    origin: str = ""
+    problem: str = ""
+
+    @classmethod
+    def of(cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = "") -> "Entry":
+        """What a class tells of itself."""
+        about = (inspect.getdoc(strategy) or "").partition("\n")[0]
+        lossless = getattr(strategy, "lossless", None) if kind == "verifier" else None
+        paper = getattr(strategy, "paper", "")
+        return cls(kind, name, about, path(strategy), paper, lossless, {} if kind == "cache" else parameters(strategy), origin, problem)
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Column by column. A parameter without a default has to be given."""
+        given = [name if default is REQUIRED else f"{name}={default!r}" for name, default in self.parameters.items()]
+        lossless = {True: "lossless", False: "NOT LOSSLESS", None: ""}[self.lossless]
+        origin = self.origin and f"from {self.origin}"
+        return {
+            "name": self.name,
+            "lossless": lossless,
+            "parameters": ", ".join(given),
+            "paper": self.paper,
+            "origin": "; ".join(filter(None, (origin, self.problem))),
+            "about": self.about,
+        }
+
+    @property
+    def line(self) -> str:
+        """JSON. The default of a required parameter is left out; one that JSON has no word for is written as Python writes it."""
+        given = [{"name": n} if d is REQUIRED else {"name": n, "default": d} for n, d in self.parameters.items()]
+        return json.dumps(vars(self) | {"parameters": given}, default=repr)
+
+
+def path(strategy: type) -> str:
+    """Where a class is found."""
+    return f"{strategy.__module__}:{strategy.__qualname__}"
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Print one block per kind of strategy, then the families."""
-    parse(parser, argv)
-    print("\n\n".join(block(kind, registry) for kind, registry in REGISTRIES.items()))
-    print("\nmodel families:")
-    for name, family in FAMILIES.items():
-        print(f"  {name:{max(map(len, FAMILIES))}}  {(sys.modules[family.__module__].__doc__ or '').splitlines()[0]}")
+    """Print all kinds, or one."""
+    parser.add_argument("kind", nargs="?", type=str, help=f"show these alone: {', '.join(EXPLAINED)}")
+    parser.add_argument("--json", action="store_true", help="one JSON line per name")
+    config = parse(parser, argv)
+    if config.kind is not None and config.kind not in EXPLAINED:
+        raise unknown_name("kind", config.kind, EXPLAINED)
+    kinds = {kind: entries(kind) for kind in (EXPLAINED if config.kind is None else [config.kind])}
+    console = Console(highlight=False)
+    if config.json:
+        print("\n".join(entry.line for listed in kinds.values() for entry in listed))
+    elif console.is_terminal:
+        for kind, listed in kinds.items():
+            console.print(table(kind, listed))
+        console.print(LOSSLESS, style="dim", markup=False)
+    else:
+        print("\n\n".join([*(block(kind, listed) for kind, listed in kinds.items()), LOSSLESS]))
     return 0
 
 
-def block(kind: str, registry: dict[str, type]) -> str:
-    """The strategies of one kind, each with its parameters and the first line of its docstring."""
-    width = max(map(len, registry), default=0)
-    lines = [f"{kind}:"]
-    for name, cls in registry.items():
-        lines.append(f"  {name:{width}}  {(inspect.getdoc(cls) or '').splitlines()[0]}")
-        if given := parameters(cls):
-            lines.append(f"  {'':{width}}  {', '.join(given)}")
-    return "\n".join(lines)
+def entries(kind: str) -> list[Entry]:
+    """Those of one kind: ours, then what installed packages offer, usable or not."""
+    if kind == FAMILY:
+        about = {name: (sys.modules[family.__module__].__doc__ or "").partition("\n")[0] for name, family in FAMILIES.items()}
+        return [Entry(kind, name, text, path(FAMILIES[name])) for name, text in about.items()]
+    ours = [Entry.of(kind, name, strategy) for name, strategy in REGISTRIES[kind].items()]
+    return ours + [offered(kind, point) for point in offers(kind)]
 
 
-def parameters(cls: type) -> list[str]:
-    """`name=default` of what a user may set. A field without a default is the engine's to give."""
-    if not is_dataclass(cls):
-        return []
-    return [f"{f.name}={f.default!r}" for f in fields(cls) if f.init and f.default is not MISSING]
+def offered(kind: str, point: EntryPoint) -> Entry:
+    """What an installed package offers, with what stands in its way."""
+    origin, first = distribution(point), plugins(kind)[point.name]
+    holder = "bass itself" if point.name in REGISTRIES[kind] else distribution(first)
+    taken = holder != origin or first.value != point.value
+    problem = f"the name means that of {holder}: ask for this one as `{point.value}`" if taken else ""
+    try:
+        return Entry.of(kind, point.name, plugin_class(kind, point), origin, problem)
+    except Exception as error:  # another's class: anything can happen when it is looked at
+        return Entry(kind, point.name, path=point.value, origin=origin, problem=" ".join(str(error).split()))
+
+
+def table(kind: str, listed: Sequence[Entry]) -> Table:
+    """For a terminal: parameters under what a strategy is, and so to a width of 80."""
+    shown = Table(title=f"{kind}: {EXPLAINED[kind]}", title_justify="left", title_style="bold cyan", box=box.SIMPLE_HEAD, show_header=False)
+    shown.add_column("name", style="bold", no_wrap=True)
+    shown.add_column("about", ratio=1)
+    shown.add_column("paper", style="dim", max_width=24)
+    for entry in listed:
+        styles = {"about": "", "parameters": "cyan", "lossless": "green" if entry.lossless else "bold red", "origin": "yellow"}
+        told = [Text(entry.cells[name], style=style) for name, style in styles.items() if entry.cells[name]]
+        shown.add_row(Text(entry.name), Text("\n").join(told), Text(entry.paper))
+    return shown
+
+
+def block(kind: str, listed: Sequence[Entry]) -> str:
+    """Plain text, one line for each name, as wide as it has to be."""
+    rows = [entry.cells for entry in listed]
+    used = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
+    width = {name: max(len(row[name]) for row in rows) for name in used}
+    lines = ["  ".join(row[name].ljust(width[name]) for name in used).rstrip() for row in rows]
+    return "\n".join([f"{kind}: {EXPLAINED[kind]}", *(f"  {line}" for line in lines or ["none"])])

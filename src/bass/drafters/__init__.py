@@ -1,7 +1,11 @@
 """Ways to draft, by the name under which `drafter=` finds them."""
 
+from bass.drafters.ensemble import Ensemble
 from bass.drafters.model import ModelDraft, ModelDrafter
+from bass.drafters.ngram import Ngram
 from bass.drafters.nothing import NoDrafter
+from bass.drafters.replay import Replay
+from bass.drafters.self_draft import SelfDraft
 
-DRAFTERS = {"model": ModelDraft, "none": NoDrafter}
-__all__ = ["DRAFTERS", "ModelDraft", "ModelDrafter", "NoDrafter"]
+DRAFTERS = {"ensemble": Ensemble, "model": ModelDraft, "ngram": Ngram, "none": NoDrafter, "replay": Replay, "self": SelfDraft}
+__all__ = ["DRAFTERS", "Ensemble", "ModelDraft", "ModelDrafter", "Ngram", "NoDrafter", "Replay", "SelfDraft"]

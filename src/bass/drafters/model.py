@@ -69,8 +69,8 @@ class ModelDrafter(Drafter):
             if self.stop_rule is not None:
                 own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
                 lengths = torch.where(self.stop_rule(own, i), lengths.clamp(max=i + 1), lengths)
-                if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
-                    break
+            if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
+                break
             tokens = drafted[:, i : i + 1]
             here = sequences.lens[:, None] + i
             positions = torch.where((i + 1 < lengths)[:, None], here, -1)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -57,6 +58,20 @@ class RunBench(Workbench):
     draw: Draw
     stop_rule: StopRule | None
 
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.embed.device
+
+    @property
+    def vocab_size(self) -> int:
+        return self.decoder.shape.vocab_size
+
+    @property
+    def decoder(self) -> CausalDecoder:
+        """The target's."""
+        assert isinstance(self.target.decoder, CausalDecoder)
+        return self.target.decoder
+
     def draft(self) -> Scorer:
         if self.make_draft is None:
             raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
@@ -68,5 +83,4 @@ class RunBench(Workbench):
         What it writes at drafted positions, the target overwrites when it verifies them.
         """
         t = self.target
-        assert isinstance(t.decoder, CausalDecoder)
-        return Borrowed(ModelScorer(FirstLayers(t.decoder, count), t.cache, t.backend, t.batch))
+        return Borrowed(ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch))

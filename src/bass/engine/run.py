@@ -46,6 +46,7 @@ class Run:
     def __post_init__(self) -> None:
         batch = len(self.sequences.lens)
         self.trace = Trace()
+        self.over = False  # ended, or given up
         self.eos = frozenset(self.sequences.eos.tolist())
         self._slots = Slots(
             self.sequences,
@@ -64,6 +65,12 @@ class Run:
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
         """Yield what each step committed, row by row, until all is done or the time budget (seconds) is spent."""
+        try:
+            yield from self._steps()
+        finally:
+            self.over = True
+
+    def _steps(self) -> Iterator[Emission]:
         slots, sequences, policy = self._slots, self.sequences, self.policy
         batch, capacity = len(sequences.lens), sequences.capacity
         state = policy.init(batch)

@@ -1,6 +1,6 @@
 """Draft-length policies, by the name under which `policy=` finds them.
 
-`Oracle` and the wrappers (`Recorded`, `Clamped`, `Lagged`) have no name: they need a trace, or another policy, to mean anything.
+`Oracle` and `Recorded` have no name: they mean nothing without a trace to read, or a list to write into.
 """
 
 from bass.policies.bandit import Bandit
@@ -21,10 +21,12 @@ POLICIES = {
     "bass": BatchAdaptive,
     "bass-per-row": RowAdaptive,
     "batch-table": BatchTable,
+    "clamped": Clamped,
     "ema-tiers": EmaTiers,
     "fixed": Fixed,
     "goodput": Goodput,
     "hf-heuristic": HuggingFaceHeuristic,
+    "lagged": Lagged,
     "measured": Measured,
     "per-row-budget": RowBudget,
 }

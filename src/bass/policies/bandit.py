@@ -1,7 +1,7 @@
 """A bandit whose arms are the lengths, apart for each number of active rows."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Bandit(DraftLengthPolicy[BanditState]):
     A step counts for the arm of its longest draft. A step without a time counts as one second. Cost: a table [B+1, max_length + 1], copied
     at each update. It assumes nothing, so it tries every arm in every context, however bad: the price is paid anew for each number of rows.
     """
+
+    paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec); Nightjar, 2025"
 
     width: float = 0.1
     max_length: int = 8

@@ -1,7 +1,7 @@
 """Algorithm 1 of BASS for each row by itself."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class RowAdaptive(DraftLengthPolicy[RowLengths]):
     A row with a new prompt starts afresh. Cost: a few vector operations of length B. It drafts no longer in a larger batch,
     but a step still lasts as long as its longest draft.
     """
+
+    paper: ClassVar[str] = "after Qian et al., 2024, Algorithm 1"
 
     start: int = 7
     increment: int = 2

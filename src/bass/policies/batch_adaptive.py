@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
 
     Cost: a maximum over the batch. The maximum makes it draft longer as the batch grows.
     """
+
+    paper: ClassVar[str] = "Qian et al., 2024, Algorithm 1"
 
     start: int = 7
     increment: int = 2

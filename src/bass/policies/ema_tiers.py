@@ -1,7 +1,7 @@
 """SGLang's adaptive number of steps: a few tiers, a moving average, and hysteresis."""
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class EmaTiers(DraftLengthPolicy[TierState]):
     that is accepted; `down < up` keeps it from swinging. e begins at k_j - 1. One tier changes at a time, and there is no tier 0
     by default: nothing would be seen in it, so the lowest tier may be 0 only if one never wants to leave it. Cost: a mean over the batch.
     """
+
+    paper: ClassVar[str] = "after SGLang"
 
     tiers: tuple[int, ...] = (1, 3, 7)
     alpha: float = 0.2

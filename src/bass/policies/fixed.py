@@ -1,7 +1,7 @@
 """The same length for every row and step: the baseline of all others."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from bass.records import Feedback
 @dataclass(frozen=True)
 class Fixed(DraftLengthPolicy[int]):
     """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size."""
+
+    paper: ClassVar[str] = "Leviathan et al., 2023"
 
     k: int = 4
 

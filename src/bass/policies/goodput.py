@@ -1,7 +1,7 @@
 """Committed tokens per second, maximised with a geometric acceptance and a linear time."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Goodput(DraftLengthPolicy[GoodputState]):
     speculation is tried again. Cost: a [B, max_length] power. A step's time is all it optimises: the length is the same for all
     rows, because a step lasts as long as its longest draft.
     """
+
+    paper: ClassVar[str] = "Liu et al., 2024 (SmartSpec)"
 
     acceptance: float = 0.7
     cost_ratio: float = 0.1

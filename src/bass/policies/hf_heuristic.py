@@ -1,7 +1,7 @@
 """The rule of Hugging Face's assisted generation."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
     `transient` starts afresh at each new prompt ("heuristic_transient"); without it a row keeps its length ("heuristic").
     A step in which a row did not draft says nothing and leaves its length. Cost: a few vector operations of length B.
     """
+
+    paper: ClassVar[str] = "Hugging Face transformers"
 
     start: int = 5
     transient: bool = True

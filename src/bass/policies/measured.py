@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     Drafting begins or ends only for a gain of MARGIN, as each change feeds the draft model. Cost: a [K+1, K+1] linear solve a
     step, about 0.1 ms. All rows get the same length, and what was learned survives new prompts.
     """
+
+    paper: ClassVar[str] = "ours"
 
     start: int = 3
     exploration: float = 0.003

@@ -1,7 +1,7 @@
 """A fixed number of drafted tokens per step, given to the rows where they are most likely to be accepted."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
     The counts decay by `decay` per step of the row, drafted or not, so that a row that got nothing is tried again;
     a new prompt starts afresh. Cost: a sort of B x max_length numbers.
     """
+
+    paper: ClassVar[str] = "after Wu et al., 2025 (TETRIS)"
 
     budget: int = 16
     acceptance: float = 0.7

@@ -1,15 +1,16 @@
 """Policies around a policy: one that writes down, one that bounds, one that hears late.
 
-They are not registered: each means something only around another policy, which a bare name cannot say.
+`Recorded` has no name: it writes into a list of the caller's.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from bass.errors import OptionError, check_integer
 from bass.interfaces import DraftLengthPolicy
+from bass.policies.batch_adaptive import BatchAdaptive
 from bass.records import Feedback
 
 
@@ -29,6 +30,8 @@ class Recorded(DraftLengthPolicy[Any]):
     The state is the inner policy's and the list is never read, so lengths are as pure as before; an `update` called twice is written twice.
     Cost: one small object per step.
     """
+
+    paper: ClassVar[str] = "ours"
 
     policy: DraftLengthPolicy[Any]
     into: list[Recording] = field(default_factory=list, compare=False)
@@ -59,7 +62,9 @@ class Recorded(DraftLengthPolicy[Any]):
 class Clamped(DraftLengthPolicy[Any]):
     """min(max(l_b, lo), hi) of the lengths l_b of `policy`, which sees what was really drafted. Cost: a clip."""
 
-    policy: DraftLengthPolicy[Any]
+    paper: ClassVar[str] = "ours"
+
+    policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     lo: int = 0
     hi: int = 8
 
@@ -104,7 +109,9 @@ class Lagged(DraftLengthPolicy[Delayed]):
     Cost: `steps` feedbacks kept.
     """
 
-    policy: DraftLengthPolicy[Any]
+    paper: ClassVar[str] = "ours"
+
+    policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     steps: int = 1
 
     def __post_init__(self) -> None:

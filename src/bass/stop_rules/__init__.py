@@ -1,3 +1,8 @@
 """Rules that end a draft early, by the name under which `stop_rule=` finds them."""
 
-STOP_RULES: dict[str, type] = {}
+from bass.stop_rules.confidence import Confidence
+from bass.stop_rules.entropy import Entropy
+from bass.stop_rules.svip import Svip
+
+STOP_RULES = {"confidence": Confidence, "entropy": Entropy, "svip": Svip}
+__all__ = ["STOP_RULES", "Confidence", "Entropy", "Svip"]

@@ -22,6 +22,7 @@ class Block(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    paper: ClassVar[str] = "Sun et al., 2024"
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]

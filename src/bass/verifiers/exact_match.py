@@ -22,6 +22,7 @@ class ExactMatch(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    paper: ClassVar[str] = "Miao et al., 2024 (naive sampling)"
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         tokens = draw(target_probs, noise.residual[:, : target_probs.shape[1]])

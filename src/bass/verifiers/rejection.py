@@ -18,6 +18,7 @@ class Rejection(Verifier):
     """Keep a drafted token with probability min(1, target/draft); replace the first refused one from the residual."""
 
     lossless: ClassVar[bool] = True
+    paper: ClassVar[str] = "Leviathan et al., 2023; Chen et al., 2023"
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]

@@ -24,6 +24,8 @@ class Synthetic(Verifier):
     """
 
     lossless: ClassVar[bool] = False
+    caveat: ClassVar[str] = "drafted tokens are kept by decree, so THE TEXT MEANS NOTHING"
+    paper: ClassVar[str] = "ours, for benchmarks"
 
     rates: float | tuple[float, ...] = 0.8
 

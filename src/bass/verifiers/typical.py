@@ -23,6 +23,8 @@ class Typical(Verifier):
     """
 
     lossless: ClassVar[bool] = False
+    caveat: ClassVar[str] = "plausible tokens are kept, so the text follows neither model's distribution"
+    paper: ClassVar[str] = "Cai et al., 2024 (Medusa)"
 
     epsilon: float = 0.09
     delta: float = 0.3

@@ -1,0 +1,82 @@
+"""From a loaded pair, its strategies and a request's options to an engine: rows, caches, and a step over them."""
+
+import functools
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from bass.engine.bench import OwnDraw, RunBench, SharedDraw
+from bass.engine.graphs import GraphedStep
+from bass.engine.scorer import ModelScorer
+from bass.engine.step import SpeculativeStep, Step
+from bass.errors import OptionError, RequestError
+from bass.interfaces import Warp
+from bass.loading import Models, Parts
+from bass.models.decoder import CausalDecoder
+from bass.records import Room, Sequences
+from bass.registry import REGISTRIES
+
+CAPACITY_STEP = 256  # an engine that is kept has room for the next multiple, so that the next request finds it large enough
+
+
+@final
+@dataclass(frozen=True)
+class Engine:
+    """What a run needs beside its requests and its policy."""
+
+    sequences: Sequences
+    step: Step
+    room: Room
+    warp: Warp
+    eos: tuple[int, ...]
+
+    def serves(self, room: Room, warp: Warp, eos: tuple[int, ...]) -> bool:
+        """Whether requests of this need can be run with it: its storage is addressed by graphs, and can be used again."""
+        ours, theirs = (np.sort(r.longest) for r in (self.room, room))
+        return (self.warp, self.eos, len(ours)) == (warp, eos, len(theirs)) and bool((theirs <= ours).all())
+
+
+def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp, eos: tuple[int, ...]) -> Engine:
+    """Allocate the caches and put the step together. With `graphs`, for later requests too: larger, and without what rows share."""
+    if graphs:
+        limits = -(-room.limits // CAPACITY_STEP) * CAPACITY_STEP
+        room = replace(room, limits=limits, shared=np.zeros_like(room.shared))
+
+    def scorer(decoder: CausalDecoder) -> ModelScorer:
+        cache = parts.cache.allocate(decoder.shape, room, models.device, models.dtype)
+        return ModelScorer(decoder, cache, parts.attention, room.batch)
+
+    target = scorer(models.target)
+    make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
+    bench = RunBench(target, make_draft, warp, SharedDraw() if parts.verifier.coupled else OwnDraw(), parts.stop_rule)
+    sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
+    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp)
+    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
+
+
+def use_graphs(asked: str | bool, models: Models, parts: Parts) -> bool:
+    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
+    if asked not in ("auto", True, False):
+        raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
+    able = models.device.type == "cuda" and parts.attention.capturable
+    if asked is True and not able:
+        if models.device.type != "cuda":
+            raise OptionError(f"`cuda_graphs=True` needs a CUDA device, and the models are on `{models.device}`: leave it out.")
+        view = parts.cache.view_type
+        valid = [n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable]  # pyright: ignore[reportAttributeAccessIssue]
+        raise OptionError(
+            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot hold: give `cuda_graphs=False`, "
+            f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
+        )
+    return able and asked is not False
+
+
+def no_room(room: Room, row_bytes: int, error: Exception) -> RequestError:
+    """What needed how much, and what to lower, when storage cannot be had. `row_bytes`: keys and values of one position."""
+    longest = int(room.limits.max())
+    return RequestError(
+        f"{room.batch} rows of {longest} positions need {room.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
+        f"weights and the buffers of a step, and there is no room ({str(error).splitlines()[0]}): lower `max_batch_size` or "
+        "`max_new_tokens`."
+    )

@@ -1,0 +1,92 @@
+"""torch's flex_attention over the padded layout, whose mask and score are functions: compiled on a GPU, plain on a CPU."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final, no_type_check
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.attention.kernels import check_triton
+from bass.interfaces import AttentionBackend
+from bass.records import AttentionRule, PaddedView
+
+VARIANTS = 128  # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then an error
+
+
+@dataclass
+class FlexPlan:
+    """The positions, and a mask of blocks for each window that a layer asks for."""
+
+    positions: Int[Tensor, "batch window"]
+    span: int
+    _masks: dict[int | None, Any] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> Any:
+        """The blocks of keys that the queries see some of; made by the first layer that asks."""
+        if window not in self._masks:
+            from torch.nn.attention.flex_attention import create_block_mask
+
+            own = self.positions.clamp(min=0)  # a query at -1 is nobody's: it may look at position 0
+
+            @no_type_check  # it is traced
+            def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                at = own[batch, query]
+                return key <= at if window is None else (key <= at) & (key > at - window)
+
+            batch, queries = own.shape
+            self._masks[window] = create_block_mask(visible, batch, None, queries, self.span, device=own.device)
+        return self._masks[window]
+
+
+@final
+@dataclass(frozen=True)
+class Flex(AttentionBackend[PaddedView, FlexPlan]):
+    """One fused kernel, generated from the mask and the soft cap; float64 it does not know, and is not fused."""
+
+    paper: ClassVar[str] = "Dong et al., 2024"
+    view_type: ClassVar[type] = PaddedView
+    capturable: ClassVar[bool] = True
+
+    def check(self, device: torch.device) -> None:
+        if device.type != "cpu":
+            check_triton(type(self), device)  # torch compiles to it
+
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> FlexPlan:
+        return FlexPlan(positions, span)
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: FlexPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
+        attend = _compiled() if q.is_cuda and q.dtype != torch.float64 else _plain
+        cap = None if rule.softcap is None else _cap(rule.softcap)
+        with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+            out = attend(q.transpose(1, 2), k, v, cap, plan.mask(rule.window), rule.scale, q.shape[2] != k.shape[1])
+        return out.transpose(1, 2)
+
+
+def _cap(softcap: float) -> Callable[..., Tensor]:
+    @no_type_check  # it is traced
+    def capped(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return softcap * torch.tanh(score / softcap)
+
+    return capped
+
+
+@functools.cache
+def _compiled() -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def _plain(*arguments: Any, **options: Any) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+        return flex_attention(*arguments, **options)

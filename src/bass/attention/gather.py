@@ -1,0 +1,30 @@
+"""Plain torch over the paged layout: each row's blocks are copied together, then attended to as in the padded layout."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.attention.sdpa import SDPA, MaskPlan
+from bass.interfaces import AttentionBackend
+from bass.kernels.reference import gather
+from bass.records import AttentionRule, PaddedView, PagedView
+
+
+@final
+@dataclass(frozen=True)
+class Gather(AttentionBackend[PagedView, MaskPlan]):
+    """SDPA over copies of the first `span` positions. It runs anywhere, and reads and writes every key once more than needed."""
+
+    view_type: ClassVar[type] = PagedView
+    capturable: ClassVar[bool] = True
+
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
+        return SDPA().plan(positions, span)
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: MaskPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        k, v = (gather(pool, view.table, plan.span) for pool in (view.k, view.v))
+        return SDPA().run(q, PaddedView(k, v), plan, rule)

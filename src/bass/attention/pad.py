@@ -1,0 +1,26 @@
+"""BASS-PAD in Triton: every row padded to the longest."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bass.attention.kernels import KernelBackend, KernelPlan
+from bass.records import AttentionRule, PaddedView
+
+
+@final
+@dataclass(frozen=True)
+class TritonPad(KernelBackend[PaddedView]):
+    """One launch for the batch; each row walks through all `span` positions."""
+
+    paper: ClassVar[str] = "Qian et al., 2024"
+    view_type: ClassVar[type] = PaddedView
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: KernelPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        from bass.kernels.attention import padded  # it needs Triton
+
+        return padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)

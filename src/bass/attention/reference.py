@@ -1,0 +1,61 @@
+"""Plain softmax attention in float64, whatever the dtype of the model: what every other backend may be compared with."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.attention.kernels import KernelPlan
+from bass.interfaces import AttentionBackend, View
+from bass.kernels import reference
+from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
+
+
+@dataclass(frozen=True)
+class Float64(AttentionBackend[View, KernelPlan]):
+    """Slow, and in need of memory for the keys of the whole span in float64."""
+
+    capturable: ClassVar[bool] = True
+
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> KernelPlan:
+        return KernelPlan(positions, span)
+
+
+@final
+@dataclass(frozen=True)
+class Reference(Float64[PaddedView]):
+    """Over the padded layout."""
+
+    view_type: ClassVar[type] = PaddedView
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: KernelPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return reference.padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+
+
+@final
+@dataclass(frozen=True)
+class ReferenceRagged(Float64[RaggedView]):
+    """Over the ragged layout."""
+
+    view_type: ClassVar[type] = RaggedView
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: KernelPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return reference.ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+
+
+@final
+@dataclass(frozen=True)
+class ReferencePaged(Float64[PagedView]):
+    """Over the paged layout."""
+
+    view_type: ClassVar[type] = PagedView
+
+    def run(
+        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: KernelPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return reference.paged(q, view.k, view.v, view.table, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)

@@ -1,0 +1,121 @@
+"""Several ways to draft: for each row the first that has something to propose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.drafters.model import ModelDraft
+from bass.drafters.ngram import Ngram
+from bass.errors import OptionError
+from bass.interfaces import Drafter, DraftMethod, Workbench
+from bass.records import Draft, Noise, Seats, Sequences
+
+
+@final
+@dataclass(frozen=True)
+class Ensemble(DraftMethod):
+    """Asks `methods` in order, each for the rows in which none before it proposed anything."""
+
+    paper: ClassVar[str] = "after Oliaro et al., 2024 (SuffixDecoding, its hybrid form)"
+
+    methods: Sequence[DraftMethod] = (Ngram(), ModelDraft())
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise OptionError("`Ensemble(methods=...)` is empty: give one way to draft or more.")
+        object.__setattr__(self, "methods", tuple(self.methods))
+
+    @property
+    def needs_draft(self) -> bool:
+        return any(method.needs_draft for method in self.methods)
+
+    @property
+    def target_layers(self) -> int:
+        return max(method.target_layers for method in self.methods)
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return any(method.obeys_stop_rules for method in self.methods)
+
+    def build(self, bench: Workbench) -> Drafter:
+        return EnsembleDrafter(tuple(method.build(bench) for method in self.methods))
+
+
+@final
+@dataclass(frozen=True)
+class EnsembleDrafter(Drafter):
+    """Merges the drafts of its parts row by row, then tells each part what another one proposed in its place.
+
+    A part with a cache feeds it the last two committed tokens, and the tokens that it drafts itself. Of a draft that another part
+    made and the verifier kept, it would lack all but the last:
+
+        position     ... lens-1   lens .. lens-2+n   lens-1+n          of a row with n drafted tokens
+        told         [   last      d1  ..   d(n-1) ]    dn             fed in the next step, if it was kept
+    """
+
+    drafters: tuple[Drafter, ...]
+
+    def reserve(self, seats: Seats) -> None:
+        for drafter in self.drafters:
+            drafter.reserve(seats)
+
+    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+        for drafter in self.drafters:
+            drafter.fill(tokens, positions, span, start)
+
+    def copy_rows(self, seats: Seats) -> None:
+        for drafter in self.drafters:
+            drafter.copy_rows(seats)
+
+    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+        asked, drafts = lengths, []
+        for drafter in self.drafters:
+            draft = widened(drafter.propose(sequences, asked, k, noise, span), asked, k)
+            asked = torch.where(draft.lengths > 0, 0, asked)
+            drafts.append(draft)
+        merged = merge(drafts)
+        for drafter, own in zip(self.drafters, drafts, strict=True):
+            tell(drafter, sequences, merged, merged.lengths - own.lengths, span)
+        return merged
+
+
+def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
+    """The draft as k columns, with zeros for what is beyond a row's length or beyond what it was asked for."""
+    lengths, missing = torch.minimum(draft.lengths, asked), k - draft.tokens.shape[1]
+    tokens = F.pad(draft.tokens, (0, missing))
+    probs = None if draft.probs is None else F.pad(draft.probs, (0, 0, 0, missing))
+    return Draft(torch.where(counts(lengths, k), tokens, 0), probs, lengths)
+
+
+def counts(lengths: Int[Tensor, " batch"], k: int) -> Tensor:
+    """Bool [B,k]: which columns are within a row's length."""
+    return torch.arange(k, device=lengths.device) < lengths[:, None]
+
+
+def merge(drafts: list[Draft]) -> Draft:
+    """One draft of several, no two of which have tokens for the same row. A token without a distribution gets a one-hot."""
+    tokens, lengths = drafts[0].tokens, drafts[0].lengths
+    for draft in drafts[1:]:
+        tokens, lengths = tokens + draft.tokens, lengths + draft.lengths
+    probs = None
+    for draft in drafts:
+        if draft.probs is not None:
+            base = torch.zeros_like(draft.probs).scatter(2, tokens[..., None], 1.0) if probs is None else probs
+            probs = torch.where(counts(draft.lengths, tokens.shape[1])[..., None], draft.probs, base)
+    return Draft(tokens, probs, lengths)
+
+
+def tell(drafter: Drafter, sequences: Sequences, draft: Draft, lengths: Int[Tensor, " batch"], span: int) -> None:
+    """Feed the first `lengths[b]` of each row's last committed and drafted tokens. On a CPU nothing is done where all are 0."""
+    if lengths.device.type == "cpu" and not bool(lengths.any()):
+        return
+    last, position = sequences.last(1)
+    window = torch.cat((last, draft.tokens[:, :-1]), 1)
+    ahead = torch.arange(window.shape[1], device=window.device)
+    fed = (ahead < lengths[:, None]) & (position >= 0)
+    drafter.fill(window, torch.where(fed, position + ahead, -1), span, 0)

@@ -1,0 +1,59 @@
+"""Drafts by looking up what followed the last time."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.errors import OptionError, check_integer
+from bass.interfaces import Drafter
+from bass.records import Draft, Noise, Sequences
+
+
+@final
+@dataclass(frozen=True)
+class Ngram(Drafter):
+    """Prompt lookup (Saxena, 2023): proposes what followed the last tokens of the row where they occurred before.
+
+        tokens   a b c x y z ... a b c |      the last three tokens occurred before: x y z is the draft
+                       ^ at            ^ lens
+
+    The last `longest` committed tokens are looked for first, then one fewer, down to `shortest`; of several occurrences the latest
+    counts. The draft ends where the committed tokens end. A row whose last tokens are new proposes nothing. There is no model
+    and no state: cost is one comparison of a batch's tokens for each length.
+    """
+
+    paper: ClassVar[str] = "Saxena, 2023 (prompt lookup)"
+
+    longest: int = 3
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in (("longest", self.longest), ("shortest", self.shortest)):
+            check_integer(name, value, 1)
+        if self.shortest > self.longest:
+            raise OptionError(f"`Ngram(shortest={self.shortest})` must be at most `longest={self.longest}`.")
+
+    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+        lens, at = sequences.lens, self.latest(sequences, span)
+        ahead = torch.arange(1, k + 1, device=lens.device)
+        places = (at[:, None] + ahead).clamp(max=sequences.capacity)
+        known = torch.where(at >= 0, lens - 1 - at, 0)
+        return Draft(sequences.tokens.gather(1, places), None, torch.minimum(lengths, known))
+
+    def latest(self, sequences: Sequences, span: int) -> Int[Tensor, " batch"]:
+        """Where the longest known end of each row occurred last: the position of its last token, -1 if it has not."""
+        tokens, lens = sequences.tokens[:, :span], sequences.lens
+        place = torch.arange(tokens.shape[1], device=lens.device)
+        same = place < lens[:, None] - 1  # the end of an occurrence before the row's own end
+        at = torch.full_like(lens, -1)
+        for back in range(min(self.longest, tokens.shape[1])):
+            wanted = sequences.tokens.gather(1, (lens[:, None] - 1 - back).clamp(min=0))
+            same = same & F.pad(tokens[:, : tokens.shape[1] - back] == wanted, (back, 0))
+            if back + 1 >= self.shortest:
+                found = torch.where(same, place, -1).amax(1)
+                at = torch.where(found >= 0, found, at)
+        return at

@@ -1,0 +1,36 @@
+"""A target that drafts for itself, with its first layers."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from bass.drafters.model import ModelDrafter
+from bass.errors import check_integer
+from bass.interfaces import Drafter, DraftMethod, Workbench
+
+
+@final
+@dataclass(frozen=True)
+class SelfDraft(DraftMethod):
+    """Drafts with the target's first `layers`, then its own norm and head. No draft model, no second cache.
+
+    What it writes at drafted positions of the target's cache is what the target's first layers write there when they verify the
+    draft. It is worth its time where the model was trained to predict early, as by LayerSkip.
+    """
+
+    paper: ClassVar[str] = "Zhang et al., 2024 (self-speculative decoding); Elhoushi et al., 2024 (LayerSkip)"
+
+    layers: int = 2
+
+    def __post_init__(self) -> None:
+        check_integer("layers", self.layers, 1)
+
+    @property
+    def target_layers(self) -> int:
+        return self.layers
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return True
+
+    def build(self, bench: Workbench) -> Drafter:
+        return ModelDrafter(bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule)

@@ -1,0 +1,328 @@
+"""Attention of a window of queries over a KV cache, with the keys of a row split across blocks (flash-decoding).
+
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G],  p visible to the query
+
+over the positions p <= positions[b, w], of these the last `window` if that is given; cap(x) = softcap tanh(x / softcap). A query at
+-1 sees nothing; its output is zero. G query heads share a key head: they are laid along the queries of a block, so that keys are read
+once for all of them.
+
+    rows of a block     query 0: heads 0..G-1 | query 1: heads 0..G-1 | ...      of one key head
+    keys of a row       [ split 0 ....... | split 1 ....... | split 2 .... ]     one block each, of KEYS at a time
+
+Each split keeps the largest score, the sum and the weighted values of its own keys (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding";
+Milakov and Gimelshein 2018 for the running maximum); `combine` puts them together. Sums are made in float32, for float64 in float64.
+"""
+
+import builtins
+from typing import Any, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
+
+PROGRAMS = 264  # two for each of the 132 multiprocessors of an H100 or H200
+SPLIT_KEYS = 128  # a split of fewer keys costs more in `combine` than it saves
+MOST_SPLITS = 32
+MOST_KEYS = 64  # of a block at a time
+MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
+TILE_BYTES = 16384  # of the keys of a block at a time: keys and values, twice for the pipeline, fit in shared memory at every dtype
+COMBINED = 16  # outputs of one program of `combine`
+
+
+@triton.jit(do_not_specialize=["first", "span", "queries", "splits"])
+@no_type_check  # Triton reads the source, not the function
+def _attend(
+    q,
+    k,
+    v,
+    place,  # ragged: starts [B]; paged: table [B, entries]
+    positions,
+    out,  # [B, W, H, D]; with SPLIT, the parts [splits, B, W, H, D]
+    tops,  # with SPLIT [splits, B, W, H]
+    totals,
+    first,  # the first row
+    batch,
+    queries,
+    span,
+    splits,
+    q_row,
+    q_query,
+    q_head,
+    q_dim,
+    k_row,  # padded: of a row; paged: of a block
+    k_key,
+    k_head,
+    k_dim,
+    v_row,
+    v_key,
+    v_head,
+    v_dim,
+    place_row,
+    place_entry,
+    position_row,
+    position_query,
+    SCALE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    PAGE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    GROUPS: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    OPERAND: tl.constexpr,
+    SUM: tl.constexpr,
+):
+    split = tl.program_id(0) % splits
+    tile = tl.program_id(0) // splits
+    head = tl.program_id(1)
+    row = (first + tl.program_id(2)).to(tl.int64)
+
+    each = tile * ROWS + tl.arange(0, ROWS)
+    query = each // GROUPS
+    heads = head * GROUPS + each % GROUPS
+    inside = query < queries
+    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1).to(tl.int32)
+    dim = tl.arange(0, WIDTH)
+    in_dim = dim < DIM
+    q_places = row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
+    q_tile = tl.load(q + q_places, mask=inside[:, None] & in_dim[None, :], other=0.0).to(OPERAND)
+
+    # The keys that some query of the block sees, or all of the span; this split's share is a whole number of blocks.
+    stop = tl.max(own, 0) + 1
+    start = 0
+    if WINDOW is not None:
+        start = tl.maximum(tl.min(tl.where(own >= 0, own, stop), 0) - WINDOW + 1, 0)
+    if LAYOUT == "padded":
+        stop = span
+    share = ((stop - start + KEYS - 1) // KEYS + splits - 1) // splits * KEYS
+    begin = start + split * share
+    end = tl.minimum(begin + share, stop)
+
+    k_base = k + head * k_head
+    v_base = v + head * v_head
+    if LAYOUT == "padded":
+        k_base += row * k_row
+        v_base += row * v_row
+    if LAYOUT == "ragged":
+        slot = tl.load(place + row * place_row).to(tl.int64)
+        k_base += slot * k_key
+        v_base += slot * v_key
+
+    top = tl.full((ROWS,), float("-inf"), SUM)
+    total = tl.full((ROWS,), 0.0, SUM)
+    acc = tl.full((ROWS, WIDTH), 0.0, SUM)
+    for at in range(begin, end, KEYS):
+        key = at + tl.arange(0, KEYS)
+        exists = key < end
+        if LAYOUT == "paged":
+            block = tl.load(place + row * place_row + (key // PAGE) * place_entry, mask=exists, other=0).to(tl.int64)
+            k_at = block * k_row + (key % PAGE) * k_key
+            v_at = block * v_row + (key % PAGE) * v_key
+        else:
+            k_at = key.to(tl.int64) * k_key
+            v_at = key.to(tl.int64) * v_key
+        loaded = exists[:, None] & in_dim[None, :]
+        keys = tl.load(k_base + k_at[:, None] + dim[None, :] * k_dim, mask=loaded, other=0.0).to(OPERAND)
+        scores = tl.dot(q_tile, tl.trans(keys), input_precision="ieee").to(SUM) * SCALE
+        if SOFTCAP is not None:
+            shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
+            bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
+            scores = tl.where(scores < 0, -bent, bent)
+        visible = (key[None, :] <= own[:, None]) & exists[None, :]
+        if WINDOW is not None:
+            visible = visible & (key[None, :] > own[:, None] - WINDOW)
+        scores = tl.where(visible, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        level = tl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
+        weights = tl.exp(scores - level[:, None])
+        kept = tl.exp(top - level)
+        values = tl.load(v_base + v_at[:, None] + dim[None, :] * v_dim, mask=loaded, other=0.0).to(OPERAND)
+        acc = acc * kept[:, None] + tl.dot(weights.to(OPERAND), values, input_precision="ieee").to(SUM)
+        total = total * kept + tl.sum(weights, 1)
+        top = higher
+
+    rows = (row * queries + query) * (tl.num_programs(1) * GROUPS) + heads
+    if SPLIT:
+        rows += split.to(tl.int64) * batch * queries * (tl.num_programs(1) * GROUPS)
+        tl.store(tops + rows, top, mask=inside)
+        tl.store(totals + rows, total, mask=inside)
+    else:
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(out + rows[:, None] * DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=inside[:, None] & in_dim[None, :])
+
+
+@triton.jit(do_not_specialize=["count", "splits"])
+@no_type_check
+def _combine(
+    parts,  # [splits, count, D]
+    tops,  # [splits, count]
+    totals,
+    out,  # [count, D]
+    count,
+    splits,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SUM: tl.constexpr,
+):
+    each = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = each < count
+    dim = tl.arange(0, WIDTH)
+    written = inside[:, None] & (dim < DIM)[None, :]
+    top = tl.full((ROWS,), float("-inf"), SUM)
+    total = tl.full((ROWS,), 0.0, SUM)
+    acc = tl.full((ROWS, WIDTH), 0.0, SUM)
+    for split in range(0, splits):
+        rows = each + split * count
+        theirs = tl.load(tops + rows, mask=inside, other=float("-inf"))
+        higher = tl.maximum(top, theirs)
+        level = tl.where(higher > float("-inf"), higher, 0.0)
+        kept = tl.exp(top - level)
+        added = tl.exp(theirs - level)
+        part = tl.load(parts + rows[:, None] * DIM + dim[None, :], mask=written, other=0.0)
+        acc = acc * kept[:, None] + part * added[:, None]
+        total = total * kept + tl.load(totals + rows, mask=inside, other=0.0) * added
+        top = higher
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(out + each[:, None] * DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=written)
+
+
+INTERPRETED = not isinstance(_attend, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
+if INTERPRETED:
+
+    def range(*bounds: Any) -> builtins.range:
+        """Python's, for the interpreter's loops: its numbers are arrays of one element, which NumPy 2.4 takes for no index."""
+        return builtins.range(*(bound.handle.data.item() if isinstance(bound, tl.tensor) else bound for bound in bounds))
+
+
+def padded(
+    q: Queries,
+    k: Padded,
+    v: Padded,
+    positions: Positions,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    splits: int | None = None,
+) -> Queries:
+    """BASS-PAD (Qian et al. 2024): one launch for all rows, each of which walks through all `span` positions."""
+    return _launch("padded", q, k, v, None, positions, span, (scale, window, softcap), splits)
+
+
+def ragged(
+    q: Queries,
+    k: Pool,
+    v: Pool,
+    starts: Int[Tensor, " batch"],
+    positions: Positions,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    splits: int | None = None,
+    each_row: bool = False,
+) -> Queries:
+    """One launch for all rows, each of its own length; position p of row b is at `starts[b] + p` of the pool.
+
+    `each_row`: one launch for each row, as in BASS-SPLIT (Qian et al. 2024).
+    """
+    return _launch("ragged", q, k, v, starts, positions, span, (scale, window, softcap), splits, each_row)
+
+
+def paged(
+    q: Queries,
+    k: Blocks,
+    v: Blocks,
+    table: Int[Tensor, "batch entries"],
+    positions: Positions,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    splits: int | None = None,
+) -> Queries:
+    """As `ragged`; position p of row b is in block `table[b, p // block]` at `p % block`."""
+    return _launch("paged", q, k, v, table, positions, span, (scale, window, softcap), splits)
+
+
+def combine(
+    parts: Float[Tensor, "splits *rows dim"],
+    tops: Float[Tensor, " splits *rows"],
+    totals: Float[Tensor, " splits *rows"],
+    dtype: torch.dtype,
+) -> Float[Tensor, "*rows dim"]:
+    """Put the splits together, as `reference.combine` says, from contiguous tensors of float32 or float64."""
+    out = parts.new_empty(parts.shape[1:], dtype=dtype)
+    count, dim = tops[0].numel(), parts.shape[-1]
+    launch: Any = _combine[(-(-count // COMBINED),)]
+    with torch.cuda.device_of(parts):
+        launch(parts, tops, totals, out, count, len(parts), dim, COMBINED, _power_of_2(dim), TRITON_DTYPES[parts.dtype], num_warps=4)
+    return out
+
+
+def splits_for(programs: int, keys: int) -> int:
+    """Into how many splits to divide `keys` keys, when there are `programs` programs without splitting: enough to fill the chip."""
+    return max(1, min(-(-PROGRAMS // programs), -(-keys // SPLIT_KEYS), MOST_SPLITS))
+
+
+TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+def _power_of_2(size: int) -> int:
+    return max(16, 1 << (size - 1).bit_length())  # a product of blocks wants 16 at least
+
+
+def _launch(
+    layout: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    place: Tensor | None,
+    positions: Tensor,
+    span: int,
+    rule: tuple[float, int | None, float | None],
+    splits: int | None,
+    each_row: bool = False,
+) -> Tensor:
+    batch, queries, heads, dim = q.shape
+    kv_heads = k.shape[-2]
+    groups, width, size = heads // kv_heads, _power_of_2(dim), q.element_size()
+    rows = min(_power_of_2(queries * groups), MOST_ROWS[size])
+    tiles = -(-queries * groups // rows)
+    count = 1 if each_row else batch
+    if splits is None:
+        splits = splits_for(tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries))
+    sums = torch.promote_types(q.dtype, torch.float32)
+    if splits > 1:
+        out = q.new_empty((splits, *q.shape), dtype=sums)
+        tops, totals = q.new_empty((2, *out.shape[:-1]), dtype=sums)
+    else:
+        out, tops, totals = q.new_empty(q.shape), None, None
+    row_stride = () if k.ndim == 4 else (0,)
+    place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
+    operand = torch.float32 if INTERPRETED and q.dtype == torch.bfloat16 else q.dtype  # the interpreter has no bfloat16 product
+    launch: Any = _attend[(tiles * splits, kv_heads, count)]
+    with torch.cuda.device_of(q):
+        for first in range(0, batch, count):
+            launch(
+                q, k, v, place, positions, out, tops, totals,
+                first, batch, queries, span, splits,
+                *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides, *positions.stride(),
+                *rule, layout, k.shape[1] if layout == "paged" else 1, splits > 1, groups, dim,
+                ROWS=rows,
+                KEYS=min(MOST_KEYS, max(16, TILE_BYTES // (width * size))),
+                WIDTH=width,
+                OPERAND=TRITON_DTYPES[operand],
+                SUM=TRITON_DTYPES[sums],
+                num_warps=4,
+                num_stages=2,
+            )  # fmt: skip
+    return out if tops is None or totals is None else combine(out, tops, totals, q.dtype)

@@ -1,0 +1,89 @@
+"""The kernels of `attention.py` in plain torch and float64: what they must equal.
+
+B = batch, W = window, G = query heads per key head, S = span. A query at position p sees the positions 0..p of its row, of these the
+last `window` if that is given. One at -1 sees nothing; its output is zero.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Queries = Float[Tensor, "batch window heads dim"]
+Padded = Float[Tensor, "batch extent kv_heads dim"]
+Pool = Float[Tensor, "pool kv_heads dim"]
+Blocks = Float[Tensor, "blocks block kv_heads dim"]
+Positions = Int[Tensor, "batch window"]
+
+
+def attend(q: Queries, k: Padded, v: Padded, positions: Positions, scale: float, window: int | None, softcap: float | None) -> Queries:
+    """softmax(cap(scale q kᵀ)) v over the visible positions, in the inputs' own dtype; cap(x) = softcap tanh(x / softcap)."""
+    kv_heads, place, own = k.shape[2], torch.arange(k.shape[1], device=k.device), positions[..., None]
+    hidden = place > own
+    if window is not None:
+        hidden |= place <= own - window
+    hidden = hidden[:, None, None]
+    scores = torch.einsum("bwhgd,bshd->bhgws", q.unflatten(2, (kv_heads, -1)), k) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    # A finite floor: a softmax of nothing but -inf is not a number.
+    weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0)
+    return torch.einsum("bhgws,bshd->bwhgd", weights, v).flatten(2, 3)
+
+
+def padded(
+    q: Queries, k: Padded, v: Padded, positions: Positions, span: int, scale: float, window: int | None, softcap: float | None
+) -> Queries:
+    """Attention over rows of equal extents, of which the first `span` positions are in use."""
+    return attend(q.double(), k[:, :span].double(), v[:, :span].double(), positions, scale, window, softcap).to(q.dtype)
+
+
+def ragged(
+    q: Queries,
+    k: Pool,
+    v: Pool,
+    starts: Int[Tensor, " batch"],
+    positions: Positions,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Queries:
+    """Attention over a flat pool, in which position p of row b is at `starts[b] + p`."""
+    # What is beyond a row's last query is another row's, or nobody's: the last place is read again instead.
+    last = positions.amax(1, keepdim=True).clamp(min=0)
+    places = (starts[:, None] + torch.minimum(torch.arange(span, device=k.device), last)).clamp(max=len(k) - 1)
+    return padded(q, k[places], v[places], positions, span, scale, window, softcap)
+
+
+def paged(
+    q: Queries,
+    k: Blocks,
+    v: Blocks,
+    table: Int[Tensor, "batch entries"],
+    positions: Positions,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Queries:
+    """Attention over a pool of blocks, in which position p of row b is in block `table[b, p // block]` at `p % block`."""
+    return padded(q, gather(k, table, span), gather(v, table, span), positions, span, scale, window, softcap)
+
+
+def gather(pool: Blocks, table: Int[Tensor, "batch entries"], span: int) -> Float[Tensor, "batch span kv_heads dim"]:
+    """The first `span` positions of each row, one after the other."""
+    return pool[table[:, : -(-span // pool.shape[1])]].flatten(1, 2)[:, :span]
+
+
+def combine(
+    parts: Float[Tensor, "splits *rows dim"], tops: Float[Tensor, " splits *rows"], totals: Float[Tensor, " splits *rows"]
+) -> Float[Tensor, "*rows dim"]:
+    """Σₛ partsₛ exp(topsₛ - top) / Σₛ totalsₛ exp(topsₛ - top), where top = maxₛ topsₛ; zero where no split saw a key.
+
+    Split s holds Σ exp(score - topsₛ) v over its keys, the largest of its scores topsₛ (-inf without keys), and Σ exp(score - topsₛ).
+    """
+    parts, tops, totals = parts.double(), tops.double(), totals.double()
+    top = tops.amax(0)
+    share = (tops - torch.where(top.isinf(), 0, top)).exp()
+    total = (totals * share).sum(0)
+    return (parts * share[..., None]).sum(0) / torch.where(total > 0, total, 1)[..., None]

@@ -1,0 +1,25 @@
+"""Proof, in one call, that a strategy of your own leaves the output exact.
+
+    from bass.testing import check_policy
+
+    def test_my_policy_is_exact():
+        check_policy("my_package.my_module:MyPolicy")
+
+Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an object), returns None, or raises
+`LawBroken`: which law was broken, what was expected and what was found, in the smallest case that Hypothesis could find. Seeds are
+fixed and no file is written, so a check gives the same result each time; statistical laws state how unlucky that seed could be.
+"""
+
+import importlib.util
+
+if importlib.util.find_spec("hypothesis") is None:
+    raise ModuleNotFoundError("`bass.testing` draws its cases with Hypothesis, which is not installed: `pip install 'bass[testing]'`.")
+
+from bass.testing.laws_of_drafters import check_drafter
+from bass.testing.laws_of_pairs import check_pair
+from bass.testing.laws_of_policies import check_policy
+from bass.testing.laws_of_stop_rules import check_stop_rule
+from bass.testing.laws_of_verifiers import check_verifier
+from bass.testing.proof import LawBroken
+
+__all__ = ["LawBroken", "check_drafter", "check_pair", "check_policy", "check_stop_rule", "check_verifier"]

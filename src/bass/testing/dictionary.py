@@ -1,0 +1,129 @@
+"""A cache is a dictionary from (layer, row, position) to a key and a value: both, side by side."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from bass.records import AttentionRule, DecoderShape, Seats
+from bass.testing.reading import READ
+from bass.testing.strategies import Draw
+
+SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=64, rules=(AttentionRule(1.0),) * 2)
+Place = tuple[int, int, int]  # layer, row, position
+
+
+@dataclass
+class Both:
+    """A cache and the dictionary it must agree with. Values are numbered, so that none is mistaken for another.
+
+    `firm`: how many of its first positions a row has in common with another, or had. They are committed: what is written there is
+    what they hold.
+    """
+
+    cache: Any
+    extents: np.ndarray
+    model: dict[Place, float] = field(default_factory=dict)
+    counter: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.firm = np.zeros_like(self.extents)
+
+    def write(self, first: int, positions: list[list[int]]) -> None:
+        """Write a window to the rows from `first` on, in every layer."""
+        shape = (len(positions), len(positions[0]), SHAPE.kv_heads, SHAPE.head_dim)
+        for layer in range(SHAPE.layers):
+            values = torch.zeros(shape)
+            for b, places in enumerate(positions):
+                for w, position in enumerate(places):
+                    self.counter += 1
+                    place = (layer, first + b, position)
+                    values[b, w] = self.model.get(place, 0.0) if 0 <= position < self.firm[first + b] else self.counter
+                    if position >= self.firm[first + b]:
+                        self.model[place] = self.counter
+            part = self.cache if first == 0 and len(positions) == len(self.extents) else self.cache.rows(first, first + len(positions))
+            part.write(layer, values, -values, torch.tensor(positions))
+
+    def reserve(self, extents: np.ndarray) -> None:
+        self.cache.reserve(Seats.of(extents))
+        self.model = {(layer, b, p): v for (layer, b, p), v in self.model.items() if p < extents[b]}
+        self.extents = extents
+
+    def copy_rows(self, source: np.ndarray, most: int = 99) -> None:
+        """Each row takes up to `most` positions that both have room for; what it held besides is nobody's any more."""
+        own = source == np.arange(len(source))
+        shared = np.where(own, self.extents, np.minimum(np.minimum(self.extents[source], self.extents), most))
+        seats = Seats(self.extents, source, shared)
+        self.cache.reserve(seats)
+        self.cache.copy_rows(seats)
+        followers = set(np.flatnonzero(~own).tolist())
+        kept = {place: value for place, value in self.model.items() if place[1] not in followers}
+        taken = [(layer, b, p) for layer in range(SHAPE.layers) for b in followers for p in range(shared[b])]
+        self.model = kept | {(layer, b, p): self.model[layer, source[b], p] for layer, b, p in taken if (layer, source[b], p) in self.model}
+        for b in followers:
+            self.firm[b] = shared[b]
+            self.firm[source[b]] = max(self.firm[source[b]], shared[b])
+
+    def begin_anew(self, rows: list[int]) -> None:
+        """The rows get new requests, of the same extents."""
+        shared = self.extents.copy()
+        shared[rows] = 0
+        seats = Seats(self.extents, np.arange(len(shared)), shared)
+        self.cache.reserve(seats)
+        self.cache.copy_rows(seats)
+        self.model = {place: value for place, value in self.model.items() if place[1] not in rows}
+        self.firm[rows] = 0
+
+    def check(self) -> None:
+        """Both hold the same."""
+        wrong = self.difference()
+        assert wrong is None, wrong
+
+    def difference(self) -> tuple[str, str] | None:
+        """What is expected in some place, and what is there."""
+        for layer in range(SHAPE.layers):
+            view = self.cache.view(layer)
+            if type(view) is not type(self.cache).view_type:
+                return type(self.cache).view_type.__name__, type(view).__name__
+            for (at, b, p), value in self.model.items():
+                if at == layer:
+                    k, v = READ[type(view)](view, b, p)
+                    if not ((k == value).all() and (v == -value).all()):
+                        place = f"layer {layer}, row {b}, position {p}"
+                        return f"the key {value:.0f} in {place}", f"keys {k.flatten().tolist()}, values {v.flatten().tolist()}"
+        return None
+
+    def act(self, draw: Draw) -> str:
+        """Do one thing of those that an engine does, chosen by `draw`, and say which."""
+        batch, extents = len(self.extents), self.extents
+        action = draw(st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew")))
+        if action == "reserve":
+            # The extents change among the rows, within the room that was allocated; a row that shares goes on with its own.
+            extents, free = extents.copy(), np.flatnonzero(self.firm == 0)
+            extents[free] = extents[draw(st.permutations(free.tolist()))]
+            self.reserve(extents)
+            return f"reserve rows of {extents.tolist()} positions"
+        if action == "copy":
+            # The engine copies prompts, which fit both rows; from rows that are not copied to.
+            source, donors = np.arange(batch), draw(st.sets(st.integers(0, batch - 1), min_size=1))
+            for b in sorted(set(range(batch)) - donors):
+                if draw(st.booleans()):
+                    source[b] = draw(st.sampled_from(sorted(donors)))
+            most = draw(st.integers(1, int(extents.max())))
+            self.copy_rows(source, most)
+            return f"rows follow rows {source.tolist()} with at most {most} positions"
+        if action == "begin anew":
+            rows = sorted(draw(st.sets(st.integers(0, batch - 1))))
+            self.begin_anew(rows)
+            return f"rows {rows} begin anew"
+        first = draw(st.integers(0, batch - 1)) if action == "write part" else 0
+        window = draw(st.integers(1, 3))
+        positions = []
+        for b in range(first, batch):
+            start = draw(st.integers(-1, int(extents[b]) - 1))
+            used = draw(st.integers(0, min(window, int(extents[b]) - max(start, 0))))
+            positions.append([start + i if start >= 0 and i < used else -1 for i in range(window)])
+        self.write(first, positions)
+        return f"write at positions {positions} of the rows from {first} on"

@@ -1,0 +1,172 @@
+"""Builds the real engine around a small world, runs it, and collects what came out of each request."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from bass.attention import SDPA
+from bass.caches import PaddedCache
+from bass.drafters import ModelDraft
+from bass.engine.bench import OwnDraw, RunBench, SharedDraw
+from bass.engine.requests import Request, StepRecord
+from bass.engine.run import Run
+from bass.engine.scorer import ModelScorer
+from bass.engine.slots import room_for
+from bass.engine.step import SpeculativeStep
+from bass.errors import PairingError
+from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, Draw, Scorer, StopRule, Verifier, Warp, Workbench
+from bass.noise import row_key
+from bass.policies import Fixed
+from bass.records import Room, Sequences
+from bass.sampling import Sampling
+from bass.testing.worlds import Pairing, World
+from bass.verifiers.rejection import Rejection
+
+
+@dataclass(frozen=True)
+class Scorers:
+    """Makes scorers for the rows of one run, by role; `target` is the run's own."""
+
+    setup: "Setup"
+    room: Room
+    sequences: Sequences
+    target: Scorer
+
+    def __call__(self, role: str) -> Scorer:
+        s = self.setup
+        return s.wrap_draft(s.world.scorer(role, s.pairing, self.room, s.device), self.sequences)
+
+
+DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
+
+
+@final
+@dataclass(frozen=True)
+class WorldBench(Workbench):
+    """What a run in a small world offers to the drafter that is made for it."""
+
+    method: DraftMethod
+    scorers: Scorers
+    warp: Warp
+    draw: Draw
+    stop_rule: StopRule | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.scorers.setup.device
+
+    @property
+    def vocab_size(self) -> int:
+        return self.scorers.setup.world.vocab
+
+    def draft(self) -> Scorer:
+        if not self.method.needs_draft:
+            raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
+        return self.scorers("draft")
+
+    def first_layers(self, count: int) -> Scorer:
+        target = self.scorers.target
+        if count > self.method.target_layers or not isinstance(target, ModelScorer):
+            raise PairingError(
+                f"The drafter asks for {count} layers of the target and says {self.method.target_layers} by `target_layers`."
+            )
+        return RunBench(target, None, self.warp, self.draw, self.stop_rule).first_layers(count)
+
+
+@final
+@dataclass(frozen=True)
+class By:
+    """Makes a run's drafter by a method, as `bass.load` does."""
+
+    method: DraftMethod
+    stop_rule: StopRule | None = None
+
+    def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
+        draw = SharedDraw() if setup.verifier.coupled else OwnDraw()
+        return self.method.build(WorldBench(self.method, scorers, setup.warp, draw, self.stop_rule))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """An engine to be: the world, the strategies, and the number of rows."""
+
+    world: World
+    device: torch.device
+    pairing: Pairing = (PaddedCache, SDPA)
+    policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
+    drafter: Any = By(ModelDraft())
+    verifier: Verifier = Rejection()  # noqa: RUF009  (frozen)
+    warp: Warp = Sampling(temperature=0)  # noqa: RUF009  (frozen)
+    eos: tuple[int, ...] = ()
+    batch: int = 3
+    wrap_target: Callable[[Scorer, Sequences], Scorer] = lambda scorer, _: scorer
+    wrap_draft: Callable[[Scorer, Sequences], Scorer] = lambda scorer, _: scorer
+
+    def but(self, **changes: Any) -> "Setup":
+        return replace(self, **changes)
+
+    def maker(self) -> DrafterMaker:
+        """What makes the run's drafter."""
+        return self.drafter
+
+    def engine(self, requests: list[Request]) -> Run:
+        """As `LLM` does it: caches of exactly the room that these requests need."""
+        room = room_for(requests, min(self.batch, len(requests)))
+        sequences = Sequences.empty(room.batch, int(room.limits.max()), list(self.eos), self.device)
+        target = self.wrap_target(self.world.scorer("target", self.pairing, room, self.device), sequences)
+        drafter = self.maker()(self, requests, Scorers(self, room, sequences, target))
+        return Run(requests, sequences, SpeculativeStep(target, drafter, self.verifier, self.warp), self.policy)
+
+    def outcome(self, requests: list[Request]) -> "Outcome":
+        run = self.engine(requests)
+        outcome = Outcome([[] for _ in requests], [[] for _ in requests], run.trace.steps, [False] * len(requests))
+        for emission in run:
+            outcome.tokens[emission.request].extend(emission.tokens)
+            outcome.logprobs[emission.request].extend(emission.logprobs)
+            assert not outcome.done[emission.request], "a finished request emitted again"
+            assert emission.tokens, "a step gave an active row nothing"
+            outcome.done[emission.request] = emission.done
+        return outcome
+
+
+@dataclass
+class Outcome:
+    """New tokens and their log-probabilities, by request, and the trace."""
+
+    tokens: list[list[int]]
+    logprobs: list[list[float]]
+    steps: list[StepRecord]
+    done: list[bool] = field(default_factory=list)
+
+    def history(self, request: int) -> list[tuple[int, int, int]]:
+        """(drafted, accepted, emitted) of each step that the request took part in."""
+        rows = [(step, int(row)) for step in self.steps for row in np.flatnonzero(step.requests == request)]
+        return [(int(s.drafted[b]), int(s.accepted[b]), int(s.emitted[b])) for s, b in rows]
+
+    def acceptance(self) -> tuple[int, int]:
+        """(drafted, accepted) of the whole run."""
+        return sum(int(s.drafted.sum()) for s in self.steps), sum(int(s.accepted.sum()) for s in self.steps)
+
+
+def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 18) -> list[Request]:
+    """Ragged prompts, some of them twice; different limits, some of one token; prompts of a single token among them."""
+    random = np.random.default_rng(seed)
+    prompts = [random.integers(0, world.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
+    prompts = (prompts * (count // len(prompts) + 1))[:count]
+    prompts[count // 2] = prompts[0]
+    new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]
+    return [Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i) for i, prompt in enumerate(map(list, prompts))]
+
+
+def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
+    """Samples of one prompt."""
+    return [Request(prompt, len(prompt) + new, _key(seed, tuple(prompt), i), 0, i) for i in range(samples)]
+
+
+@functools.cache
+def _key(seed: int, prompt: tuple[int, ...], sample: int) -> int:
+    return row_key(seed, list(prompt), sample)

@@ -1,0 +1,178 @@
+"""What every KV cache keeps to, with a backend that reads it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.engine.scorer import CachedAttend, check_pairing
+from bass.errors import PairingError
+from bass.interfaces import AttentionBackend
+from bass.loading import backend_for, cache_class
+from bass.records import AttentionRule, DecoderShape, Room
+from bass.registry import REGISTRIES
+from bass.testing import runs
+from bass.testing.dense import dense_attention
+from bass.testing.dictionary import SHAPE, Both
+from bass.testing.engine import Setup
+from bass.testing.policies import ByRow
+from bass.testing.proof import Proof
+from bass.testing.reading import READ
+from bass.testing.strategies import Draw
+from bass.testing.worlds import poisoned
+
+DICTIONARY = "a cache is a dictionary: a row's position holds what was last written there, through reserves, copies and new prompts."
+DENSE = "a query attends to positions 0 to its own of its own row, as dense attention in float64 does (within 1e-4)."
+ABOVE = "what lies at higher positions changes no bit of the output."
+RULES = (AttentionRule(0.7), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
+HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))  # of keys, queries to each, their size
+
+
+def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
+    """Prove that a KV cache, an attention backend, or both keep their contract.
+
+    `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must agree. The cache agrees with a
+    dictionary under drawn writes, reserves, copies and new prompts (a cache with a view type of its own cannot be read, and is
+    judged by its attention alone). Attention over ragged rows in poisoned storage equals dense attention in float64, with grouped
+    heads, windows and soft caps; what lies at higher positions changes no bit. Greedy decoding of a tiny Llama equals the
+    recomputed truth. Nothing here is statistical. It runs on a CPU, or on the GPU if the backend refuses a CPU.
+
+    Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for what is no cache or backend.
+    """
+    layout = cache_class(cache)
+    made = backend_for(backend, layout)
+    check_pairing(layout, type(made), tuple(REGISTRIES["attention"].values()))
+    device = device_for(made)
+    proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples)
+    if layout.view_type in READ:  # pyright: ignore[reportAttributeAccessIssue]
+        proof.for_all(DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case))
+    proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
+    setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3))
+    runs.prove_greedy(proof, setup, examples // 6)
+
+
+def device_for(backend: AttentionBackend[Any, Any]) -> torch.device:
+    """A CPU, unless the backend refuses it and there is a GPU."""
+    try:
+        backend.check(torch.device("cpu"))
+    except PairingError:
+        if not torch.cuda.is_available():
+            raise
+        return torch.device("cuda")
+    return torch.device("cpu")
+
+
+def rooms() -> st.SearchStrategy[list[int]]:
+    """Extents of one to four rows, mostly of a few positions, now and then of several blocks."""
+    return st.lists(st.integers(1, 7) | st.integers(1, 40), min_size=1, max_size=4)
+
+
+def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
+    """The law `DICTIONARY`, on a CPU."""
+    done = [f"room for rows of {extents} positions"]
+    both = Both(layout.allocate(SHAPE, Room.of(np.array(extents)), runs.CPU, torch.float32), np.array(extents))
+    places = np.arange(max(extents))
+    both.write(0, np.where(places < np.array(extents)[:, None], places, -1).tolist())
+    done.append("write at every position")
+    for _ in range(data.draw(st.integers(1, 10))):
+        done.append("(the next one raised)")
+        proof.case = "; ".join(done)
+        done[-1] = both.act(data.draw)
+        proof.case = "; ".join(done)
+        wrong = both.difference()
+        proof.require(DICTIONARY, wrong is None, *(wrong or ("", "")))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A past of its own length for each row, then a window of its own number of tokens, perhaps none."""
+
+    heads: tuple  # of keys, queries to each, their size
+    past: tuple
+    used: tuple
+    room: tuple  # positions beyond
+    window: int
+    rule: AttentionRule
+    other: AttentionRule  # of another layer
+    seed: int
+
+    @property
+    def ends(self) -> Int[np.ndarray, " batch"]:
+        """The positions of each row that are in use."""
+        return np.array(self.past) + self.used
+
+    def __str__(self) -> str:
+        rows = f"rows with {list(self.past)} past positions and {list(self.used)} new ones in a window of {self.window}"
+        return (
+            f"{rows}; {self.heads[0]} key head(s), {self.heads[1]} queries to each, of size {self.heads[2]}; {self.rule}; seed {self.seed}"
+        )
+
+
+@st.composite
+def passes(draw: Draw) -> Pass:
+    """One to three rows."""
+    batch, window = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+
+    def rows(low: int, high: int) -> tuple:
+        return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
+
+    rules = st.sampled_from(RULES)
+    heads, past, used, room = draw(st.sampled_from(HEADS)), rows(0, 20), rows(0, window), rows(1, 3)
+    return Pass(heads, past, used, room, window, draw(rules), draw(rules), draw(st.integers(0, 99)))
+
+
+def attends(proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case: Pass, device: torch.device) -> None:
+    """The laws `DENSE` and `ABOVE`."""
+    kv_heads, groups, dim = case.heads
+    batch, length = len(case.past), max(case.past) + case.window
+    random = torch.Generator().manual_seed(case.seed)
+    q, k, v = (
+        torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64) for heads in (kv_heads * groups, kv_heads, kv_heads)
+    )
+    extents = case.ends + case.room
+    span = max(int(case.ends.max()), 1)
+    shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (case.other, case.rule))
+
+    def part(values: Tensor, first: tuple, count: int) -> Tensor:
+        return torch.stack([values[b, start : start + count] for b, start in enumerate(first)]).float().to(device)
+
+    def output(above: float) -> Tensor:
+        cache = poisoned(layout.allocate(shape, Room.of(extents), device, torch.float32))
+
+        def attend(first: tuple, counts: tuple, width: int) -> Tensor:
+            places = [[first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)]
+            positions = torch.tensor(places, device=device)
+            run = CachedAttend(cache, backend, backend.plan(positions, span), positions, shape.rules)
+            run(0, *(part(values, first, width) for values in (q, k, v)))  # another layer, which may have another rule
+            return run(1, *(part(values, first, width) for values in (q, k, v)))
+
+        everywhere = torch.arange(int(extents.max()), device=device).expand(batch, -1)
+        everywhere = torch.where(everywhere < torch.as_tensor(extents, device=device)[:, None], everywhere, -1)
+        for layer in range(2):
+            cache.write(
+                layer, *(torch.full((*everywhere.shape, kv_heads, dim), sign * above, device=device) for sign in (1, -1)), everywhere
+            )
+        if max(case.past):
+            attend((0,) * batch, case.past, max(case.past))
+        return attend(case.past, case.used, case.window)
+
+    out = output(1e4)
+    for b in range(batch):
+        if case.used[b]:
+            end = int(case.ends[b])
+            mine = slice(b, b + 1), slice(end)
+            expected = dense_attention(q[mine], k[mine], v[mine], case.rule)[0, case.past[b] :]
+            got = out[b, : case.used[b]].double().cpu()
+            near = got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
+            proof.require(DENSE, near, f"row {b}, its first query and head: {expected[0, 0].tolist()[:4]}", got[0, 0].tolist()[:4])
+    other = output(-3e3)
+    for b in range(batch):
+        ours, theirs = out[b, : case.used[b]], other[b, : case.used[b]]
+        apart = float((ours - theirs).abs().max()) if case.used[b] else 0.0
+        proof.require(
+            ABOVE, torch.equal(ours, theirs), f"the same bits in row {b} with -3000 as with 10000 above", f"a difference of {apart:.2g}"
+        )

@@ -1,0 +1,174 @@
+"""What every lossless verifier keeps to."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from bass.errors import OptionError
+from bass.interfaces import Verifier
+from bass.policies import Fixed
+from bass.records import Verdict
+from bass.registry import make
+from bass.testing import runs
+from bass.testing.engine import Setup
+from bass.testing.enumeration import CUTS, Cuts, judge, middle, output_laws
+from bass.testing.policies import ByRow, OwnPast
+from bass.testing.proof import Proof, shown
+from bass.testing.statistics import FALSE_FAILURE, count
+from bass.testing.strategies import Work, batches, requests
+from bass.testing.truth import Softmax
+from bass.testing.verdicts import Batch, Sampled, continued, sample
+
+SAMPLES = 16384  # of the noise, for each drawn problem
+TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
+
+SHAPES = "a verdict has integer tokens [batch, k + 1] of the vocabulary and integer accepted counts [batch]."
+COUNTS = "0 <= accepted <= length in every row: what stands beyond a row's own length is no draft."
+PREFIX = "what a row emits begins with the accepted tokens of its draft."
+BEYOND = "what lies beyond a row's own length (tokens, probabilities, noise) changes nothing."
+MATES = "a row's verdict depends on nothing of the other rows."
+LEAVES = "a verifier does not write to what it is given."
+LAW = "the emitted tokens, continued by the target, are distributed as the target's own, at every length."
+BOXES = "between the breakpoints that `cuts` gives, the noise does not change the verdict."
+SEED = "a seed fixes the output: with every draft, the tokens of a coupled verifier are those of plain decoding."
+
+
+def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 60) -> None:
+    """Prove that a verifier keeps its contract and that its output law is the target's.
+
+    `verifier`: what `bass.load` takes. For drawn batches of draft and target distributions (zeros, one-hots, equal, disjoint; mixed
+    lengths, 0 among them; deterministic drafts too): the shapes of the verdict, 0 <= accepted <= length, the emitted prefix, and
+    that neither other rows nor what lies beyond a row's length change anything. Then its output law:
+
+    * with `cuts`, a function from a problem and drafted tokens to the uniforms at which verdicts change (as in
+      `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by exact enumeration within 1e-12; no chance;
+    * without it, by 16384 samples of each drawn problem. The false-failure rate is 1e-6 for all of them together; a bias of some
+      0.06 in total variation in one of the problems is seen;
+    * of a verifier with `coupled = True`, which makes its own noise, in the engine: the tokens of plain decoding whatever is
+      drafted, and the joint law of the first two over 768 seeds an example, with a false-failure rate of 1e-6.
+
+    Raises `LawBroken`; `OptionError` for what is no verifier, or says `lossless = False`.
+    """
+    made = make("verifier", verifier)
+    name = type(made).__name__
+    if not made.lossless:
+        raise OptionError(f"`{name}` says `lossless = False`: it promises no law that could be proved; give a lossless verifier.")
+    if made.coupled and cuts is not None:
+        raise OptionError(f"`{name}` is coupled and makes its own noise, which `cuts` cannot cut: leave it out.")
+    proof = Proof(name, examples)
+    known = CUTS.get(type(made)) if cuts is None else cuts
+    for deterministic in (False, True):
+        drawn = batches(deterministic).map(lambda parts: Batch(*parts))
+        proof.for_all(
+            SHAPES, st.tuples(drawn, st.integers(0, 9)).map(lambda p: replace(p[0], seed=p[1])), lambda b: contract(proof, made, b)
+        )
+        if made.coupled:
+            continue
+        if known is None:
+            proof.for_all(LAW, drawn, lambda batch: law_of_samples(proof, made, batch))
+        else:
+            proof.for_all(LAW, drawn, lambda batch: law_of_boxes(proof, made, known, batch))
+    if made.coupled:
+        prove_coupled(proof, made)
+
+
+def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
+    """All laws but that of the output."""
+    each = 8
+    sampled = sample(batch, each, junk=0)
+    verdict = judged(proof, verifier, sampled)
+    rows = np.arange(len(sampled.lengths))
+    tokens, accepted = verdict
+    emitted = np.arange(batch.k + 1) <= accepted[:, None]
+    other_tokens, other_accepted = judged(proof, verifier, sample(batch, each, junk=1))
+    same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
+    proof.require(BEYOND, same, emissions(tokens, accepted), emissions(other_tokens, other_accepted))
+    for order in (rows[::-1], rows[::2], rows[-1:]):
+        moved_tokens, moved_accepted = judged(proof, verifier, sampled, order)
+        same = np.array_equal(accepted[order], moved_accepted) and np.array_equal((tokens * emitted)[order], moved_tokens * emitted[order])
+        expected = f"{emissions(tokens[order], accepted[order])} from rows {order.tolist()} by themselves"
+        proof.require(MATES, same, expected, emissions(moved_tokens, moved_accepted))
+
+
+def judged(proof: Proof, verifier: Verifier, sampled: Sampled, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The verdict's tokens and accepted counts, both of which keep the laws of one verdict."""
+    draft, target_probs, noise = sampled.given(order)
+    untouched = sampled.given(order)
+    verdict = verifier(draft, target_probs, noise)
+    pairs = [(draft.tokens, untouched[0].tokens), (draft.lengths, untouched[0].lengths), (target_probs, untouched[1])]
+    pairs += [(noise.uniforms, untouched[2].uniforms)]
+    pairs += [(draft.probs, untouched[0].probs)] if draft.probs is not None and untouched[0].probs is not None else []
+    proof.require(LEAVES, all(torch.equal(a, b) for a, b in pairs), "what was given, as before", "other values in it")
+    rows, window, vocab = target_probs.shape
+    expected = f"integers of shapes [{rows}, {window}] and [{rows}]"
+    both = (verdict.tokens, verdict.accepted)
+    whole = all(isinstance(t, torch.Tensor) and not t.is_floating_point() and t.dtype != torch.bool for t in both)
+    proof.require(SHAPES, whole, expected, f"{both[0]} and {both[1]}")
+    fits = tuple(both[0].shape) == (rows, window) and tuple(both[1].shape) == (rows,)
+    proof.require(SHAPES, fits, expected, f"shapes {list(both[0].shape)} and {list(both[1].shape)}")
+    tokens, accepted, lengths = both[0].numpy(), both[1].numpy(), draft.lengths.numpy()
+    good = (accepted >= 0) & (accepted <= lengths)
+    row = int((~good).argmax())
+    proof.require(COUNTS, bool(good.all()), f"0 to {lengths[row]} accepted in a row of length {lengths[row]}", int(accepted[row]))
+    emitted = np.arange(window) <= accepted[:, None]
+    inside = ((tokens >= 0) & (tokens < vocab) | ~emitted).all(1)
+    row = int((~inside).argmax())
+    proof.require(SHAPES, bool(inside.all()), f"tokens from 0 to {vocab - 1}", tokens[row, : accepted[row] + 1])
+    drafts = np.concatenate((untouched[0].tokens.numpy(), np.zeros((rows, 1), dtype=np.int64)), 1)
+    begins = ((tokens == drafts) | (np.arange(window) >= accepted[:, None])).all(1)
+    row = int((~begins).argmax())
+    proof.require(PREFIX, bool(begins.all()), f"{drafts[row, : accepted[row]].tolist()} first", tokens[row, : accepted[row] + 1])
+    return tokens, accepted
+
+
+def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
+    """What each row emits."""
+    return shown([row[: count + 1] for row, count in zip(tokens.tolist(), accepted.tolist(), strict=True)])
+
+
+def law_of_samples(proof: Proof, verifier: Verifier, batch: Batch) -> None:
+    """The output law by samples. A batch makes up to three assertions, and there are two kinds of batches: hence the share of each."""
+    share = FALSE_FAILURE / (6 * proof.examples)
+    tokens, accepted = judged(proof, verifier, sample(batch, SAMPLES, junk=0))
+    for i, problem in enumerate(batch.problems):
+        here = slice(i * SAMPLES, (i + 1) * SAMPLES)
+        counts = count(continued(problem, tokens[here], accepted[here], i), problem.vocab)
+        runs.follows(proof, LAW, counts, problem.target_law(), share, f"row {i}: ")
+
+
+def law_of_boxes(proof: Proof, verifier: Verifier, cuts: Cuts, batch: Batch) -> None:
+    """The output law by enumeration."""
+    problems, k = batch.problems, batch.k
+    random = np.random.default_rng(0)
+    _, verdict = judge(verifier, problems, k, middle, runs.CPU, cuts)
+
+    def emitted(v: Verdict) -> torch.Tensor:
+        return torch.where(torch.arange(k + 1) <= verdict.accepted[:, None], v.tokens, -1)
+
+    for place in (lambda shape: random.uniform(0.01, 0.99, shape), lambda shape: random.choice([1e-6, 1 - 1e-6], shape)):
+        _, other = judge(verifier, problems, k, lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape), runs.CPU, cuts)
+        same = torch.equal(verdict.accepted, other.accepted) and torch.equal(emitted(verdict), emitted(other))
+        proof.require(BOXES, same, "one verdict in each box", "two verdicts in one: a breakpoint is missing")
+    for i, (problem, law) in enumerate(zip(problems, output_laws(verifier, problems, k, runs.CPU, cuts), strict=True)):
+        expected = problem.target_law()
+        near = bool(np.abs(law - expected).max() <= TOLERANCE)
+        text = (f"row {i}: probabilities {runs.cells(shape, expected, law)}" for shape in (expected, law))
+        proof.require(LAW, near, *text)
+
+
+def prove_coupled(proof: Proof, verifier: Verifier) -> None:
+    """The tokens of plain decoding, and the law over seeds."""
+    setup = Setup(runs.wide(), runs.CPU, policy=Fixed(0), verifier=verifier)
+
+    def attempt(work: Work) -> None:
+        plain = runs.sampled(setup, work)
+        for policy in (OwnPast(), ByRow(), Fixed(3)):
+            got = runs.sampled(setup.but(policy=policy), work)
+            proof.require(SEED, got == plain, f"{plain} as without drafts", f"{got} with {policy}")
+
+    proof.for_all(SEED, requests(setup.world.vocab), attempt, proof.examples // 4)
+    runs.prove_greedy(proof, setup.but(policy=ByRow()), proof.examples // 4)
+    runs.prove_law(proof, setup.but(world=runs.narrow(), policy=ByRow(3)), Softmax(1.0))

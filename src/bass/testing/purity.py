@@ -1,0 +1,78 @@
+"""What a pure function must not do: change what it is given, or depend on the clock or on a global generator."""
+
+import contextlib
+import dataclasses
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from torch import Tensor
+
+CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
+
+
+def content(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """A value's whole content, as nested tuples that can be compared; two of equal content are equal."""
+    if value is None or isinstance(value, bool | int | str | bytes | float | complex | type):
+        return type(value).__name__, repr(value)
+    if id(value) in above:
+        return "the value above", len(above) - above.index(id(value))
+    above = (*above, id(value))
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return "array", str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, np.generic):
+        return type(value).__name__, value.tobytes()
+    if isinstance(value, Tensor):
+        return "tensor", str(value.dtype), content(value.detach().cpu().tolist(), above)
+    if isinstance(value, np.ndarray | list | tuple):
+        return type(value).__name__, tuple(content(part, above) for part in value)
+    if isinstance(value, dict):
+        return type(value).__name__, tuple((content(key, above), content(part, above)) for key, part in value.items())
+    if isinstance(value, set | frozenset):
+        return type(value).__name__, frozenset(content(part, above) for part in value)
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__, tuple((f.name, content(getattr(value, f.name), above)) for f in dataclasses.fields(value))
+    try:
+        reduced = value.__reduce_ex__(4)
+    except TypeError:  # a function made on the spot, a module, a lock: it is what it is
+        return type(value).__name__, id(value)
+    return reduced if isinstance(reduced, str) else tuple(content(part, above) for part in reduced if not isinstance(part, Iterator))
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether a torch tensor is in the value."""
+
+    def search(part: Any) -> bool:
+        return isinstance(part, tuple) and (part[:1] == ("tensor",) or any(search(inner) for inner in part))
+
+    return isinstance(value, Tensor) or search(content(value))
+
+
+@contextlib.contextmanager
+def another_world(start: float, tick: float, seed: int) -> Iterator[None]:
+    """Clocks that begin at `start` and go on by `tick` seconds at each look, and global generators of this seed."""
+    looks = 0
+
+    def seconds() -> float:
+        nonlocal looks
+        looks += 1
+        return start + tick * looks
+
+    def nanoseconds() -> int:
+        return int(seconds() * 1e9)
+
+    before = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    with contextlib.ExitStack() as stack:
+        for name in CLOCKS:
+            stack.enter_context(mock.patch.object(time, name, seconds))
+            stack.enter_context(mock.patch.object(time, f"{name}_ns", nanoseconds))
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

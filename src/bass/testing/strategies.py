@@ -1,0 +1,144 @@
+"""Hypothesis strategies for what the parts of the library are given: distributions, drafts, requests, feedback.
+
+What is drawn is annotated with plain containers: a type checker looks at some item of a `list[int]`, chosen by the global
+generator, and Hypothesis allows nobody to draw from that while it draws.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bass.engine.requests import Request
+from bass.noise import row_key
+from bass.records import Feedback
+from bass.testing.enumeration import Problem
+from bass.testing.proof import shown
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]  # as of `st.composite` and `st.data()`
+LONGEST = 12  # new tokens of a drawn request
+SIZES = (1, 2, 3, 5, 8)  # tokens of the prompts that requests are drawn from
+
+
+@st.composite
+def distributions(draw: Draw, vocab: int) -> np.ndarray:
+    """Small whole weights, so that zeros, one-hots and equal ratios are common."""
+    weights = draw(st.lists(st.integers(0, 4), min_size=vocab, max_size=vocab).filter(any))
+    return np.array(weights, dtype=np.float64) / sum(weights)
+
+
+@st.composite
+def problems(draw: Draw, vocab: int, length: int, deterministic: bool) -> Problem:
+    """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or mixed from both."""
+    relation = draw(st.sampled_from(("unrelated", "equal", "disjoint", "mixed")))
+    target, guess = {}, {}
+    for n in range(length + 1):
+        for prefix in itertools.product(range(vocab), repeat=n):
+            target[prefix] = draw(distributions(vocab))
+            other = draw(distributions(vocab))
+            apart = np.where(target[prefix] > 0, 0, other)
+            guess[prefix] = {
+                "unrelated": other,
+                "equal": target[prefix],
+                "disjoint": apart / apart.sum() if apart.any() else other,
+                "mixed": (target[prefix] + other) / 2,
+            }[relation]
+    path = tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length))) if deterministic else None
+    return Problem(vocab, length, target, guess, path)
+
+
+@st.composite
+def batches(draw: Draw, deterministic: bool) -> tuple:
+    """Problems of one batch with their own lengths, 0 among them, and its common k, which may exceed them all."""
+    vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
+    lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
+    rows = [draw(problems(vocab, length, deterministic)) for length in lengths]
+    return rows, max(lengths) + draw(st.integers(0, 2))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
+
+    asked: tuple  # of pairs: a prompt, and the number of new tokens
+    rows: int
+    eos: tuple = ()
+
+    @property
+    def requests(self) -> list[Request]:
+        """What the engine is given."""
+        return [Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i) for i, (prompt, new) in enumerate(self.asked)]
+
+    def __str__(self) -> str:
+        parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.asked]
+        return f"{self.rows} row(s), ends of sequence {list(self.eos)}; " + "; ".join(parts)
+
+
+@st.composite
+def requests(draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True) -> Work:
+    """Ragged prompts, perhaps repeated, each with a limit of its own, for one to four rows; at least as many requests as rows."""
+    random = np.random.default_rng(vocab)
+    prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in SIZES]
+    chosen = draw(st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, longest)), min_size=1, max_size=6))
+    ends = tuple(sorted(draw(st.sets(st.integers(0, vocab - 1), max_size=2)))) if eos else ()
+    return Work(tuple(chosen), draw(st.integers(1, min(4, len(chosen)))), ends)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What happens to a policy in one step, whatever lengths it asks for. One entry per row, but in `new`."""
+
+    new: tuple  # rows that are given a new prompt before it
+    active: tuple
+    room: tuple  # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
+    kept: tuple  # the most that is accepted
+    seconds: float
+
+    def feedback(self, lengths: np.ndarray) -> Feedback:
+        """Of a step in which these lengths were asked for."""
+        active = np.array(self.active)
+        drafted = np.minimum(lengths, self.room).astype(np.int64) * active
+        return Feedback(drafted, np.minimum(drafted, self.kept), active, self.seconds)
+
+    def __str__(self) -> str:
+        told = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
+        rows = f"active {[int(a) for a in self.active]}, at most {list(self.room)} drafted and {list(self.kept)} accepted"
+        return f"{told}{rows} in {shown(self.seconds)} s"
+
+
+@dataclass(frozen=True)
+class Past:
+    """What happens to a policy of `batch` rows."""
+
+    batch: int
+    moments: tuple
+
+    def __str__(self) -> str:
+        return f"{self.batch} row(s); " + "; ".join(f"step {i}: {moment}" for i, moment in enumerate(self.moments, 1))
+
+
+@st.composite
+def feedback_sequences(draw: Draw, most_rows: int = 8, most_steps: int = 12, most_tokens: int = 16) -> Past:
+    """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first step), and steps of any time."""
+    batch = draw(st.integers(1, most_rows))
+
+    def rows(values: st.SearchStrategy) -> tuple:
+        return tuple(draw(st.lists(values, min_size=batch, max_size=batch)))
+
+    moments = []
+    for step in range(draw(st.integers(1, most_steps))):
+        again = draw(st.sets(st.integers(0, batch - 1))) if step else range(batch)
+        tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
+        moments.append(
+            Moment(
+                tuple(sorted(again)),
+                rows(st.sampled_from((True, False))),
+                rows(tokens),
+                rows(tokens),
+                draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0))),
+            )
+        )
+    return Past(batch, tuple(moments))

@@ -1,0 +1,28 @@
+"""The backends that a CPU interprets, in the engine: laws of the smallest size that still has ragged rows, drafts and rejections."""
+
+import pytest
+import torch
+
+from bass.engine.requests import Request
+from bass.noise import row_key
+from bass.sampling import Sampling
+from support.engines import INTERPRETED, Setup
+from support.oracle import greedy
+from support.policies import OwnPast
+from support.worlds import LlamaWorld
+
+PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (4, 6, 3)
+
+
+def requests(world: LlamaWorld) -> list[Request]:
+    return [Request(prompt, len(prompt) + new, row_key(0, prompt, 0)) for prompt, new in zip(PROMPTS, NEW, strict=True)]
+
+
+@pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("pairing", INTERPRETED)
+def test_an_interpreted_backend_emits_the_oracles_tokens(pairing: str, dtype: torch.dtype, device: torch.device) -> None:
+    world = LlamaWorld(dtype=dtype)
+    outcome = Setup(world, device, INTERPRETED[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2).outcome(requests(world))
+    assert outcome.tokens == [greedy(world, request.prompt, request.limit) for request in requests(world)]
+    assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]

@@ -1,0 +1,350 @@
+"""Strategies and their parameters as options, to any depth, in every form."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bass.cli.choices import choose, chosen, over, take_strategies
+from bass.errors import OptionError
+from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, StopRule, Workbench
+from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
+from bass.registry import make
+from unit.checkpoints import Pair, Said
+from unit.distributions import Offer
+
+Command = Callable[..., Said]
+HERE = __name__
+
+
+@dataclass(frozen=True)
+class Weights:
+    first: float = 0.5
+    second: float = 0.25
+
+
+@dataclass(frozen=True)
+class Weighted(Fixed):
+    """A parameter that is a dataclass, and one that may be any number of numbers."""
+
+    weights: Weights = Weights()
+    sizes: tuple[int, ...] = (1, 2)
+    mode: str = "a"
+
+
+class Untyped(Fixed):
+    def __init__(self, k=3) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(k)
+
+
+@dataclass(frozen=True)
+class Around(Clamped):  # type: ignore[misc]
+    """Its default is not what its class makes by itself."""
+
+    policy: DraftLengthPolicy[Any] = field(default_factory=lambda: Lagged(Fixed(3), 2))
+
+
+@dataclass(frozen=True)
+class Maybe(DraftMethod):
+    """Parameters that may be nothing."""
+
+    rule: StopRule | None = None
+    methods: tuple[DraftMethod, ...] = ()
+
+    def build(self, bench: Workbench) -> Drafter:
+        return self.methods[0].build(bench)
+
+
+def made(kind: str, *argv: str) -> Any:
+    """The strategy that the words of a command line describe."""
+    said, rest = take_strategies(argv)
+    assert rest == []
+    choice = chosen(kind, None, said)
+    assert choice is not None
+    return make(kind, choice.spec)
+
+
+def ensemble(*methods: Any) -> Any:
+    return make("drafter", "ensemble", methods=list(methods))
+
+
+def as_json(**spec: Any) -> str:
+    return json.dumps(spec)
+
+
+FIXED_3 = {"class_path": "fixed", "init_args": {"k": 3}}
+POLICIES = {
+    "a name": (["--policy", "fixed", "--policy.k", "3"], Fixed(3)),
+    "the parameter first": (["--policy.k=3", "--policy=fixed"], Fixed(3)),
+    "an import path": (["--policy", "bass.policies:Fixed", "--policy.k", "3"], Fixed(3)),
+    "JSON": (["--policy", as_json(class_path="bass.policies.Fixed", init_args={"k": 3})], Fixed(3)),
+    "JSON without arguments": (["--policy", as_json(class_path="fixed")], Fixed(4)),
+    "an option over JSON": (["--policy.k", "5", "--policy", as_json(**FIXED_3)], Fixed(5)),
+    "the last of two": (["--policy", "bass", "--policy", "fixed", "--policy.k", "1", "--policy.k", "2"], Fixed(2)),
+    "a wrapper": (["--policy", "lagged"], Lagged(BatchAdaptive())),
+    "a wrapper with a name": (
+        ["--policy", "lagged", "--policy.policy", "fixed", "--policy.policy.k", "3", "--policy.steps", "2"],
+        Lagged(Fixed(3), 2),
+    ),
+    "a wrapper's default, with a parameter": (["--policy", "lagged", "--policy.policy.start", "3"], Lagged(BatchAdaptive(start=3))),
+    "a wrapper of an import path": (["--policy", "lagged", "--policy.policy", "bass.policies:Fixed"], Lagged(Fixed(4))),
+    "JSON in a wrapper": (["--policy", "lagged", "--policy.policy", as_json(**FIXED_3)], Lagged(Fixed(3))),
+    "JSON in JSON": (["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2})], Lagged(Fixed(3), 2)),
+    "an option over JSON in JSON": (
+        ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}), "--policy.policy.k", "5"],
+        Lagged(Fixed(5), 2),
+    ),
+    "a name over JSON in JSON": (
+        ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}), "--policy.policy", "fixed"],
+        Lagged(Fixed(4), 2),
+    ),
+    "three deep": (
+        [
+            "--policy=lagged",
+            "--policy.policy=clamped",
+            "--policy.policy.hi=5",
+            "--policy.policy.policy=fixed",
+            "--policy.policy.policy.k=6",
+        ],
+        Lagged(Clamped(Fixed(6), 0, 5)),
+    ),
+    "a default that is no class's own": (["--policy", f"{HERE}:Around", "--policy.hi", "2"], Around(hi=2)),
+    "a parameter of such a default": (["--policy", f"{HERE}:Around", "--policy.policy.steps", "1"], Around(Lagged(Fixed(3), 1))),
+    "a parameter deep in it": (["--policy", f"{HERE}:Around", "--policy.policy.policy.k", "1"], Around(Lagged(Fixed(1), 2))),
+    "a part of a dataclass": (["--policy", f"{HERE}:Weighted", "--policy.weights.second", "1"], Weighted(weights=Weights(0.5, 1.0))),
+    "a dataclass as JSON": (["--policy", f"{HERE}:Weighted", "--policy.weights", '{"first": 2}'], Weighted(weights=Weights(2.0))),
+    "a list and a text that looks like a number": (
+        ["--policy", f"{HERE}:Weighted", "--policy.sizes", "[3, 4, 5]", "--policy.mode", "7"],
+        Weighted(sizes=(3, 4, 5), mode="7"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_policies_with_their_parameters(case: str) -> None:
+    argv, expected = POLICIES[case]
+    assert made("policy", *argv) == expected
+
+
+DRAFTERS = {
+    "names": (["--drafter.methods", '["ngram", "model"]'], ensemble("ngram", "model")),
+    "one name": (["--drafter.methods", "ngram"], ensemble("ngram")),
+    "its default": ([], ensemble("ngram", "model")),
+    "a parameter of its default": (
+        ["--drafter.methods.0.longest", "4"],
+        ensemble({"class_path": "ngram", "init_args": {"longest": 4}}, "model"),
+    ),
+    "a name and JSON": (
+        ["--drafter.methods", '["model", {"class_path": "ngram", "init_args": {"longest": 5}}]', "--drafter.methods.1.shortest", "2"],
+        ensemble("model", {"class_path": "ngram", "init_args": {"longest": 5, "shortest": 2}}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DRAFTERS)
+def test_a_drafter_of_several(case: str) -> None:
+    argv, expected = DRAFTERS[case]
+    assert made("drafter", "--drafter", "ensemble", *argv) == expected
+
+
+def test_a_parameter_that_may_be_nothing() -> None:
+    assert made("drafter", "--drafter", f"{HERE}:Maybe") == Maybe()
+    assert made("drafter", "--drafter", f"{HERE}:Maybe", "--drafter.rule", "confidence", "--drafter.rule.threshold", "0.3") == Maybe(
+        make("stop_rule", "confidence", threshold=0.3)
+    )
+
+
+def test_what_is_said_of_an_object_changes_that_alone() -> None:
+    assert make("policy", choose("policy", "policy", Fixed(7), {}).spec) == Fixed(7)
+    assert make("policy", choose("policy", "policy", Lagged(Fixed(7), 3), {"steps": "2"}).spec) == Lagged(Fixed(7), 2)
+
+
+def test_other_words_are_left_alone() -> None:
+    words = ["a prompt", "--cache", "split", "--cache.x=1", "--temperature", "1", "--", "--policy", "x"]
+    assert take_strategies(["--verifier", "block", *words]) == ({"verifier": "block"}, words)
+
+
+def test_what_is_said_later_of_a_strategy_replaces_it_with_its_parameters() -> None:
+    said = {"policy": "lagged", "policy.policy": "fixed", "policy.policy.k": 3, "policy.steps": 2, "policyholder": 1}
+    assert over(said, {"policy": "bass"}) == {"policy": "bass", "policyholder": 1}
+    assert over(said, {"policy.policy": "bass"}) == {"policy": "lagged", "policy.policy": "bass", "policy.steps": 2, "policyholder": 1}
+    assert over(said, {"policy.policy.k": 4}) == said | {"policy.policy.k": 4}
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "unknown name inside": (["--policy", "lagged", "--policy.policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
+    "unknown parameter inside": (
+        ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.q=3"],
+        "Unknown option `--policy.policy.q`. Did you mean `--policy.policy.k`",
+    ),
+    "a part of a number": (["--policy=fixed", "--policy.k.x=3"], "Unknown option `--policy.k.x`. Did you mean `--policy.k`"),
+    "a part of what may be anything": (["--policy", f"{HERE}:Untyped", "--policy.k.x=3"], "Unknown option `--policy.k.x`"),
+    "unknown parameter in JSON": (
+        ["--policy", as_json(class_path="lagged", init_args={"policy": {"class_path": "fixed", "init_args": {"kk": 3}}})],
+        "Unknown option `--policy.policy.kk`",
+    ),
+    "wrong kind inside": (
+        ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
+        "`--policy.policy.k x` is not of the right kind: give an integer",
+    ),
+    "wrong kind in JSON": (
+        ["--policy", as_json(class_path="fixed", init_args={"k": [1]})],
+        "`--policy.k [1]` is not of the right kind: give an integer",
+    ),
+    "out of range inside": (["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"], "Fixed(k=-1)"),
+    "a strategy in a plain one": (["--policy=fixed", "--policy.policy=fixed"], "Unknown option `--policy.policy`"),
+    "several where one is wanted": (["--policy=lagged", '--policy.policy=["fixed"]'], "is no policy"),
+    "no JSON inside": (["--policy=lagged", "--policy.policy={k: 3"], "`--policy.policy {k: 3` is not of the form"),
+    "another form inside": (["--policy=lagged", '--policy.policy={"k": 3}'], "is of another form: give `class_path`"),
+    "lacks its value": (["--policy=lagged", "--policy.policy"], "`--policy.policy` lacks its value"),
+    "followed by an option": (["--policy.k", "--policy", "fixed"], "`--policy.k` lacks its value"),
+    "beyond the list": (
+        ["--drafter=ensemble", "--drafter.methods.2.longest=3"],
+        "`--drafter.methods.2.longest` belongs to none of the 2 that",
+    ),
+    "no number in a list": (
+        ["--drafter=ensemble", "--drafter.methods.longest=3"],
+        "`--drafter.methods.longest` belongs to none of the 2 that",
+    ),
+    "wrong kind in a list": (
+        ["--drafter=ensemble", "--drafter.methods.0.longest=x"],
+        "`--drafter.methods.0.longest x` is not of the right kind",
+    ),
+    "unknown name in a list": (["--drafter=ensemble", '--drafter.methods=["ngrm"]'], "Unknown drafter `ngrm`. Did you mean `ngram`"),
+    "parameter of no stop rule": (
+        ["--stop_rule.threshold=0.3"],
+        "`--stop_rule.threshold` is a parameter of nothing: name a strategy with `--stop_rule`",
+    ),
+    "parameter of attention=auto": (["--attention.x=0.3"], "`--attention.x` is a parameter of nothing"),
+    "parameter of nothing inside": (["--drafter", f"{HERE}:Maybe", "--drafter.rule.threshold=1"], "name a strategy with `--drafter.rule`"),
+    "unknown stop rule": (["--stop_rule", "confidnce"], "Unknown stop rule `confidnce`. Did you mean `confidence`"),
+    "parameter of a cache": (["--cache.x", "3"], "Unknown option `--cache.x`"),
+    "parameter that has to be given": (["--drafter", "replay"], "scripts"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_refused_in_one_sentence(bass_command: Command, pair: Pair, case: str) -> None:
+    argv, words = WRONG[case]
+    said = bass_command("generate", *pair.options, "def f(", *argv)
+    assert (said.status, said.out) == (2, "")
+    assert re.fullmatch(r"bass: [^\n]+\.\n", said.err), said.err
+    assert words in said.err
+
+
+def test_a_class_that_nothing_can_be_asked_of_takes_no_parameter() -> None:
+    with pytest.raises(OptionError, match=re.escape("Unknown option `--verifier.x`")):
+        made("verifier", "--verifier", "rejection", "--verifier.x=1")
+
+
+def test_every_kind_reaches_the_run(bass_command: Command, pair: Pair) -> None:
+    options = ["--policy", "lagged", "--policy.policy", "fixed", "--policy.policy.k", "3", "--drafter", "ensemble"]
+    options += ["--drafter.methods.0.longest", "2", "--stop_rule", "confidence", "--stop_rule.threshold", "0.3"]
+    options += ["--verifier", "block", "--cache", "split", "--attention", "per-row"]
+    said = bass_command("generate", *pair.options, "def f(", *options)
+    assert said.status == 0, said.err
+    caption = " ".join(said.err.split())
+    words = [
+        "Lagged(policy=Fixed(k=3), steps=1)",
+        "Ensemble(methods=(Ngram(longest=2, shortest=1), ModelDraft()))",
+        "Confidence(threshold=0.3)",
+    ]
+    assert ", ".join([*words, "Block, SplitCache, PerRow, cpu"]) in caption
+
+
+def test_auto_may_be_said(bass_command: Command, pair: Pair) -> None:
+    said = bass_command("generate", *pair.options, "def f(", "--attention", "auto")
+    assert (said.status, said.out) == (0, bass_command("generate", *pair.options, "def f(").out)
+
+
+def test_a_strategy_of_an_installed_package_has_its_parameters_too(bass_command: Command, pair: Pair, offer: Offer) -> None:
+    offer("bass.policies", half="offered:Half")
+    said = bass_command("generate", *pair.options, "def f(", "--policy", "half", "--policy.top", "6", "--json", "--ignore_eos")
+    assert len(said.lines[-1]["acceptance_by_position"]) == 3
+
+
+def test_help_shows_the_parameters_of_what_was_named(bass_command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "--policy",
+        "lagged",
+        "--policy.policy",
+        "clamped",
+        "--drafter",
+        "ensemble",
+        "--stop_rule",
+        "confidence",
+        "--attention",
+        "sdpa",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        bass_command("generate", *options, "--help")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for title in (
+        "policy lagged",
+        "policy.policy clamped",
+        "policy.policy.policy bass",
+        "drafter ensemble",
+        "drafter.methods.0 ngram",
+        "stop_rule confidence",
+    ):
+        assert f"\n{title}:\n" in shown
+    for option in (
+        "policy.steps",
+        "policy.policy",
+        "policy.policy.hi",
+        "policy.policy.policy",
+        "policy.policy.policy.start",
+        "stop_rule.threshold",
+        "drafter.methods",
+    ):
+        assert len(re.findall(rf"^  --{re.escape(option)} ", shown, re.MULTILINE)) == 1, option
+    assert 'default: ["ngram", "model"]' in " ".join(shown.split())
+    assert "configuration file" not in shown.split("strategies (", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            ["--verifier", "typical", "--verifier.epsilon", "0.5"],
+            ["`Typical(epsilon=0.5, delta=0.3)`", "follows neither model's distribution"],
+        ),
+        (["--verifier", "synthetic", "--verifier.rates", "[0.9, 0.5]"], ["`Synthetic(rates=(0.9, 0.5))`", "THE TEXT MEANS NOTHING"]),
+        (["--verifier", f"{HERE}:Hopeful"], ["`Hopeful`", "the text does not follow the target's distribution"]),
+    ],
+)
+def test_what_is_not_lossless_says_so(bass_command: Command, pair: Pair, options: list[str], words: list[str]) -> None:
+    said = bass_command("generate", *pair.options, "def f(", *options)
+    assert said.status == 0, said.err
+    warning = said.err.splitlines()[-1]
+    assert warning.startswith("WARNING: NOT LOSSLESS: ")
+    assert all(word in warning for word in words)
+    assert re.search(r"lossless +│ +NO ", said.err)
+    as_lines = bass_command("generate", *pair.options, "def f(", "--json", *options)
+    assert as_lines.err == f"{warning}\n"
+    assert as_lines.lines[-1]["lossless"] is False
+
+
+def test_what_is_lossless_has_no_warning(bass_command: Command, pair: Pair) -> None:
+    said = bass_command("generate", *pair.options, "def f(")
+    assert "WARNING" not in said.err
+    assert re.search(r"lossless +│ +yes ", said.err)
+
+
+class Hopeful(make("verifier", "rejection").__class__):
+    lossless = False
+
+
+def test_a_policy_in_a_file_of_ones_own_may_wrap(
+    bass_command: Command, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrapping.py").write_text("from bass.policies import Clamped\n\nclass Mine(Clamped):\n    pass\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    options = ["--policy", "wrapping:Mine", "--policy.policy", "fixed", "--policy.policy.k", "9", "--policy.hi", "2"]
+    said = bass_command("generate", *pair.options, "def f(", "--json", "--ignore_eos", *options)
+    assert len(said.lines[-1]["acceptance_by_position"]) == 2

@@ -1,0 +1,208 @@
+"""From names, mappings and classes to objects; what installed packages offer."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import bass
+from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, StopRule, Workbench
+from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
+from bass.registry import REGISTRIES, REQUIRED, find_class, inner_kinds, make, names, parameters, plugins, takes_several
+from unit.distributions import Offer
+
+HERE = __name__
+
+
+@dataclass(frozen=True)
+class Several(DraftMethod):
+    """Takes a list of drafters, as an ensemble does."""
+
+    methods: tuple[DraftMethod, ...] = ()
+    rule: StopRule | None = None
+    weight: float = 1.0
+
+    def build(self, bench: Workbench) -> Drafter:
+        return self.methods[0].build(bench)
+
+
+class Plain(Fixed):
+    """No dataclass of its own making: its parameters are those of its signature."""
+
+    def __init__(self, size: int, factor: float = 0.5, *rest: int, mode: str = "a", **more: Any) -> None:
+        super().__init__(size)
+
+
+class Failing(Fixed):
+    def __init__(self) -> None:
+        raise RuntimeError("no luck")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGISTRIES if kind != "cache"])
+def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(kind: str) -> None:
+    for name, cls in REGISTRIES[kind].items():
+        if missing := [p for p, default in parameters(cls).items() if default is REQUIRED]:
+            with pytest.raises(bass.BassError, match=missing[0]):
+                make(kind, name)
+        else:
+            assert type(make(kind, name)) is cls
+            assert type(make(kind, {"class_path": name})) is cls
+
+
+def test_the_ways_to_say_one_strategy() -> None:
+    ways = [
+        "fixed",
+        Fixed,
+        "bass.policies:Fixed",
+        "bass.policies.Fixed",
+        "bass.policies.fixed:Fixed",
+        {"class_path": "fixed"},
+        {"class_path": "bass.policies.Fixed", "init_args": {"k": 4}},
+        {"class_path": Fixed, "init_args": {}},
+        Fixed(4),
+    ]
+    assert [make("policy", way) for way in ways] == [Fixed(4)] * len(ways)
+    assert make("policy", "fixed", k=2) == make("policy", {"class_path": "fixed", "init_args": {"k": 3}}, k=2) == Fixed(2)
+
+
+def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
+    inner = {"class_path": "clamped", "init_args": {"policy": "fixed", "hi": 2}}
+    assert make("policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}) == Lagged(Clamped(Fixed(4), 0, 2), 3)
+    assert make("policy", "lagged", policy=Fixed(1)) == Lagged(Fixed(1))
+    assert make("policy", "lagged") == Lagged(BatchAdaptive())
+
+
+def test_a_parameter_may_be_several_strategies() -> None:
+    made = make("drafter", f"{HERE}:Several", methods=["model", {"class_path": "none"}], rule=None)
+    assert [type(method).__name__ for method in made.methods] == ["ModelDraft", "NoDrafter"]
+    assert made.rule is None
+    assert inner_kinds(Several) == {"methods": "drafter", "rule": "stop_rule"}
+    assert (takes_several(Several, "methods"), takes_several(Several, "rule")) == (True, False)
+    assert inner_kinds(Lagged) == {"policy": "policy"}
+    assert inner_kinds(Fixed) == {}
+
+
+def test_what_counts_as_a_strategy_among_parameters() -> None:
+    class Many:
+        def __init__(
+            self,
+            one: DraftLengthPolicy[Any],
+            concrete: Fixed,
+            maybe: DraftLengthPolicy[int] | None,
+            some: Sequence[DraftLengthPolicy[Any]],
+            maybe_some: list[DraftLengthPolicy[Any]] | None,
+            function: Callable[[DraftLengthPolicy[Any]], int],
+            by_name: dict[str, DraftLengthPolicy[Any]],
+            k: int,
+        ) -> None: ...
+
+    several = {name: takes_several(Many, name) for name in inner_kinds(Many)}
+    assert several == {"one": False, "concrete": False, "maybe": False, "some": True, "maybe_some": True}
+
+
+def test_parameters_come_from_fields_and_signatures() -> None:
+    assert parameters(Fixed) == {"k": 4}
+    assert parameters(Lagged) == {"policy": BatchAdaptive(), "steps": 1}
+    assert parameters(Plain) == {"size": REQUIRED, "factor": 0.5, "mode": "a"}
+
+    @dataclass
+    class Lists:
+        given: list[int]
+        made: list[int] = field(default_factory=lambda: [1])
+        inside: int = field(default=3, init=False)
+
+    assert parameters(Lists) == {"given": REQUIRED, "made": [1]}
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "a name that nearly is one": ("policy", "baas", "Unknown policy `baas`. Did you mean `bass`"),
+    "a name of a kind in two words": ("stop_rule", "nothing-like-it", "Unknown stop rule `nothing-like-it`"),
+    "no module": ("policy", "nowhere.at:all", "Cannot load policy `nowhere.at:all` (ModuleNotFoundError"),
+    "no module, with dots": ("policy", "nowhere.at.all", "Cannot load policy `nowhere.at.all` (ModuleNotFoundError"),
+    "nothing of that name in the module": ("policy", "bass.policies:Fixt", "`bass.policies:Fixt` (AttributeError"),
+    "a class of another kind": ("verifier", "bass.policies:Fixed", "`bass.policies:Fixed` is no verifier"),
+    "no class": ("policy", "bass.policies:POLICIES", "subclasses `bass.interfaces.DraftLengthPolicy`"),
+    "a number": ("policy", 3, "`policy=3` is no policy: give a name (bandit, bass"),
+    "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
+    "None": ("policy", None, "`policy=None` is no policy"),
+    "a mapping without a class": ("policy", {"init_args": {}}, "give `class_path`, a name, and `init_args`, a mapping"),
+    "a mapping with another key": ("policy", {"class_path": "fixed", "k": 3}, "is of another form"),
+    "arguments that are no mapping": ("policy", {"class_path": "fixed", "init_args": [3]}, "is of another form"),
+    "a class path that is a number": ("policy", {"class_path": 3}, "`policy=3` is no policy"),
+    "an unknown parameter": ("policy", {"class_path": "fixed", "init_args": {"K": 3}}, "Unknown parameter of policy `Fixed` `K`"),
+    "a parameter out of range": ("policy", {"class_path": "fixed", "init_args": {"k": -1}}, "Fixed(k=-1)"),
+    "a parameter that is missing": ("policy", f"{HERE}:Plain", "Cannot make policy `Plain`: "),
+    "a class that fails": ("policy", f"{HERE}:Failing", "Cannot make policy `Failing`: no luck. It takes ()"),
+    "an unknown name inside": (
+        "policy",
+        {"class_path": "lagged", "init_args": {"policy": "fixd"}},
+        "Unknown policy `fixd`. Did you mean `fixed`",
+    ),
+    "an unknown parameter inside": (
+        "policy",
+        {"class_path": "lagged", "init_args": {"policy": {"class_path": "fixed", "init_args": {"kk": 1}}}},
+        "Unknown parameter of policy `Fixed` `kk`. Did you mean `k`",
+    ),
+    "several where one is wanted": (
+        "policy",
+        {"class_path": "lagged", "init_args": {"policy": ["fixed"]}},
+        "`policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
+    ),
+    "one where several are wanted": (
+        "drafter",
+        {"class_path": f"{HERE}:Several", "init_args": {"methods": "model"}},
+        "`methods='model'` is of another form: the drafter of `Several` is several, as a list.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_stands_for_no_strategy_is_refused_in_a_sentence(case: str) -> None:
+    kind, spec, words = WRONG[case]
+    with pytest.raises(bass.BassError, match=re.escape(words)):
+        make(kind, spec)
+
+
+def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
+    offer("bass.policies", half="offered:Half", deep="offered:Outer.Deep")
+    assert {"half", "deep", "fixed"} <= set(names("policy"))
+    assert repr(make("policy", {"class_path": "half", "init_args": {"top": 6}})) == "Half(top=6, max_length=8)"
+    assert find_class("policy", "deep").__qualname__ == "Outer.Deep"
+    assert find_class("policy", "offered:Outer.Deep") is find_class("policy", "deep")
+    with pytest.raises(bass.BassError, match="Did you mean `half`"):
+        make("policy", "hall")
+
+
+def test_a_name_of_ours_means_ours(offer: Offer) -> None:
+    offer("bass.policies", bass="offered:Half")
+    assert find_class("policy", "bass") is BatchAdaptive
+
+
+def test_of_two_packages_with_one_name_the_first_found_is_meant(offer: Offer) -> None:
+    offer("bass.policies", half="offered:Outer.Deep", distribution="second")
+    offer("bass.policies", half="offered:Half", distribution="first")
+    assert find_class("policy", "half").__qualname__ == "Half"
+    assert plugins("policy")["half"].value == "offered:Half"
+
+
+BROKEN = {
+    "no-module": ("nowhere:Half", "ModuleNotFoundError: No module named 'nowhere'"),
+    "no-class": ("offered:Nothing", "AttributeError"),
+    "fails": ("fails_on_import:Half", "RuntimeError: not today"),
+    "exits": ("exits_on_import:Half", "SystemExit: 3"),
+    "no-strategy": ("offered:NoStrategy", "is no policy: it must be a class that subclasses `bass.interfaces.DraftLengthPolicy`"),
+    "no-class-at-all": ("offered:NUMBER", "is no policy"),
+    "no-path": ("???", "Cannot load policy"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_offer_is_refused_with_the_name_of_its_package(offer: Offer, name: str) -> None:
+    value, words = BROKEN[name]
+    offer("bass.policies", **{name: value})
+    with pytest.raises(bass.BassError, match=re.escape(words)) as error:
+        make("policy", name)
+    assert f"`{name}`, which fake-strategies 1.2 offers as `{value}`" in str(error.value)
+    assert make("policy", "fixed") == Fixed(4)

@@ -1,0 +1,306 @@
+"""The public kit finds out drafters and verifiers that break a law, names it, and shows a small case."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from bass.drafters import ModelDrafter
+from bass.errors import OptionError
+from bass.interfaces import Drafter, DraftMethod, Verifier
+from bass.noise import race
+from bass.records import Draft, Verdict
+from bass.sampling import draw
+from bass.testing import LawBroken, check_drafter, check_verifier
+from bass.testing import laws_of_drafters as drafters
+from bass.testing import laws_of_verifiers as verifiers
+from bass.testing.enumeration import exact_match_cuts, rejection_cuts
+from bass.verifiers.emit import emit, leading, target_after
+from bass.verifiers.rejection import Rejection, accept_probs, next_probs
+
+
+@dataclass(frozen=True)
+class Model(DraftMethod):
+    """Correct: the library's model drafter, to be spoilt by `after`."""
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    def build(self, bench: Any) -> Drafter:
+        return Spoilt(ModelDrafter(bench.draft(), bench.warp, bench.draw), self)
+
+    def before(self, noise: Any) -> Any:
+        return noise
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
+        return draft
+
+
+@dataclass(frozen=True)
+class Spoilt(Drafter):
+    inner: Any
+    by: Model
+
+    def reserve(self, seats: Any) -> None:
+        self.inner.reserve(seats)
+
+    def fill(self, tokens: Any, positions: Any, span: int, start: int) -> None:
+        self.inner.fill(tokens, positions, span, start)
+
+    def copy_rows(self, seats: Any) -> None:
+        self.inner.copy_rows(seats)
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        return self.by.after(self.inner.propose(sequences, lengths, k, self.by.before(noise), span), sequences, lengths)
+
+
+class AnotherDistribution(Model):
+    """Reports a flatter distribution than the one that it drew from."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        flat = draft.probs.sqrt()
+        return replace(draft, probs=flat / flat.sum(2, keepdim=True))
+
+
+class Unwarped(Model):
+    """Draws at another temperature than it reports."""
+
+    def build(self, bench: Any) -> Drafter:
+        def sharper(probs: Any, noise: Any, i: int) -> Any:
+            return bench.draw(probs.square() / probs.square().sum(1, keepdim=True), noise, i)
+
+        return ModelDrafter(bench.draft(), bench.warp, sharper)
+
+
+class SharedNoise(Model):
+    """Draws with the uniforms that decide whether a token is accepted."""
+
+    def before(self, noise: Any) -> Any:
+        return replace(noise, uniforms=noise.uniforms[..., [1, 1, 2, 3]])
+
+
+class Retracting(Model):
+    """Takes back a token that turned out improbable."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        own = draft.probs.gather(2, draft.tokens[..., None])[..., 0]
+        return replace(draft, lengths=torch.minimum(draft.lengths, (own > 0.3).cumprod(1).sum(1)))
+
+
+class AtLeastOne(Model):
+    """Drafts for rows of length 0."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, lengths=draft.lengths.clamp(min=1))
+
+
+class Beyond(Model):
+    """Tokens that are none."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, tokens=draft.tokens - 1)
+
+
+class Unnormalised(Model):
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, probs=draft.probs / 2)
+
+
+class Impossible(Model):
+    """Reports that the drawn token could not be drawn."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        probs = torch.zeros_like(draft.probs).scatter(2, (draft.tokens[..., None] + 1) % draft.probs.shape[2], 1)
+        return replace(draft, probs=probs)
+
+
+class Eager(Model):
+    """Commits what it drafts."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        sequences.steps.add_(1)
+        return draft
+
+
+class Copying(Drafter):
+    """Every row drafts what row 0 said last."""
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        last = sequences.last(1)[0][:1].expand(len(lengths), k)
+        return Draft(last, None, lengths.clone())
+
+
+def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
+    with pytest.raises(LawBroken) as error:
+        check(*arguments, **options)
+    assert len(str(error.value).splitlines()) == 4
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("drafter", "law", "shown"),
+    [
+        (AnotherDistribution, drafters.LAW, "temperature"),
+        (Unwarped, drafters.LAW, "temperature"),
+        (SharedNoise, drafters.LAW, "temperature"),
+        (Retracting, drafters.LAW, "temperature"),
+        (AtLeastOne, drafters.LENGTHS, "prompt"),
+        (Beyond, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
+        (Unnormalised, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Impossible, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Eager, drafters.LEAVES, "1 row(s), ends of sequence []; prompt"),
+        (Copying, drafters.MATES, "prompt"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_drafter_that_breaks_a_law_is_told_which_and_where(drafter: type, law: str, shown: str) -> None:
+    broken = laws_broken(check_drafter, drafter, examples=20)
+    assert broken.law == law
+    assert shown in broken.case
+    assert broken.case.count("; prompt") <= 3
+
+
+class Boundary(Verifier):
+    """The residual at a row's own length too, where nothing was refused."""
+
+    lossless = True
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        k = draft.tokens.shape[1]
+        accepted = (
+            torch.zeros_like(draft.lengths) if not k else leading(noise.accept[:, :k] < accept_probs(draft, target_probs), draft.lengths)
+        )
+        if not k:
+            return emit(draft, accepted, target_probs[:, 0], noise)
+        return emit(
+            draft, accepted, next_probs(replace(draft, lengths=torch.where(draft.lengths > 0, k, 0)), target_probs, accepted), noise
+        )
+
+
+@dataclass(frozen=True)
+class Spoiled(Verifier):
+    """Correct: rejection, to be spoilt."""
+
+    lossless = True
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return Rejection()(draft, target_probs, noise)
+
+
+class DraftsUniform(Spoiled):
+    """Replaces a refused token with the uniform that drew it."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return super().__call__(draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]]))
+
+
+class AcceptsAll(Spoiled):
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return emit(draft, draft.lengths, target_after(target_probs, draft.lengths), noise)
+
+
+class LeavesLengthsOut(Spoiled):
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return super().__call__(replace(draft, lengths=torch.full_like(draft.lengths, draft.tokens.shape[1])), target_probs, noise)
+
+
+class ByTheMinimum(Spoiled):
+    """Every row accepts as many as the worst."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        return replace(verdict, accepted=verdict.accepted.amin().expand(len(verdict.accepted)).clone())
+
+
+class OfThePlace(Spoiled):
+    """Refuses everything in every other row, and draws from the target there, which is lossless in itself."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        nothing = replace(draft, lengths=draft.lengths * (torch.arange(len(draft.lengths)) % 2 == 0))
+        return super().__call__(nothing, target_probs, noise)
+
+
+class Narrow(Spoiled):
+    """Without the token after the accepted ones."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        return replace(verdict, tokens=verdict.tokens[:, :-1])
+
+
+class Shifted(Spoiled):
+    """Emits the draft one token late."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        return replace(verdict, tokens=verdict.tokens.roll(1, 1))
+
+
+class InPlace(Spoiled):
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        target_probs /= 2
+        return super().__call__(draft, target_probs, noise)
+
+
+@dataclass(frozen=True)
+class StepsRace(Verifier):
+    """Coupled by its own account, but its noise begins anew in every step."""
+
+    lossless = True
+    coupled = True
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        tokens = race(target_probs, noise.keys, torch.zeros_like(noise.first) + noise.first % 2)
+        return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
+
+
+@dataclass(frozen=True)
+class OwnNoise(Verifier):
+    """Coupled by its own account, and draws with the noise of steps."""
+
+    lossless = True
+    coupled = True
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        tokens = draw(target_probs, noise.residual[:, : target_probs.shape[1]])
+        return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
+
+
+@pytest.mark.parametrize(
+    ("verifier", "law"),
+    [
+        (Boundary, verifiers.LAW),
+        (DraftsUniform, verifiers.LAW),
+        (AcceptsAll, verifiers.LAW),
+        (LeavesLengthsOut, verifiers.COUNTS),
+        (ByTheMinimum, None),
+        (OfThePlace, verifiers.MATES),
+        (Narrow, verifiers.SHAPES),
+        (Shifted, verifiers.PREFIX),
+        (InPlace, verifiers.LEAVES),
+        (OwnNoise, verifiers.SEED),
+        (StepsRace, None),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_verifier_that_breaks_a_law_is_told_which_and_where(verifier: type, law: str | None) -> None:
+    broken = laws_broken(check_verifier, verifier, examples=30)
+    assert law is None or broken.law == law
+    assert len(broken.case) < 700
+
+
+def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
+    check_verifier(Spoiled, rejection_cuts, examples=10)
+    broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=30)
+    assert broken.law == verifiers.LAW
+    assert "total variation" not in broken.found
+    assert laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=30).law == verifiers.BOXES
+    with pytest.raises(OptionError, match="leave it out"):
+        check_verifier("coupled", rejection_cuts)
+
+
+def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
+    check_drafter(Model, examples=4)
+    check_verifier(Spoiled, examples=10)
