@@ -32,6 +32,7 @@ from bass.engine.step import empty_draft, token_logprobs
 from bass.llm import LLM
 from bass.loading import Models, Parts, backend_for, cache_class
 from bass.models.decoder import CausalDecoder
+from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
 from bass.noise import step_noise
 from bass.records import History
@@ -69,8 +70,12 @@ def random_model(config: LlamaConfig, device: torch.device) -> CausalDecoder:
     return model
 
 
-def pair_of(name: str, device: torch.device) -> Models:
+def pair_of(name: str, device: torch.device, fused: bool) -> Models:
+    """The two models of a pair."""
     target, draft = (random_model(config, device) for config in PAIRS[name])
+    if fused:
+        fuse(target)
+        fuse(draft)
     return Models(target, draft, None, [], device, torch.bfloat16)
 
 
@@ -178,6 +183,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cache", default="padded")
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--no-fused", dest="fused", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
     arguments = parser.parse_args()
     device, console = torch.device("cuda"), Console(width=150, highlight=False)
@@ -188,7 +194,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     table = Table("pair", "k", "batch", "ms/token", "asked", "first", "last", "spread", "tokens/s", "tau", "MBU", "MFU", "step ms", "parts")
     for name in arguments.pairs:
-        models = pair_of(name, device)
+        models = pair_of(name, device, arguments.fused)
         for length in arguments.lengths:
             for batch in arguments.batches:
                 cost = LLM(models, engine_for(models, "7", batch, arguments).parts, batch)._cost()

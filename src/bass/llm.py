@@ -86,8 +86,9 @@ def load(
     policy_ = make("policy", policy)
     check_max_length(policy_)
     rule = None if stop_rule is None else make("stop_rule", stop_rule)
+    named = make("drafter", drafter)
     # Plain decoding loads no draft, whichever is named.
-    method = NoDrafter() if policy_.max_length == 0 else drafter_for(drafter, draft, rule)
+    method = NoDrafter() if policy_.max_length == 0 else drafter_for(named, draft, rule)
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
     backend = backend_for(attention, cache_class(cache))

@@ -129,9 +129,8 @@ def backend_for(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
     raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
 
 
-def drafter_for(drafter: Any, draft: str | Path | None, rule: StopRule | None) -> DraftMethod:
-    """The way to draft for `drafter=`, which must have a use for the draft model and the stop rule that were given."""
-    method = make("drafter", drafter)
+def drafter_for(method: DraftMethod, draft: str | Path | None, rule: StopRule | None) -> DraftMethod:
+    """The way to draft, which must have a use for the draft model and the stop rule that were given."""
     if isinstance(method, NoDrafter):
         raise OptionError("A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` instead of it.")
     if draft is not None and not method.needs_draft:

@@ -78,6 +78,17 @@ BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
 )
 SLOTS, SDPA, SPLIT, PADDED, PAGED = "engine/slots.py", "attention/sdpa.py", "caches/split.py", "caches/padded.py", "caches/paged.py"
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
+NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
+RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = "unit/test_stop_rules.py", "unit/test_drafters.py", "laws/test_3_stop_rules.py", "laws/test_3_drafters.py"
+RULED = f"{STOP_LAWS}::test_the_joint_law_of_three_tokens_is_the_targets"
+FED, AFTER, FIRST = (
+    f"{DRAFT_LAWS}::test_a_{law}"
+    for law in (
+        "model_in_an_ensemble_has_been_fed_every_committed_token",
+        "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
+        "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
+    )
+)
 
 MUTANTS = (
     Mutant(
@@ -214,7 +225,7 @@ MUTANTS = (
         "            if self.stop_rule is not None:\n"
         "                doubtful = at.gather(1, drafted[:, i : i + 1])[:, 0] < 0.3\n"
         "                lengths = torch.where(doubtful, lengths.clamp(max=i), lengths)\n",
-        (WARPS,),
+        (RULED, WARPS),
     ),
     Mutant(
         "a row's boundary uses the residual", 13, VERIFIER,
@@ -379,6 +390,26 @@ MUTANTS = (
     Mutant("the pool counts the blocks of positions that are not shared", 0, PAGED, "(full[prompts], total - full, total)", "(full[prompts], -(-(room.limits - room.shared) // BLOCK), total)", (ROOM,)),
     Mutant("the pool has room for the prompt of every request", 0, PAGED, "full[prompts], total - full", "full, total - full", (POOL,)),
     Mutant("a write at -1 lands in the first block", 0, PAGED, "self.writable[self._row_index, positions // self._block]", "self.writable[self._row_index, positions.clamp(min=0) // self._block]", (CACHES,)),
+    Mutant("a stop rule takes back the token at which it fires, if that was improbable", 12, DRAFTER, "lengths.clamp(max=i + 1), lengths)", "torch.where(own.gather(1, drafted[:, i : i + 1])[:, 0] < 0.3, lengths.clamp(max=i), lengths.clamp(max=i + 1)), lengths)", (RULED,)),
+    Mutant("a drafted token below the threshold is no longer drafted", 12, DRAFTER, "torch.where(self.stop_rule(own, i), lengths.clamp(max=i + 1), lengths)", "torch.where(own.gather(1, drafted[:, i : i + 1])[:, 0] < 0.4, lengths.clamp(max=i), lengths)", (RULED,)),
+    Mutant("a stop rule is asked about the warped distribution", 0, DRAFTER, "own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)", "own = at", (STOP_LAWS,)),
+    Mutant("a stop rule ends the drafts of the whole batch", 0, DRAFTER, "torch.where(self.stop_rule(own, i), ", "torch.where(self.stop_rule(own, i).any().expand(len(own)), ", (STOP_LAWS,)),
+    Mutant("confidence asks for doubt", 0, "stop_rules/confidence.py", "amax(-1) < self.threshold", "amax(-1) < 1 - self.threshold", (RULES,)),
+    Mutant("AdaEDL's bound has gamma outside its root", 0, "stop_rules/entropy.py", "math.sqrt(self.gamma) *", "self.gamma *", (RULES,)),
+    Mutant("AdaEDL's bound has no root", 0, "stop_rules/entropy.py", ".sum(-1).sqrt()", ".sum(-1)", (RULES,)),
+    Mutant("SVIP looks at the entropy itself", 0, "stop_rules/svip.py", ".sum(-1).sqrt()", ".sum(-1)", (RULES,)),
+    Mutant("ngram proposes one token that is not committed", 0, NGRAM, "lens - 1 - at, 0)", "lens - at, 0)", (DRAFTERS,)),
+    Mutant("ngram takes a row's own end for an occurrence", 0, NGRAM, "place < lens[:, None] - 1", "place < lens[:, None]", (DRAFTERS,)),
+    Mutant("ngram prefers the shorter occurrence", 0, NGRAM, "torch.where(found >= 0, found, at)", "torch.where(at >= 0, at, found)", (DRAFTERS,)),
+    Mutant("a replayed script is one token behind", 0, REPLAY, "places = (lens[:, None] +", "places = (lens[:, None] - 1 +", (DRAFTERS,)),
+    Mutant("a script fits a row that is longer than it", 0, REPLAY, " & (lens[:, None] < self.ends)", "", (DRAFTERS,)),
+    Mutant("a script fits by one token", 0, REPLAY, "same.all(2)", "same.any(2)", (DRAFTERS,)),
+    Mutant("a model is not told what another drafter proposed", 0, ENSEMBLE, "            tell(drafter,", "            () and tell(drafter,", (FED, AFTER)),
+    Mutant("a model is told one token too few of another's draft", 0, ENSEMBLE, "fed = (ahead < lengths[:, None])", "fed = (ahead < lengths[:, None] - 1)", (FED, AFTER)),
+    Mutant("every part of an ensemble drafts for every row", 0, ENSEMBLE, "torch.where(draft.lengths > 0, 0, asked)", "asked", (DRAFTERS,)),
+    Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, tokens[..., None], 1.0)", "", (DRAFTERS,)),
+    Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
+    Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """A pair of tiny checkpoints, and the command line as a function."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 
 from bass.cli import main
@@ -42,3 +43,11 @@ def bass_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     """Installs packages that offer strategies, for the time of a test."""
     return installer(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the hook that checks types and shapes, as outside these tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

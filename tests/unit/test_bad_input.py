@@ -107,6 +107,8 @@ OPTIONS = {
         "SDPA",
     ),
     "unknown device": (["--device", "gpu"], "device='gpu'"),
+    "graphs that are neither on nor off": (["--cuda_graphs", "maybe"], "--cuda_graphs maybe", "one of 'auto', 'true', 'false'"),
+    "graphs on a CPU": (["--cuda_graphs", "true", "--device", "cpu"], "cuda_graphs=True", "CUDA device"),
     "unknown dtype": (["--dtype", "float23"], "Unknown dtype `float23`", "`float32`"),
     "negative temperature": (["--temperature", "-0.1"], "temperature=-0.1"),
     "temperature that is not a number": (["--temperature", "nan"], "temperature"),

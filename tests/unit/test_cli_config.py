@@ -105,12 +105,10 @@ def test_the_command_line_overrides_options(bass_command: Command, pair: Pair, w
 def test_a_later_file_overrides_an_earlier_one(bass_command: Command, pair: Pair, written: Written) -> None:
     first, second = written(f"{NESTED}\nprompt: x\nseed: 1\njson: true", "a.yaml"), written("policy.policy: bass\nprompt: def f(", "b.yaml")
     said = bass_command("generate", *pair.options, *first, *second)
-    expected = bass.load(pair.target, pair.draft).generate("def f(", max_new_tokens=8, seed=1).completions[0].token_ids
     assert len(said.lines) == 2
     policy = {"class_path": "lagged", "init_args": {"policy": "bass", "steps": 2}}
     ours = bass.load(pair.target, pair.draft, policy=policy).generate("def f(", max_new_tokens=8, seed=1)
     assert said.lines[0]["token_ids"] == ours.completions[0].token_ids
-    assert len(expected) == 8
 
 
 WRONG = {

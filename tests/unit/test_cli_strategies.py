@@ -16,6 +16,7 @@ from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 from bass.registry import make
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
+from unit.test_cli import on_a_terminal
 
 Command = Callable[..., Said]
 HERE = __name__
@@ -328,6 +329,13 @@ def test_what_is_not_lossless_says_so(bass_command: Command, pair: Pair, options
     as_lines = bass_command("generate", *pair.options, "def f(", "--json", *options)
     assert as_lines.err == f"{warning}\n"
     assert as_lines.lines[-1]["lossless"] is False
+
+
+def test_on_a_terminal_the_warning_is_red(pair: Pair) -> None:
+    status, screen = on_a_terminal("generate", *pair.options, "def f(", "--verifier", "synthetic")
+    assert status == 0
+    assert re.search(r"\x1b\[1;31mNO\x1b", screen)
+    assert re.search(r"\x1b\[1;31mWARNING: NOT LOSSLESS: by `Synthetic\(rates=0\.8\)`", screen)
 
 
 def test_what_is_lossless_has_no_warning(bass_command: Command, pair: Pair) -> None:

@@ -19,6 +19,8 @@ from bass.testing.enumeration import exact_match_cuts, rejection_cuts
 from bass.verifiers.emit import emit, leading, target_after
 from bass.verifiers.rejection import Rejection, accept_probs, next_probs
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 @dataclass(frozen=True)
 class Model(DraftMethod):
@@ -100,7 +102,7 @@ class Beyond(Model):
     """Tokens that are none."""
 
     def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, tokens=draft.tokens - 1)
+        return replace(draft, tokens=draft.tokens + 100)
 
 
 class Unnormalised(Model):
@@ -159,7 +161,7 @@ def test_a_drafter_that_breaks_a_law_is_told_which_and_where(drafter: type, law:
     broken = laws_broken(check_drafter, drafter, examples=20)
     assert broken.law == law
     assert shown in broken.case
-    assert broken.case.count("; prompt") <= 3
+    assert broken.case.count("; prompt") <= 6
 
 
 class Boundary(Verifier):
@@ -169,14 +171,11 @@ class Boundary(Verifier):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         k = draft.tokens.shape[1]
-        accepted = (
-            torch.zeros_like(draft.lengths) if not k else leading(noise.accept[:, :k] < accept_probs(draft, target_probs), draft.lengths)
-        )
         if not k:
-            return emit(draft, accepted, target_probs[:, 0], noise)
-        return emit(
-            draft, accepted, next_probs(replace(draft, lengths=torch.where(draft.lengths > 0, k, 0)), target_probs, accepted), noise
-        )
+            return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
+        accepted = leading(noise.accept[:, :k] < accept_probs(draft, target_probs), draft.lengths)
+        longer = replace(draft, lengths=torch.where(draft.lengths > 0, k, 0))
+        return emit(draft, accepted, next_probs(longer, target_probs, accepted), noise)
 
 
 @dataclass(frozen=True)
@@ -187,6 +186,14 @@ class Spoiled(Verifier):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         return Rejection()(draft, target_probs, noise)
+
+
+class BonusOfTheDraft(Spoiled):
+    """After a row's whole draft, the next token comes from the distribution of its last one."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        return emit(draft, verdict.accepted, target_after(target_probs, (verdict.accepted - 1).clamp(min=0)), noise)
 
 
 class DraftsUniform(Spoiled):
@@ -271,36 +278,37 @@ class OwnNoise(Verifier):
 @pytest.mark.parametrize(
     ("verifier", "law"),
     [
-        (Boundary, verifiers.LAW),
+        (Boundary, verifiers.BEYOND),
+        (BonusOfTheDraft, verifiers.LAW),
         (DraftsUniform, verifiers.LAW),
         (AcceptsAll, verifiers.LAW),
         (LeavesLengthsOut, verifiers.COUNTS),
-        (ByTheMinimum, None),
+        (ByTheMinimum, verifiers.MATES),
         (OfThePlace, verifiers.MATES),
         (Narrow, verifiers.SHAPES),
         (Shifted, verifiers.PREFIX),
         (InPlace, verifiers.LEAVES),
         (OwnNoise, verifiers.SEED),
-        (StepsRace, None),
+        (StepsRace, verifiers.SEED),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_verifier_that_breaks_a_law_is_told_which_and_where(verifier: type, law: str | None) -> None:
+def test_a_verifier_that_breaks_a_law_is_told_which_and_where(verifier: type, law: str) -> None:
     broken = laws_broken(check_verifier, verifier, examples=30)
-    assert law is None or broken.law == law
+    assert broken.law == law
     assert len(broken.case) < 700
 
 
 def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
-    check_verifier(Spoiled, rejection_cuts, examples=10)
-    broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=30)
+    check_verifier(Spoiled, rejection_cuts, examples=4)
+    broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=10)
     assert broken.law == verifiers.LAW
     assert "total variation" not in broken.found
-    assert laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=30).law == verifiers.BOXES
+    assert laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=10).law == verifiers.BOXES
     with pytest.raises(OptionError, match="leave it out"):
         check_verifier("coupled", rejection_cuts)
 
 
 def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
     check_drafter(Model, examples=4)
-    check_verifier(Spoiled, examples=10)
+    check_verifier(Spoiled, examples=6)

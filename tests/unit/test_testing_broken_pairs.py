@@ -16,6 +16,8 @@ from bass.testing import LawBroken, check_pair
 from bass.testing import laws_of_pairs as pairs
 from bass.testing.runs import GREEDY
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 @dataclass(frozen=True)
 class OwnView:

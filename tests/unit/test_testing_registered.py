@@ -2,11 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 
 from bass.drafters import DRAFTERS, Replay
@@ -19,16 +17,9 @@ from bass.testing.policies import ByRow, Cycle, OwnPast
 from bass.verifiers import VERIFIERS
 from support.engines import PAIRINGS
 
-FEW = 6
+pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
+FEW = 4
 ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}  # of drafters that cannot be made without
-
-
-@pytest.fixture(autouse=True)
-def unchecked() -> Iterator[None]:
-    """As a user's pytest has it: without the hook that checks types and shapes."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, OwnPast(), ByRow(), Cycle], ids=str)

@@ -18,6 +18,7 @@ class PaddedCache(KVCache[PaddedView]):
     """
 
     view_type: ClassVar[type] = PaddedView
+    paper: ClassVar[str] = "Qian et al., 2024 (BASS-PAD)"
 
     def __init__(self, k: Float[Tensor, "layers batch slots kv_heads dim"], v: Float[Tensor, "layers batch slots kv_heads dim"]) -> None:
         self.k, self.v = k, v

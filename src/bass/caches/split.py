@@ -24,6 +24,7 @@ class SplitCache(KVCache[RaggedView]):
     """
 
     view_type: ClassVar[type] = RaggedView
+    paper: ClassVar[str] = "Qian et al., 2024 (BASS-SPLIT)"
     k: Float[Tensor, "layers slots kv_heads dim"]
     v: Float[Tensor, "layers slots kv_heads dim"]
     starts: Int[Tensor, " batch"]  # device

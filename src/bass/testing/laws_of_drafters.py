@@ -15,7 +15,7 @@ from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Scorers, Setup
 from bass.testing.policies import ByRow, OwnPast
-from bass.testing.proof import Proof
+from bass.testing.proof import COSTLY, Proof
 from bass.testing.strategies import Work, requests
 from bass.testing.truth import Softmax
 
@@ -61,7 +61,7 @@ def check_drafter(drafter: Any, examples: int = 60) -> None:
         single = runs.one_by_one(sampling, work)
         proof.require(MATES, single == together, f"{together} when each is alone too", single)
 
-    proof.for_all(MATES, requests(setup.world.vocab), mates, examples // 4)
+    proof.for_all(MATES, requests(setup.world.vocab), mates, examples // 4, COSTLY)
     for options in OPTIONS:
         runs.prove_law(proof, setup.but(world=runs.world_for(layers, True), policy=ByRow(3)), options, LAW)
 

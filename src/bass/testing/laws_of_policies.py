@@ -11,7 +11,7 @@ from bass.records import Feedback
 from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import Setup
-from bass.testing.proof import Proof
+from bass.testing.proof import COSTLY, Proof
 from bass.testing.purity import another_world, content, holds_tensor
 from bass.testing.strategies import Past, Work, feedback_sequences, requests
 from bass.testing.truth import Softmax
@@ -51,7 +51,7 @@ def check_policy(policy: Any, examples: int = 60) -> None:
                 tokens.append(runs.sampled(setup, work))
         proof.require(AGAIN, tokens[0] == tokens[1], tokens[0], tokens[1])
 
-    proof.for_all(AGAIN, requests(setup.world.vocab), twice, examples // 4)
+    proof.for_all(AGAIN, requests(setup.world.vocab), twice, examples // 4, COSTLY)
     runs.prove_law(proof, setup.but(world=runs.narrow()), Softmax(0.9))
 
 

@@ -16,7 +16,7 @@ from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.enumeration import CUTS, Cuts, judge, middle, output_laws
 from bass.testing.policies import ByRow, OwnPast
-from bass.testing.proof import Proof, shown
+from bass.testing.proof import COSTLY, Proof, shown
 from bass.testing.statistics import FALSE_FAILURE, count
 from bass.testing.strategies import Work, batches, requests
 from bass.testing.truth import Softmax
@@ -68,9 +68,9 @@ def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 60) 
         if made.coupled:
             continue
         if known is None:
-            proof.for_all(LAW, drawn, lambda batch: law_of_samples(proof, made, batch))
+            proof.for_all(LAW, drawn, lambda batch: law_of_samples(proof, made, batch), most=COSTLY)
         else:
-            proof.for_all(LAW, drawn, lambda batch: law_of_boxes(proof, made, known, batch))
+            proof.for_all(LAW, drawn, lambda batch: law_of_boxes(proof, made, known, batch), most=COSTLY)
     if made.coupled:
         prove_coupled(proof, made)
 
@@ -169,6 +169,6 @@ def prove_coupled(proof: Proof, verifier: Verifier) -> None:
             got = runs.sampled(setup.but(policy=policy), work)
             proof.require(SEED, got == plain, f"{plain} as without drafts", f"{got} with {policy}")
 
-    proof.for_all(SEED, requests(setup.world.vocab), attempt, proof.examples // 4)
+    proof.for_all(SEED, requests(setup.world.vocab), attempt, proof.examples // 4, COSTLY)
     runs.prove_greedy(proof, setup.but(policy=ByRow()), proof.examples // 4)
     runs.prove_law(proof, setup.but(world=runs.narrow(), policy=ByRow(3)), Softmax(1.0))

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
 
-SMALLER = 250  # cases that are tried to make a broken one smaller
+CHEAP, COSTLY = 1000, 100  # cases that are tried to make a broken one smaller
+NO_ERROR = "it does its work without an error."
+
+
+class Enough(BaseException):
+    """The case is small enough; Hypothesis lets it pass, since it is no `Exception`."""
 
 
 class LawBroken(AssertionError):
@@ -53,9 +58,11 @@ class Proof:
         except Exception as error:
             text = " ".join(str(error).split())
             expected, found = "no error", f"{type(error).__name__}: {text[:300]}"
-            raise LawBroken(self.name, self.law, expected, found, shown(self.case)) from error
+            raise LawBroken(self.name, NO_ERROR, expected, found, shown(self.case)) from error
 
-    def for_all(self, law: str, cases: st.SearchStrategy[Any], action: Callable[[Any], None], examples: int | None = None) -> None:
+    def for_all(
+        self, law: str, cases: st.SearchStrategy[Any], action: Callable[[Any], None], examples: int | None = None, most: int = CHEAP
+    ) -> None:
         """Draw cases, the same in every run; one in which the law is broken is made as small as Hypothesis can."""
         broken: list[LawBroken] = []
         smaller = 0
@@ -75,8 +82,8 @@ class Proof:
         def tried(case: Any) -> None:
             nonlocal smaller
             smaller += bool(broken)
-            if smaller > SMALLER:
-                reject()
+            if smaller > most:
+                raise Enough
             try:
                 self.attempt(law, case, lambda: action(case))
             except LawBroken as error:
@@ -88,7 +95,7 @@ class Proof:
         try:
             with no_files():
                 tried()
-        except Exception:
+        except (Exception, Enough):
             if not broken:
                 raise
         if broken:  # the last is the smallest; of a strategy that breaks a law now and then, one that was seen

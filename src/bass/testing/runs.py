@@ -8,7 +8,7 @@ from hypothesis import reject
 
 from bass.sampling import Sampling
 from bass.testing.engine import Setup, same_prompt
-from bass.testing.proof import Proof
+from bass.testing.proof import COSTLY, Proof
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
 from bass.testing.strategies import LONGEST, Work, requests
 from bass.testing.truth import NearTie, Softmax, ended, greedy, joint_law
@@ -73,7 +73,7 @@ def prove_greedy(proof: Proof, setup: Setup, examples: int, law: str = GREEDY) -
         got = setup.but(batch=work.rows, eos=work.eos).outcome(work.requests).tokens
         proof.require(law, got == expected, expected, got)
 
-    proof.for_all(law, requests(setup.world.vocab), attempt, examples)
+    proof.for_all(law, requests(setup.world.vocab), attempt, examples, COSTLY)
 
 
 def prove_law(proof: Proof, setup: Setup, options: Softmax, law: str = LAW) -> None:

@@ -124,21 +124,14 @@ class Past:
 def feedback_sequences(draw: Draw, most_rows: int = 8, most_steps: int = 12, most_tokens: int = 16) -> Past:
     """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first step), and steps of any time."""
     batch = draw(st.integers(1, most_rows))
-
-    def rows(values: st.SearchStrategy) -> tuple:
-        return tuple(draw(st.lists(values, min_size=batch, max_size=batch)))
-
+    tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
+    # What is drawn does not depend on the number of rows, so that Hypothesis can lower it: rows repeat what there is.
+    some = st.lists(st.tuples(st.sampled_from((True, False)), tokens, tokens), min_size=1, max_size=most_rows)
     moments = []
     for step in range(draw(st.integers(1, most_steps))):
-        again = draw(st.sets(st.integers(0, batch - 1))) if step else range(batch)
-        tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
-        moments.append(
-            Moment(
-                tuple(sorted(again)),
-                rows(st.sampled_from((True, False))),
-                rows(tokens),
-                rows(tokens),
-                draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0))),
-            )
-        )
+        again = draw(st.sets(st.integers(0, most_rows - 1), max_size=most_rows))
+        new = tuple(row for row in range(batch) if row in again or not step)
+        drawn = draw(some)
+        active, room, kept = zip(*(drawn[row % len(drawn)] for row in range(batch)), strict=True)
+        moments.append(Moment(new, active, room, kept, draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0)))))
     return Past(batch, tuple(moments))

@@ -1,0 +1,300 @@
+"""What each drafter proposes, by hand; and through the public interface, on tiny checkpoints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bass
+from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
+from bass.drafters.ensemble import EnsembleDrafter
+from bass.engine.bench import OwnDraw
+from bass.errors import OptionError
+from bass.interfaces import Drafter, Scorer, StopRule, Workbench
+from bass.noise import step_noise
+from bass.records import Draft, Sequences
+from bass.registry import make
+from bass.sampling import Sampling
+from bass.stop_rules import Confidence, Entropy, Svip
+from unit.checkpoints import Pair, write_checkpoint
+
+VOCAB, CPU = 50, torch.device("cpu")
+PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2]]
+
+
+@dataclass(frozen=True)
+class Bench(Workbench):
+    """For drafters that need no model."""
+
+    warp = Sampling()
+    draw = OwnDraw()
+    stop_rule = None
+    device: torch.device = CPU
+    vocab_size = VOCAB
+
+    def draft(self) -> Any:
+        raise AssertionError
+
+    def first_layers(self, count: int) -> Any:
+        raise AssertionError
+
+
+def in_flight(rows: list[list[int]], capacity: int = 24) -> Sequences:
+    """Rows of committed tokens; an empty one is idle. Beyond them lies what would be found if it were looked at."""
+    sequences = Sequences.empty(len(rows), capacity, [], torch.device("cpu"))
+    sequences.tokens.copy_(torch.arange(capacity + 1).remainder(3).expand(len(rows), -1))
+    for b, row in enumerate(rows):
+        sequences.tokens[b, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        sequences.lens[b], sequences.limits[b], sequences.active[b] = len(row), capacity, bool(row)
+    return sequences
+
+
+def proposed(drafter: Drafter, rows: list[list[int]], lengths: list[int], span: int = 24) -> list[list[int]]:
+    sequences, k = in_flight(rows), max(lengths)
+    noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
+    draft = drafter.propose(sequences, torch.tensor(lengths), k, noise, span)
+    assert draft.probs is None
+    assert (draft.lengths <= torch.tensor(lengths)).all()
+    return [tokens[:length].tolist() for tokens, length in zip(draft.tokens, draft.lengths, strict=True)]
+
+
+def looked_up(row: list[int], longest: int, shortest: int, most: int) -> list[int]:
+    """Prompt lookup in the plainest way."""
+    for n in range(longest, shortest - 1, -1):
+        for start in range(len(row) - n - 1, -1, -1):
+            if row[start : start + n] == row[len(row) - n :]:
+                return row[start + n : start + n + most]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 1, 2, 3], [4, 5, 1, 2]),
+        ([1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], [4, 9, 2, 3]),  # the longest occurrence, not the latest
+        ([7, 3, 4, 7, 3, 5, 7, 3], [5, 7, 3]),  # the latest of equal length; and no further than what is committed
+        ([8, 8], [8]),
+        ([1, 2, 3, 4], []),
+        ([6], []),
+    ],
+)
+def test_ngram_proposes_what_followed_the_last_tokens_where_they_occurred_before(row: list[int], expected: list[int]) -> None:
+    assert proposed(Ngram(), [row], [4]) == [expected]
+
+
+def test_ngram_gives_each_row_its_own_and_idle_rows_nothing() -> None:
+    rows = [[1, 2, 1, 2], [3, 4], [], [5, 6, 7, 5, 6]]
+    assert proposed(Ngram(), rows, [3, 3, 0, 1]) == [[1, 2], [], [], [7]]
+    assert proposed(Ngram(longest=4, shortest=3), rows, [3, 3, 0, 3]) == [[], [], [], []]
+
+
+@given(data=st.data())
+def test_ngram_is_prompt_lookup(data: st.DataObject) -> None:
+    """Against the plainest search, for rows of few distinct tokens, any span that holds them, any lengths asked for."""
+    longest = data.draw(st.integers(1, 5))
+    shortest = data.draw(st.integers(1, longest))
+    rows = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=17), min_size=1, max_size=4))
+    lengths = data.draw(st.lists(st.integers(0, 6), min_size=len(rows), max_size=len(rows)).filter(any))
+    span = data.draw(st.integers(max(map(len, rows)), 24))
+    expected = [looked_up(row, longest, shortest, most) for row, most in zip(rows, lengths, strict=True)]
+    assert proposed(Ngram(longest, shortest), rows, lengths, span) == expected
+
+
+def test_replay_proposes_the_next_tokens_of_the_first_script_that_a_row_begins() -> None:
+    drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(Bench())
+    rows = [[1, 2, 3], [1, 2, 9], [7], [8], [], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 0], [1, 2, 3, 4, 5]]
+    assert proposed(drafter, rows, [2, 3, 3, 3, 0, 3, 3, 3]) == [[4, 5], [9], [], [], [], [], [0, 0], [6]]
+    assert proposed(drafter, rows[:3], [2, 3, 3], span=3) == [[4, 5], [9], []]
+
+
+@given(data=st.data())
+def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
+    sequences = st.lists(st.integers(0, 1), min_size=1, max_size=6)
+    scripts, rows = (data.draw(st.lists(sequences, min_size=1, max_size=4)) for _ in range(2))
+    most = data.draw(st.integers(1, 4))
+    expected = [next((s[len(r) :][:most] for s in scripts if s[: len(r)] == r and len(s) > len(r)), []) for r in rows]
+    assert proposed(Replay(scripts).build(Bench()), rows, [most] * len(rows)) == expected
+
+
+@pytest.mark.parametrize("scripts", [[], [[1], []], "12", [[1, -1]], [[1.5]]])
+def test_scripts_that_are_no_sequences_of_token_ids_are_refused(scripts: Any) -> None:
+    with pytest.raises(OptionError):
+        make("drafter", "replay", scripts=scripts)
+
+
+def test_a_script_of_another_vocabulary_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"token id 50, which is outside the vocabulary: ids go up to 49\."):
+        Replay([[1, 2], [50]]).build(Bench())
+
+
+def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_rest() -> None:
+    asked: list[list[int]] = []
+
+    class Last(Drafter):
+        """Proposes 40 for every row that it is asked for, with a distribution, in as few columns as it can."""
+
+        def propose(self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int) -> Draft:
+            asked.append(lengths.tolist())
+            width = int(lengths.max())
+            return Draft(torch.full((len(lengths), width), 40), torch.full((len(lengths), width, VOCAB), 1 / VOCAB), lengths)
+
+    ensemble = Ensemble((Ngram(), Replay([[3, 4, 5, 6], [1, 2, 1, 2, 9]]), Last())).build(Bench())
+    sequences = in_flight([[1, 2, 1, 2], [3, 4], [8], []])
+    noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 3)
+    draft = ensemble.propose(sequences, torch.tensor([3, 3, 2, 0]), 3, noise, 24)
+    assert asked == [[0, 0, 2, 0]]
+    assert draft.lengths.tolist() == [2, 2, 2, 0]
+    assert draft.tokens.tolist() == [[1, 2, 0], [5, 6, 0], [40, 40, 0], [0, 0, 0]]
+    assert draft.probs is not None
+    one_hot = torch.eye(VOCAB)
+    assert torch.equal(draft.probs[:2, :2], one_hot[draft.tokens[:2, :2]])
+    assert torch.equal(draft.probs[2, :2], torch.full((2, VOCAB), 1 / VOCAB))
+    torch.testing.assert_close(draft.probs.sum(2), torch.ones(4, 3))
+
+
+@dataclass(frozen=True)
+class Anywhere(Scorer):
+    """Scores on any device, the one without memory too."""
+
+    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, span: int) -> torch.Tensor:
+        return torch.zeros(*tokens.shape, VOCAB, device=tokens.device)
+
+
+@pytest.mark.parametrize("rule", [None, Confidence(), Entropy(), Svip()], ids=repr)
+def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
+    """On a device without memory whatever asks for a value fails, as it would within a CUDA graph."""
+    meta = torch.device("meta")
+    sequences = Sequences.empty(3, 24, [], meta)
+    replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
+    model = ModelDrafter(Anywhere(), Sampling(temperature=1.0), OwnDraw(), rule)
+    noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 4)
+    for drafter in (Ngram(), replay, model, EnsembleDrafter((Ngram(), replay, model))):
+        draft = drafter.propose(sequences, torch.full((3,), 4, device=meta), 4, noise, 16)
+        assert draft.tokens.shape == (3, 4)
+        assert draft.lengths.device == meta
+
+
+def test_an_ensemble_needs_what_its_parts_need() -> None:
+    both = Ensemble()
+    assert both.methods == (Ngram(), ModelDraft())
+    assert (both.needs_draft, both.target_layers, both.obeys_stop_rules) == (True, 0, True)
+    three = Ensemble((Ngram(), SelfDraft(3), SelfDraft(1)))
+    assert (three.needs_draft, three.target_layers, three.obeys_stop_rules) == (False, 3, True)
+    assert not Ensemble((Ngram(),)).obeys_stop_rules
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ngram", {"longest": 0}),
+        ("ngram", {"shortest": 4}),
+        ("ngram", {"shortest": 0}),
+        ("self", {"layers": 0}),
+        ("self", {"layers": 1.5}),
+        ("ensemble", {"methods": []}),
+        ("ensemble", {"methods": "ngram"}),
+        ("ensemble", {"methods": ["ngrm"]}),
+    ],
+)
+def test_impossible_parameters_are_refused(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        make("drafter", name, **options)
+
+
+def test_an_ensemble_is_made_of_names() -> None:
+    spec = {"class_path": "ensemble", "init_args": {"methods": [{"class_path": "ngram", "init_args": {"longest": 5}}, "self", "model"]}}
+    assert make("drafter", spec) == Ensemble((Ngram(5), SelfDraft(), ModelDraft()))
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target of three layers."""
+    return write_checkpoint(tmp_path_factory.mktemp("deep") / "target", None, 32, 3, VOCAB)
+
+
+def tokens_of(llm: bass.LLM, **options: Any) -> list[list[int]]:
+    given = {"max_new_tokens": [20, 3, 11], "temperature": 0, "ignore_eos": True} | options
+    return [c.token_ids for c in llm.generate(PROMPTS, **given).completions]
+
+
+@pytest.mark.parametrize("cache", ["padded", "split", "paged"])
+@pytest.mark.parametrize(
+    ("drafter", "rule"),
+    [
+        ("ngram", None),
+        ("self", None),
+        ("self", "confidence"),
+        ({"class_path": "self", "init_args": {"layers": 1}}, {"class_path": "svip", "init_args": {"threshold": 0.2}}),
+        ({"class_path": "replay", "init_args": {"scripts": [[9, 9, 9, 9]]}}, None),
+        ({"class_path": "ensemble", "init_args": {"methods": ["ngram", "self"]}}, "entropy"),
+    ],
+    ids=str,
+)
+def test_drafters_without_a_draft_model_give_plain_greedy_decoding(deep: Path, drafter: Any, rule: Any, cache: str) -> None:
+    plain = bass.load(deep, num_speculative_tokens=0, device="cpu")
+    llm = bass.load(deep, drafter=drafter, stop_rule=rule, cache=cache, num_speculative_tokens=4, max_batch_size=2, device="cpu")
+    assert llm.models.draft is None
+    assert tokens_of(llm) == tokens_of(plain)
+
+
+@pytest.mark.parametrize("drafter", ["ensemble", {"class_path": "ensemble", "init_args": {"methods": ["ngram", "model"]}}, "model"])
+def test_drafters_with_a_draft_model_give_plain_greedy_decoding(silent_pair: Pair, drafter: Any) -> None:
+    plain = bass.load(silent_pair.target, num_speculative_tokens=0, device="cpu")
+    llm = bass.load(silent_pair.target, silent_pair.draft, drafter=drafter, stop_rule="confidence", device="cpu")
+    assert tokens_of(llm) == tokens_of(plain)
+
+
+def test_a_script_of_the_greedy_output_is_accepted_whole(deep: Path) -> None:
+    plain = tokens_of(bass.load(deep, num_speculative_tokens=0, device="cpu"))
+    scripts = [prompt + tokens for prompt, tokens in zip(PROMPTS, plain, strict=True)]
+    drafter = {"class_path": "replay", "init_args": {"scripts": scripts}}
+    result = bass.load(deep, drafter=drafter, num_speculative_tokens=4, device="cpu").generate(
+        PROMPTS, max_new_tokens=[20, 3, 11], temperature=0, ignore_eos=True
+    )
+    assert [c.token_ids for c in result.completions] == plain
+    assert result.stats.accepted == result.stats.drafted == sum(n - -(-n // 5) for n in (20, 3, 11))
+
+
+def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> None:
+    """On a CPU the target's windows are then one token wide; with another row's draft, the row's own window is still one token."""
+    llm = bass.load(deep, drafter={"class_path": "replay", "init_args": {"scripts": [[49] * 9]}}, num_speculative_tokens=4, device="cpu")
+    windows: list[torch.Tensor] = []
+    generation = llm.stream([[5, 6], [49, 49]], max_new_tokens=12, temperature=0, ignore_eos=True)
+    scorer = generation._run.step.target
+    hidden = scorer.decoder.hidden
+
+    def watched(tokens: torch.Tensor, positions: torch.Tensor, attend: Any) -> torch.Tensor:
+        windows.append(positions.clone())
+        return hidden(tokens, positions, attend)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorer.decoder, "hidden", watched)
+        result = generation.result()
+    windows = windows[1:]  # without the prefill
+    assert len(windows) == len(result.trace)
+    assert all((window[0, 1:] == -1).all() for window in windows)
+    assert windows[0].shape[1] == 5
+    assert windows[-1].shape[1] == 1
+    assert sum(int(step.drafted[0]) for step in result.trace) == 0
+
+
+def test_what_would_not_be_used_is_refused(deep: Path, silent_pair: Pair) -> None:
+    rule: StopRule = Confidence()
+    for drafter in (
+        "ngram",
+        {"class_path": "replay", "init_args": {"scripts": [[1]]}},
+        {"class_path": "ensemble", "init_args": {"methods": ["ngram"]}},
+    ):
+        with pytest.raises(OptionError, match=r"`stop_rule=.*` would not be used"):
+            bass.load(deep, drafter=drafter, stop_rule=rule)
+    for drafter in ("ngram", "self"):
+        with pytest.raises(OptionError, match=r"`draft=.*` would not be used"):
+            bass.load(deep, silent_pair.draft, drafter=drafter)
+    with pytest.raises(OptionError, match="The first 3 layers of a target of 3 were asked for: give 1 to 2"):
+        bass.load(deep, drafter={"class_path": "self", "init_args": {"layers": 3}}, device="cpu")
+    with pytest.raises(OptionError, match="outside the vocabulary"):
+        bass.load(deep, drafter={"class_path": "replay", "init_args": {"scripts": [[VOCAB]]}}, device="cpu").generate([1], max_new_tokens=5)
