@@ -1,4 +1,4 @@
-"""The backends that a CPU interprets, in the engine: laws of the smallest size that still has ragged rows, drafts and rejections."""
+"""The backends that are slow on a CPU, in the engine: laws of the smallest size that still has ragged rows, drafts and rejections."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from bass.engine.requests import Request
 from bass.noise import row_key
 from bass.sampling import Sampling
-from support.engines import INTERPRETED, Setup
+from support.engines import SLOW, Setup
 from support.oracle import greedy
 from support.policies import OwnPast
 from support.worlds import LlamaWorld
@@ -20,9 +20,9 @@ def requests(world: LlamaWorld) -> list[Request]:
 
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("pairing", INTERPRETED)
-def test_an_interpreted_backend_emits_the_oracles_tokens(pairing: str, dtype: torch.dtype, device: torch.device) -> None:
+@pytest.mark.parametrize("pairing", SLOW)
+def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(pairing: str, dtype: torch.dtype, device: torch.device) -> None:
     world = LlamaWorld(dtype=dtype)
-    outcome = Setup(world, device, INTERPRETED[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2).outcome(requests(world))
+    outcome = Setup(world, device, SLOW[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2).outcome(requests(world))
     assert outcome.tokens == [greedy(world, request.prompt, request.limit) for request in requests(world)]
     assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]

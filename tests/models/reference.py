@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from bass.models.decoder import CausalDecoder
 from bass.models.weights import load_decoder
 from models.cases import Case
 
@@ -28,9 +29,8 @@ def greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-def causal_logits(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
     """Our decoder's logits [B,W,V] of whole sequences, attention by the per-row reference's formula."""
-    decoder = load_decoder(folder, torch.device("cpu"), torch.float32)
     rules = decoder.shape.rules
     place = torch.arange(tokens.shape[1])
 
@@ -52,4 +52,5 @@ def deviation(case: Case, folder: Path, model: PreTrainedModel) -> float:
     """Largest difference of our logits from the reference's, over their largest magnitude."""
     tokens = torch.randint(0, case.arguments["vocab_size"], (3, 40), generator=torch.Generator().manual_seed(0))
     theirs = model(tokens, use_cache=False).logits
-    return float((causal_logits(folder, tokens) - theirs).abs().max() / theirs.abs().max())
+    decoder = load_decoder(folder, torch.device("cpu"), torch.float32)
+    return float((causal_logits(decoder, tokens) - theirs).abs().max() / theirs.abs().max())

@@ -7,6 +7,7 @@ from typing import Any
 
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
+from bass.attention.reference import Float64
 from bass.caches import CACHES
 from bass.drafters import DRAFTERS, Ensemble, ModelDraft, ModelDrafter, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.bench import OwnDraw
@@ -31,13 +32,14 @@ EVERY_PAIRING: dict[str, Pairing] = {
     for backend in BACKENDS
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
-# A CPU interprets what a GPU compiles, some 50 times slower than it runs the rest: there, tests/kernels has smaller laws for these.
-INTERPRETED = (
-    {name: pair for name, pair in EVERY_PAIRING.items() if issubclass(pair[1], KernelBackend | Flex)}
+# A CPU interprets what a GPU compiles, some 50 times slower than it runs the rest, and the float64 references share one attention:
+# there, tests/kernels has smaller laws for these.
+SLOW = (
+    {name: pair for name, pair in EVERY_PAIRING.items() if issubclass(pair[1], KernelBackend | Flex | Float64)}
     if os.environ.get("BASS_TEST_DEVICE", "cpu") == "cpu"
     else {}
 )
-PAIRINGS = {name: pair for name, pair in EVERY_PAIRING.items() if name not in INTERPRETED}
+PAIRINGS = {name: pair for name, pair in EVERY_PAIRING.items() if name not in SLOW}
 FIRST_PAIRING = next(iter(PAIRINGS.values()))
 EVERY_VERIFIER: dict[str, Verifier] = {name: cls() for name, cls in VERIFIERS.items()}
 LOSSLESS = {name: verifier for name, verifier in EVERY_VERIFIER.items() if verifier.lossless}

@@ -79,7 +79,12 @@ BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
 SLOTS, SDPA, SPLIT, PADDED, PAGED = "engine/slots.py", "attention/sdpa.py", "caches/split.py", "caches/padded.py", "caches/paged.py"
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
-RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = "unit/test_stop_rules.py", "unit/test_drafters.py", "laws/test_3_stop_rules.py", "laws/test_3_drafters.py"
+RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
+    "unit/test_stop_rules.py",
+    "unit/test_drafters.py",
+    "laws/test_3_stop_rules.py",
+    "laws/test_3_drafters.py",
+)
 RULED = f"{STOP_LAWS}::test_the_joint_law_of_three_tokens_is_the_targets"
 FED, AFTER, FIRST = (
     f"{DRAFT_LAWS}::test_a_{law}"

@@ -14,7 +14,7 @@ from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.records import AttentionRule, DecoderShape, Room
 from support.dense import dense_attention
-from support.engines import EVERY_PAIRING, INTERPRETED, PAIRINGS
+from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
 from support.worlds import poisoned
 
 RULES = (AttentionRule(8**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
@@ -26,7 +26,7 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(pairing: str,
     compare_with_dense(pairing, data, device)
 
 
-@pytest.mark.parametrize("pairing", INTERPRETED)
+@pytest.mark.parametrize("pairing", SLOW)
 @settings(max_examples=8)
 @given(data=st.data())
 def test_an_interpreted_backend_equals_dense_causal_attention_too(pairing: str, data: st.DataObject, device: torch.device) -> None:

@@ -1,4 +1,6 @@
-"""Attention kernels in Triton (`attention.py`) and their twins in plain torch (`reference.py`).
+"""Kernels in Triton: attention (`attention.py`), products of a few rows (`dense.py`), and what stands between them (`stream.py`).
+
+Their twins in plain torch are in `reference.py`.
 
 Nothing here imports the rest of `bass`, and importing this package, or `reference`, needs no Triton.
 """

@@ -22,6 +22,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, wait_for_inputs
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 264  # two for each of the 132 multiprocessors of an H100 or H200
@@ -78,7 +79,9 @@ def _attend(
     WIDTH: tl.constexpr,
     OPERAND: tl.constexpr,
     SUM: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     split = tl.program_id(0) % splits
     tile = tl.program_id(0) // splits
     head = tl.program_id(1)
@@ -171,7 +174,9 @@ def _combine(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     SUM: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     each = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = each < count
     dim = tl.arange(0, WIDTH)
@@ -194,7 +199,6 @@ def _combine(
     tl.store(out + each[:, None] * DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=written)
 
 
-INTERPRETED = not isinstance(_attend, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
 if INTERPRETED:
 
     def range(*bounds: Any) -> builtins.range:
@@ -264,16 +268,26 @@ def combine(
     count, dim = tops[0].numel(), parts.shape[-1]
     launch: Any = _combine[(-(-count // COMBINED),)]
     with torch.cuda.device_of(parts):
-        launch(parts, tops, totals, out, count, len(parts), dim, COMBINED, _power_of_2(dim), TRITON_DTYPES[parts.dtype], num_warps=4)
+        launch(
+            parts,
+            tops,
+            totals,
+            out,
+            count,
+            len(parts),
+            dim,
+            COMBINED,
+            _power_of_2(dim),
+            TRITON_DTYPES[parts.dtype],
+            num_warps=4,
+            **dependent(parts),
+        )
     return out
 
 
 def splits_for(programs: int, keys: int) -> int:
     """Into how many splits to divide `keys` keys, when there are `programs` programs without splitting: enough to fill the chip."""
     return max(1, min(-(-PROGRAMS // programs), -(-keys // SPLIT_KEYS), MOST_SPLITS))
-
-
-TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 def _power_of_2(size: int) -> int:
@@ -308,7 +322,6 @@ def _launch(
         out, tops, totals = q.new_empty(q.shape), None, None
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
-    operand = torch.float32 if INTERPRETED and q.dtype == torch.bfloat16 else q.dtype  # the interpreter has no bfloat16 product
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
     with torch.cuda.device_of(q):
         for first in range(0, batch, count):
@@ -320,9 +333,10 @@ def _launch(
                 ROWS=rows,
                 KEYS=min(MOST_KEYS, max(16, TILE_BYTES // (width * size))),
                 WIDTH=width,
-                OPERAND=TRITON_DTYPES[operand],
+                OPERAND=operand(q.dtype),
                 SUM=TRITON_DTYPES[sums],
                 num_warps=4,
                 num_stages=2,
+                **dependent(q),
             )  # fmt: skip
     return out if tops is None or totals is None else combine(out, tops, totals, q.dtype)

@@ -18,7 +18,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.launch import dependent, operand, wait_for_inputs
 
 BN = 64  # rows of w in a tile
 FULL = 128  # programs that fill the chip, about one for each multiprocessor
@@ -31,7 +31,8 @@ MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200
 @no_type_check  # Triton reads the source, not the function
 def _linear(
     x, w, bias, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    BIAS: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
@@ -46,19 +47,28 @@ def _linear(
         at = first + step
         inside = (at + k) < last
         part = tl.load(w_rows + (at + k)[None, :], mask=live & inside[None, :], other=0.0)
-        operand = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0)
-        total = tl.dot(part, operand, total, input_precision="ieee")
+        value = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0)
+        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee")
     if BIAS:
         total += tl.where(split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0)[:, None]
     places = y + split.to(tl.int64) * rows * n_size + m[None, :] * n_size + n[:, None]
     tl.store(places, total.to(y.dtype.element_ty), mask=live & (m < rows)[None, :])
 
 
+@triton.jit
+@no_type_check
+def logistic(x):
+    """1 / (1 + exp(-x)), by the exponential of a negative number."""
+    small = tl.exp(-tl.abs(x))
+    return tl.where(x >= 0, 1.0, small) / (1 + small)
+
+
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _gated(
     x, w, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, ACT: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     m, k = tl.arange(0, BM), tl.arange(0, BK)
@@ -70,16 +80,16 @@ def _gated(
     for at in tl.range(0, SIZE, BK, num_stages=STAGES):
         inside = (at + k) < k_size
         mask = live & inside[None, :]
-        operand = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0)
-        gate = tl.dot(tl.load(gates + (at + k)[None, :], mask=mask, other=0.0), operand, gate, input_precision="ieee")
-        up = tl.dot(tl.load(ups + (at + k)[None, :], mask=mask, other=0.0), operand, up, input_precision="ieee")
+        read = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0).to(OPERAND)
+        gate = tl.dot(tl.load(gates + (at + k)[None, :], mask=mask, other=0.0).to(OPERAND), read, gate, input_precision="ieee")
+        up = tl.dot(tl.load(ups + (at + k)[None, :], mask=mask, other=0.0).to(OPERAND), read, up, input_precision="ieee")
     if ACT == "silu":
-        value = gate / (1 + tl.exp(-gate)) * up
+        value = gate * logistic(gate) * up
     elif ACT == "gelu":
         value = 0.5 * gate * (1 + tl.erf(gate * 0.7071067811865476)) * up
     else:
         inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        value = gate / (1 + tl.exp(-2 * inner)) * up
+        value = gate * logistic(2 * inner) * up
     tl.store(y + m[None, :] * n_size + n[:, None], value.to(y.dtype.element_ty), mask=live & (m < rows)[None, :])
 
 
@@ -94,7 +104,7 @@ def splits_for(n: int, k: int) -> int:
 def linear(
     x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None = None, splits: int | None = None
 ) -> Float[Tensor, "rows out"] | Float[Tensor, "splits rows out"]:
-    """x wᵀ + b for up to MOST_ROWS rows: in x's type, or, where `splits` (chosen by `splits_for` unless given) is over 1, its summands."""
+    """x wᵀ + b for up to MOST_ROWS rows, in x's type; where `splits` (by `splits_for`, unless given) is over 1, its summands."""
     (rows, k), n = x.shape, w.shape[0]
     splits = splits_for(n, k) if splits is None else splits
     tiles, block = -(-n // BN), 128 if k % 128 == 0 else 64
@@ -103,12 +113,13 @@ def linear(
         block = 64  # small enough for two or three programs on a multiprocessor, so that their number need not divide evenly
     y = x.new_empty((rows, n)) if splits == 1 else x.new_empty((splits, rows, n), dtype=torch.float32)
     launch: Any = _linear[(tiles, splits)]
-    size = -(-(-(-k // block)) // splits) * block
+    blocks = -(-k // block)
+    size = -(-blocks // splits) * block
     with torch.cuda.device_of(x):
         launch(
             x, w, bias, y, rows, n, k,
             SIZE=size, BM=_rows(rows), BN=BN, BK=block, STAGES=_stages(stages, (BN + _rows(rows)) * block * x.element_size()),
-            BIAS=bias is not None, num_warps=4, **dependent(x),
+            BIAS=bias is not None, OPERAND=operand(x.dtype), num_warps=4, **dependent(x),
         )  # fmt: skip
     return y
 
@@ -118,12 +129,13 @@ def gated(x: Float[Tensor, "rows in"], w: Float[Tensor, "twice in"], act: str) -
     (rows, k), n = x.shape, w.shape[0] // 2
     tile = 32 if -(-n // BN) < 2 * FULL else BN
     block, y = 128 if k % 128 == 0 else 64, x.new_empty((x.shape[0], n))
+    stages = _stages(4, (2 * tile + _rows(rows)) * block * x.element_size())
     launch: Any = _gated[(-(-n // tile),)]
     with torch.cuda.device_of(x):
         launch(
             x, w, y, rows, n, k,
-            SIZE=-(-k // block) * block, BM=_rows(rows), BN=tile, BK=block, STAGES=_stages(4, (2 * tile + _rows(rows)) * block * x.element_size()),
-            ACT=act, num_warps=4, **dependent(x),
+            SIZE=-(-k // block) * block, BM=_rows(rows), BN=tile, BK=block, STAGES=stages,
+            ACT=act, OPERAND=operand(x.dtype), num_warps=4, **dependent(x),
         )  # fmt: skip
     return y
 

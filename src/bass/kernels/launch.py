@@ -25,6 +25,15 @@ def dependent(x: Tensor) -> dict[str, Any]:
     return {"PDL": able} | ({"launch_pdl": True} if able else {})
 
 
+INTERPRETED = not isinstance(wait_for_inputs, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
+TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+def operand(dtype: torch.dtype) -> tl.dtype:
+    """The type in which numbers enter a product: their own, but for bfloat16 in the interpreter, which has no such product."""
+    return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype]
+
+
 @functools.cache
 def _able(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9

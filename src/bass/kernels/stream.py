@@ -20,11 +20,12 @@ from bass.kernels.launch import dependent, wait_for_inputs
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check  # Triton reads the source, not the function
 def _add_norm(
-    stream, parts, weight, summed, normed, rows, size, eps, SPLITS: tl.constexpr, WIDTH: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr
-):
+    stream, parts, weight, summed, normed, rows, size, eps,
+    SPLITS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     live = i < size
-    scale = tl.load(weight + i, mask=live, other=0.0).to(tl.float32) + OFFSET
+    scale = tl.load(weight + i, mask=live, other=0.0).to(tl.float32)
     wait_for_inputs(PDL)
     x = tl.load(stream + row * size + i, mask=live, other=0.0).to(tl.float32)
     for split in tl.static_range(SPLITS):
@@ -40,8 +41,9 @@ def _add_norm(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _turn(
-    y, out, cos, sin, rows, heads, turning, DIM: tl.constexpr, SPLITS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr
-):
+    y, out, cos, sin, rows, heads, turning,
+    DIM: tl.constexpr, SPLITS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i = tl.arange(0, WIDTH)
     live = i < DIM
@@ -65,9 +67,8 @@ def add_norm(
     parts: Float[Tensor, "splits rows size"] | None,
     weight: Float[Tensor, " size"],
     eps: float,
-    offset: float = 0.0,
 ) -> tuple[Float[Tensor, "rows size"], Float[Tensor, "rows size"]]:
-    """The stream with `parts` added, and its norm times weight + offset. Without parts the stream is given back as it is."""
+    """The stream with `parts` added, and its norm times weight. Without parts the stream is given back as it is."""
     rows, size = stream.shape
     normed = torch.empty_like(stream)
     summed = stream if parts is None else torch.empty_like(stream)
@@ -76,7 +77,7 @@ def add_norm(
     with torch.cuda.device_of(stream):
         launch(
             stream, stream if parts is None else parts, weight, summed, normed, rows, size, eps,
-            SPLITS=splits, WIDTH=width, OFFSET=offset, num_warps=8 if width > 2048 else 4, **dependent(stream),
+            SPLITS=splits, WIDTH=width, num_warps=8 if width > 2048 else 4, **dependent(stream),
         )  # fmt: skip
     return summed, normed
 

@@ -76,11 +76,9 @@ class CausalDecoder(nn.Module, Decoder):
     ) -> Float[Tensor, "batch window hidden"]:
         return self.norm(self.through(tokens, positions, attend, len(self.blocks)))
 
-    def through(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend, count: int
-    ) -> Float[Tensor, "batch window stream"]:
-        """What leaves the first `count` blocks."""
-        x = self.embedded(tokens, positions)
+    def through(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend, count: int) -> Any:
+        """What leaves the first `count` blocks, as the norm takes it: a tensor [B,W,E], unless the blocks are fused."""
+        x: Any = self.embedded(tokens, positions)
         for layer, (block, angles) in enumerate(zip(itertools.islice(self.blocks, count), self.angles(positions), strict=False)):
             x = block(x, angles, attend, layer)
         return x

@@ -15,11 +15,31 @@ import importlib.util
 if importlib.util.find_spec("hypothesis") is None:
     raise ModuleNotFoundError("`bass.testing` draws its cases with Hypothesis, which is not installed: `pip install 'bass[testing]'`.")
 
+from bass.testing import strategies
+from bass.testing.enumeration import Problem, output_laws
 from bass.testing.laws_of_drafters import check_drafter
 from bass.testing.laws_of_pairs import check_pair
 from bass.testing.laws_of_policies import check_policy
 from bass.testing.laws_of_stop_rules import check_stop_rule
 from bass.testing.laws_of_verifiers import check_verifier
 from bass.testing.proof import LawBroken
+from bass.testing.statistics import FALSE_FAILURE, LawTest, assert_law, count
+from bass.testing.worlds import LlamaWorld, TableWorld
 
-__all__ = ["LawBroken", "check_drafter", "check_pair", "check_policy", "check_stop_rule", "check_verifier"]
+__all__ = [
+    "FALSE_FAILURE",
+    "LawBroken",
+    "LawTest",
+    "LlamaWorld",
+    "Problem",
+    "TableWorld",
+    "assert_law",
+    "check_drafter",
+    "check_pair",
+    "check_policy",
+    "check_stop_rule",
+    "check_verifier",
+    "count",
+    "output_laws",
+    "strategies",
+]

@@ -63,7 +63,10 @@ def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 60) 
     for deterministic in (False, True):
         drawn = batches(deterministic).map(lambda parts: Batch(*parts))
         proof.for_all(
-            SHAPES, st.tuples(drawn, st.integers(0, 9)).map(lambda p: replace(p[0], seed=p[1])), lambda b: contract(proof, made, b)
+            SHAPES,
+            st.tuples(drawn, st.integers(0, 9)).map(lambda p: replace(p[0], seed=p[1])),
+            lambda b: contract(proof, made, b),
+            most=COSTLY,
         )
         if made.coupled:
             continue
