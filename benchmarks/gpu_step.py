@@ -84,7 +84,9 @@ def engine_for(models: Models, length: str, batch: int, arguments: argparse.Name
     policy = make("policy", "fixed", k=int(length)) if length.isdigit() else make("policy", length)
     plain = length == "0"
     cache = cache_class(arguments.cache)
-    parts = Parts(policy, cache, backend_for(arguments.attention, cache), Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft())
+    parts = Parts(
+        policy, cache, backend_for(arguments.attention, cache, models.device), Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft()
+    )
     return LLM(dataclasses.replace(models, draft=None) if plain else models, parts, batch, "auto" if arguments.graphs else False)
 
 

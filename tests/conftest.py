@@ -51,3 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Without `-m`, the slow tiers and those that need a GPU are left out."""
     if not config.option.markexpr:
         config.option.markexpr = "not nightly and not gpu"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The size of the matrix of strategies, where laws were run: what every run takes of it, and the whole."""
+    ran = {report.nodeid for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nodeid")}
+    if any("laws/" in nodeid for nodeid in ran):
+        import laws.test_1_greedy
+        import laws.test_2_invariance
+        import laws.test_4_joint_law  # noqa: F401
+        from support.matrix import SIZES
+
+        for axes, (chosen, total) in SIZES.items():
+            terminalreporter.write_line(f"matrix {' x '.join(axes)}: {chosen:,} of {total:,} combinations; the others are `nightly`")

@@ -59,7 +59,7 @@ def load(
     (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
     `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
-    `attention="auto"` takes the first backend that fits the cache. `device="auto"` is a GPU where there is one; `dtype="auto"` is
+    `attention="auto"` takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one; `dtype="auto"` is
     float32 on a CPU and the checkpoint's own on a GPU.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
@@ -91,10 +91,10 @@ def load(
     method = NoDrafter() if policy_.max_length == 0 else drafter_for(named, draft, rule)
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
-    backend = backend_for(attention, cache_class(cache))
+    device_ = find_device(device)
+    backend = backend_for(attention, cache_class(cache), device_)
     parts = Parts(policy_, cache_class(cache), backend, make("verifier", verifier), method, rule)
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
-    device_ = find_device(device)
     backend.check(device_)
     models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype)
     if method.target_layers:

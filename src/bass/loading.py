@@ -7,12 +7,15 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
 from bass.hub import resolve
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier
+from bass.kernels import obstacle
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
+from bass.models.fused import fuse
 from bass.models.weights import Outline, narrow, outline
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
@@ -55,7 +58,12 @@ class Models:
         size = ours.outline.decoder.shape.vocab_size if theirs is None else check_pair(ours, theirs)
         kind, eos = _dtype(dtype, device, ours.outline), ours.eos
         loaded_draft = None if theirs is None else narrow(theirs.outline.load(device, kind), size)
-        return cls(narrow(ours.outline.load(device, kind), size), loaded_draft, ours.tokenizer, eos, device, kind)
+        loaded = narrow(ours.outline.load(device, kind), size)
+        if device.type == "cuda":
+            fuse(loaded)
+            if loaded_draft is not None:
+                fuse(loaded_draft)
+        return cls(loaded, loaded_draft, ours.tokenizer, eos, device, kind)
 
 
 @final
@@ -119,11 +127,13 @@ def cache_class(cache: str | type) -> type:
     )
 
 
-def backend_for(attention: Any, cache: Any) -> AttentionBackend[Any, Any]:
-    """The attention backend for `attention=`; "auto" is the first registered one that reads what the cache gives."""
+def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
+    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives, on a GPU of the kernels."""
     if attention != "auto":
         return make("attention", attention)
-    for backend in REGISTRIES["attention"].values():
+    registered = REGISTRIES["attention"]
+    kernels = ON_CUDA if device.type == "cuda" and obstacle(device) is None else ()
+    for backend in (*(registered[name] for name in kernels), *registered.values()):
         if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
             return backend()
     raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")

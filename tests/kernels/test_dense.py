@@ -81,7 +81,7 @@ def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_fused_blocks_emit_the_oracles_tokens(batch: int, device: torch.device) -> None:
     plain, world = LlamaWorld(), fused(LlamaWorld(), device)
-    requests = mixed_requests(plain, count=3, longest=5) if device.type == "cpu" else mixed_requests(plain)
+    requests = mixed_requests(plain, count=3, longest=7) if device.type == "cpu" else mixed_requests(plain)
     outcome = Setup(world, device, policy=Fixed(2), warp=Sampling(temperature=0), batch=batch).outcome(requests)
     assert outcome.tokens == [greedy(plain, request.prompt, request.limit) for request in requests]
     assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]

@@ -15,22 +15,23 @@ from bass.engine.requests import Request
 from bass.policies import Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
-from support.engines import BY_STEP, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
+from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
+from support.matrix import matrix
 from support.policies import Cycle, OwnPast
 from support.worlds import LlamaWorld, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
 WARPS = [Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.2), Sampling(0.6, top_k=5, min_p=0.02)]
-OWN_POLICIES = [Fixed(3), Fixed(0), OwnPast()]  # a row's lengths depend on nothing of the other rows
+OWN_POLICIES = {"fixed": Fixed(3), "plain": Fixed(0), "own-past": OwnPast()}  # a row's lengths depend on nothing of the other rows
 
 
 def histories(outcome: Outcome) -> list[list[tuple[int, int, int]]]:
     return [outcome.history(i) for i in range(len(outcome.tokens))]
 
 
-@pytest.fixture(params=OWN_POLICIES, ids=repr)
+@pytest.fixture(params=OWN_POLICIES)
 def policy(request: pytest.FixtureRequest) -> Any:
-    return request.param
+    return OWN_POLICIES[request.param]
 
 
 @pytest.mark.usefixtures("small_buckets")
@@ -41,6 +42,18 @@ def test_every_layout_and_backend_gives_the_same_tokens(policy: Any, warp: Sampl
     outcomes = [Setup(LLAMA, device, pairing, policy, drafter, warp=warp).outcome(requests) for pairing in PAIRINGS.values()]
     assert len({str(outcome.tokens) for outcome in outcomes}) == 1
     assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
+
+
+@pytest.mark.usefixtures("small_buckets")
+@matrix(pair=PAIRINGS, own=OWN_POLICIES, drafter=DRAFTER_MAKERS, verifier=EVERY_VERIFIER)
+def test_the_same_noise_gives_the_same_tokens_in_every_combination(
+    pair: str, own: str, drafter: str, verifier: str, device: torch.device
+) -> None:
+    """In this layout and this batch as in the first layout, one request at a time."""
+    requests = mixed_requests(LLAMA, seed=9, count=5, longest=8)
+    setup = Setup(LLAMA, device, policy=OWN_POLICIES[own], drafter=drafter, verifier=EVERY_VERIFIER[verifier], warp=WARPS[0], eos=(2,))
+    together = setup.but(pairing=PAIRINGS[pair]).outcome(requests)
+    assert together.tokens == [setup.but(batch=1).outcome([request]).tokens[0] for request in requests]
 
 
 @pytest.mark.parametrize("drafter", ["model", "model that stops"])

@@ -16,7 +16,7 @@ from bass.engine.requests import Request
 from bass.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import Sampling
-from support.engines import LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
+from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
 from support.policies import ByRow, OwnPast
@@ -62,11 +62,13 @@ def test_the_joint_law_of_three_tokens_is_the_targets(warp: Sampling, drafter: s
     assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
-@matrix(strength=1, policy=TEST_POLICIES, verifier=LOSSLESS)
-def test_the_joint_law_is_the_targets_under_every_policy_and_verifier(policy: str, verifier: str, device: torch.device) -> None:
+@matrix(strength=1, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, verifier=LOSSLESS)
+def test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier(
+    policy: str, drafter: str, verifier: str, device: torch.device
+) -> None:
     """Policies that learn from what was accepted may use the past: it is no secret of the tokens to come."""
     warp = Sampling(temperature=0.9)
-    setup = Setup(TABLE, device, policy=TEST_POLICIES[policy], drafter="model", verifier=LOSSLESS[verifier], warp=warp)
+    setup = Setup(TABLE, device, policy=TEST_POLICIES[policy], drafter=drafter, verifier=LOSSLESS[verifier], warp=warp)
     assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 

@@ -16,7 +16,7 @@ from models.cases import CASES, Case
 from models.reference import deviation, greedy, make
 from support.worlds import Pairing
 
-PAIRINGS = [(cache, type(backend_for("auto", cache))) for cache in CACHES.values()]  # the laws have all of them
+PAIRINGS = [(cache, type(backend_for("auto", cache, torch.device("cpu")))) for cache in CACHES.values()]  # the laws have all of them
 PROMPTS = [[5, 17, 3], [88], [9, 9, 2, 41, 60, 7, 33, 12, 70]]
 NEW = 32
 

@@ -12,8 +12,9 @@ from bass.caches import CACHES
 from bass.drafters import DRAFTERS, Ensemble, ModelDraft, ModelDrafter, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.bench import OwnDraw
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, Verifier
+from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifier
 from bass.policies import POLICIES
+from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.drafters import Scripted, Unsure
 from bass.testing.engine import By, DrafterMaker, Outcome, Scorers, mixed_requests, same_prompt
@@ -72,11 +73,19 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
     return make
 
 
-def _own_layers(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
+def _own_layers(setup: Setup, requests: list[Request], scorers: Scorers, rule: StopRule | None = None) -> Drafter:
     """A table has no layers: there, the world's draft takes the place of the target's first ones."""
     if isinstance(setup.world, LlamaWorld) and setup.world.layers > 1:
-        return By(SelfDraft(setup.world.layers - 1))(setup, requests, scorers)
-    return By(ModelDraft())(setup, requests, scorers)
+        return By(SelfDraft(setup.world.layers - 1), rule)(setup, requests, scorers)
+    return By(ModelDraft(), rule)(setup, requests, scorers)
+
+
+def _under(rule: StopRule) -> dict[str, DrafterMaker]:
+    return {
+        "model": By(ModelDraft(), rule),
+        "self": lambda setup, requests, scorers: _own_layers(setup, requests, scorers, rule),
+        "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft())), rule),
+    }
 
 
 def _replay(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
@@ -105,4 +114,6 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "wrong now and then": _scripted(lambda key, position: (key + position * position) % 3 == 0),
     "right and wrong rows": _scripted(lambda key, _: key % 2 == 0, soft=True),
 }
+# Every drafter that obeys stop rules, under every rule.
+DRAFTER_MAKERS |= {f"{name}, {rule}": maker for rule, cls in STOP_RULES.items() for name, maker in _under(cls()).items()}
 assert DRAFTER_MAKERS.keys() >= DRAFTERS.keys(), "say in DRAFTER_MAKERS how to make each registered drafter"

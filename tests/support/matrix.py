@@ -5,17 +5,20 @@ so every run takes a set in which every pair of values occurs, and the rest is m
 """
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Mapping
 
 import pytest
 
 Combination = tuple[object, ...]
+SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 
 
 def matrix(strength: int = 2, **axes: Iterable[object]) -> pytest.MarkDecorator:
     """Parametrise a test over the product of the axes, which are its arguments."""
     chosen = covering({name: list(values) for name, values in axes.items()}, strength)
+    SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
     params = [
         pytest.param(*combination, id="-".join(map(str, combination)), marks=() if combination in chosen else pytest.mark.nightly)
         for combination in itertools.product(*axes.values())

@@ -27,7 +27,7 @@ LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_th
 ALONE = "laws/test_2_invariance.py::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance"
 PLAIN = "laws/test_2_invariance.py::test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on"
 JOINT = "laws/test_4_joint_law.py"
-LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_and_verifier"
+LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
 ONE_SEED = "laws/test_6_coupled.py"
 WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
 STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "all drafted tokens of a step are drawn with one uniform", 11, "engine/bench.py",
-        "noise.draft[:, i]", "noise.draft[:, 0]", (f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_and_verifier", WARPS),
+        "noise.draft[:, i]", "noise.draft[:, 0]", (f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier", WARPS),
     ),
     Mutant(
         "a row's steps are not counted", 11, "records.py",

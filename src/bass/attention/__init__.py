@@ -23,3 +23,5 @@ BACKENDS = {
     "reference-ragged": ReferenceRagged,
     "reference-paged": ReferencePaged,
 }
+# On a CUDA device the first of these that fits the cache is its default, where Triton is installed (timed on an H200, docs/log.md).
+ON_CUDA = ("pad", "ragged", "paged")

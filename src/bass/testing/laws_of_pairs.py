@@ -44,7 +44,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
     Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for what is no cache or backend.
     """
     layout = cache_class(cache)
-    made = backend_for(backend, layout)
+    made = backend_for(backend, layout, torch.device("cpu"))
     check_pairing(layout, type(made), tuple(REGISTRIES["attention"].values()))
     device = device_for(made)
     proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples)
