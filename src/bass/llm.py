@@ -59,8 +59,8 @@ def load(
     (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
     `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
-    `attention="auto"` takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one; `dtype="auto"` is
-    float32 on a CPU and the checkpoint's own on a GPU.
+    `attention="auto"` takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is
+    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """

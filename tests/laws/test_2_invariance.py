@@ -12,9 +12,12 @@ import torch
 
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
+from bass.interfaces import Drafter
 from bass.policies import Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
+from bass.testing import engine
+from bass.testing.engine import Scorers
 from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
 from support.matrix import matrix
 from support.policies import Cycle, OwnPast
@@ -51,7 +54,12 @@ def test_the_same_noise_gives_the_same_tokens_in_every_combination(
 ) -> None:
     """In this layout and this batch as in the first layout, one request at a time."""
     requests = mixed_requests(LLAMA, seed=9, count=5, longest=8)
-    setup = Setup(LLAMA, device, policy=OWN_POLICIES[own], drafter=drafter, verifier=EVERY_VERIFIER[verifier], warp=WARPS[0], eos=(2,))
+    made = DRAFTER_MAKERS[drafter]
+
+    def maker(setup: engine.Setup, _: list[Request], scorers: Scorers) -> Drafter:
+        return made(setup, requests, scorers)  # its scripts are those of all requests, also when there is one
+
+    setup = Setup(LLAMA, device, policy=OWN_POLICIES[own], drafter=maker, verifier=EVERY_VERIFIER[verifier], warp=WARPS[0], eos=(2,))
     together = setup.but(pairing=PAIRINGS[pair]).outcome(requests)
     assert together.tokens == [setup.but(batch=1).outcome([request]).tokens[0] for request in requests]
 

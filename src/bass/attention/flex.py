@@ -15,6 +15,7 @@ from bass.interfaces import AttentionBackend
 from bass.records import AttentionRule, PaddedView
 
 VARIANTS = 128  # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then an error
+LEAST_DIM = 16  # of a head, for torch to compile it
 
 
 @dataclass
@@ -45,7 +46,7 @@ class FlexPlan:
 @final
 @dataclass(frozen=True)
 class Flex(AttentionBackend[PaddedView, FlexPlan]):
-    """One fused kernel, generated from the mask and the soft cap; float64 it does not know, and is not fused."""
+    """One fused kernel, generated from the mask and the soft cap; float64 and heads of under 16 dimensions are not fused."""
 
     paper: ClassVar[str] = "Dong et al., 2024"
     view_type: ClassVar[type] = PaddedView
@@ -62,7 +63,7 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: FlexPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
-        attend = _compiled() if q.is_cuda and q.dtype != torch.float64 else _plain
+        attend = _compiled() if q.is_cuda and q.dtype != torch.float64 and q.shape[3] >= LEAST_DIM else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
             out = attend(q.transpose(1, 2), k, v, cap, plan.mask(rule.window), rule.scale, q.shape[2] != k.shape[1])
