@@ -65,15 +65,11 @@ def test_a_model_in_float64_emits_the_oracles_tokens_and_its_log_probabilities(p
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
-@pytest.mark.parametrize("policy", TEST_POLICIES)
-@pytest.mark.parametrize("seed", range(8))
-def test_many_models_and_batches_emit_the_oracles_tokens(
-    pairing: Pairing, policy: str, drafter: str, seed: int, device: torch.device
-) -> None:
+@matrix(whole=False, pair=PAIRINGS, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, seed=range(8))
+def test_many_models_and_batches_emit_the_oracles_tokens(pair: str, policy: str, drafter: str, seed: int, device: torch.device) -> None:
     world = LlamaWorld(vocab=9 + seed % 7, seed=100 + seed, unlikeness=(0.02, 0.1, 0.4)[seed % 3], dtype=torch.float64)
     requests = mixed_requests(world, seed, count=16, longest=30)
-    setup = Setup(world, device, pairing, TEST_POLICIES[policy], drafter, warp=GREEDY, eos=(seed % 9,), batch=1 + seed % 6)
+    setup = Setup(world, device, PAIRINGS[pair], TEST_POLICIES[policy], drafter, warp=GREEDY, eos=(seed % 9,), batch=1 + seed % 6)
     assert setup.outcome(requests).tokens == expected(world, requests, (seed % 9,))
 
 

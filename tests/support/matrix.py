@@ -15,13 +15,15 @@ Combination = tuple[object, ...]
 SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 
 
-def matrix(strength: int = 2, **axes: Iterable[object]) -> pytest.MarkDecorator:
-    """Parametrise a test over the product of the axes, which are its arguments."""
+def matrix(strength: int = 2, whole: bool = True, **axes: Iterable[object]) -> pytest.MarkDecorator:
+    """Parametrise a test over the product of the axes, which are its arguments; without `whole`, over the chosen part alone."""
     chosen = covering({name: list(values) for name, values in axes.items()}, strength)
-    SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
+    if whole:
+        SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
     params = [
         pytest.param(*combination, id="-".join(map(str, combination)), marks=() if combination in chosen else pytest.mark.nightly)
         for combination in itertools.product(*axes.values())
+        if whole or combination in chosen
     ]
     return pytest.mark.parametrize(tuple(axes), params)
 

@@ -87,7 +87,8 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
     parts, models = llm.parts, llm.models
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
-    machine = [str(models.device), str(models.dtype).removeprefix("torch."), f"{torch.get_num_threads()} threads"]
+    how = "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads"
+    machine = [str(models.device), str(models.dtype).removeprefix("torch."), how]
     return ", ".join([*map(called, strategies), *machine]) + ("; interrupted: figures up to there" if interrupted else "")
 
 
