@@ -26,7 +26,11 @@ class OptionError(BassError, ValueError):
     """An option or a name that does not exist, or a value outside its range."""
 
 
-class PolicyError(BassError):
+class StrategyError(BassError):
+    """A strategy of whichever kind that breaks its contract while it runs."""
+
+
+class PolicyError(StrategyError):
     """A draft-length policy that breaks its contract."""
 
 

@@ -80,8 +80,8 @@ class KVCache(Protocol[View]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its tensors."""
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
+        """Bytes of all its tensors, and of the caches that it wraps."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor) or KVCache in type(value).__mro__)
 
     @abstractmethod
     def write(

@@ -44,6 +44,20 @@ GROUPS = {
     "cache": "bass.caches",
     "attention": "bass.attention",
 }
+SAID = {  # what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks no value
+    "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False")},
+    "cache": {"view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `view` gives instead")},
+    "attention": {
+        "view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `run` attends to instead"),
+        "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False"),
+    },
+}
+IN_PYTHON = {  # classes of a kind that are no names, and why
+    "policy": {
+        "oracle": "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace",
+        "recorded": "`Recorded(policy, into)` of `bass.policies`, since it needs a list to write into",
+    },
+}
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 
 
@@ -76,6 +90,8 @@ def find_class(kind: str, spec: str) -> type:
         return REGISTRIES[kind][spec]
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
+    if spec in IN_PYTHON.get(kind, {}):
+        raise OptionError(f"Unknown {words(kind)} `{spec}`: it can only be given as an object in Python, {IN_PYTHON[kind][spec]}.")
     if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
@@ -92,7 +108,11 @@ def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
     if not isinstance(spec, Mapping):
         return spec, {}
     arguments = spec.get("init_args", {})
-    if not {"class_path"} <= {*spec} <= {"class_path", "init_args"} or not isinstance(arguments, Mapping):
+    if (
+        not {"class_path"} <= {*spec} <= {"class_path", "init_args"}
+        or not isinstance(arguments, Mapping)
+        or not all(isinstance(name, str) for name in arguments)
+    ):
         raise OptionError(f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and `init_args`, a mapping.")
     return spec["class_path"], dict(arguments)
 
@@ -105,6 +125,7 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
     """
     spec, given = unfold(kind, spec)
     if PROTOCOLS[kind] in type(spec).__mro__ and not given and not arguments:
+        _check_said(kind, spec, f"`{type(spec).__name__}`")
         return spec
     strategy = class_of(kind, spec)
     arguments = given | arguments
@@ -212,4 +233,14 @@ def _checked(kind: str, found: Any, called: str) -> type:
     protocol = PROTOCOLS[kind]
     if not (isinstance(found, type) and protocol in found.__mro__):
         raise OptionError(f"{called} is no {words(kind)}: it must be a class that subclasses `bass.interfaces.{protocol.__name__}`.")
+    _check_said(kind, found, called)
     return found
+
+
+def _check_said(kind: str, found: Any, called: str) -> None:
+    """Refuse a class, or an object of one, that leaves out what its protocol declares without a value."""
+    for name, (wanted, form) in SAID.get(kind, {}).items():
+        value = getattr(found, name, REQUIRED)
+        if value is REQUIRED or not isinstance(value, wanted):
+            true = f"does not say its `{name}`" if value is REQUIRED else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
+            raise OptionError(f"The {words(kind)} {called} {true}: write `{form} into the class.")

@@ -41,6 +41,9 @@ class Half(DraftLengthPolicy[int]):
 class Outer:
     class Deep(Half):
         """A class in a class."""
+
+    class Mute(Half):
+        pass
 '''
 MODULES = {
     "offered": OFFERED,

@@ -99,6 +99,12 @@ def test_offers_of_installed_packages_are_listed_with_their_package(bass_command
     assert (entry["name"], entry["origin"], entry["problem"]) == ("half", "fake-strategies 1.2", "")
 
 
+def test_a_class_without_a_word_of_its_own_is_not_described_by_its_protocol(bass_command: Command, offer: Offer) -> None:
+    offer("bass.policies", mute="offered:Outer.Mute")
+    entry = bass_command("list", "policy", "--json").lines[-1]
+    assert (entry["name"], entry["problem"], entry["about"]) == ("mute", "", "")
+
+
 def test_a_broken_offer_is_one_line_and_the_list_goes_on(bass_command: Command, offer: Offer) -> None:
     offer(
         "bass.policies",

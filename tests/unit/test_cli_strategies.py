@@ -94,6 +94,11 @@ POLICIES = {
     "a wrapper's default, with a parameter": (["--policy", "lagged", "--policy.policy.start", "3"], Lagged(BatchAdaptive(start=3))),
     "a wrapper of an import path": (["--policy", "lagged", "--policy.policy", "bass.policies:Fixed"], Lagged(Fixed(4))),
     "JSON in a wrapper": (["--policy", "lagged", "--policy.policy", as_json(**FIXED_3)], Lagged(Fixed(3))),
+    "YAML": (["--policy", "{class_path: fixed, init_args: {k: 3}}"], Fixed(3)),
+    "YAML in YAML": (
+        ["--policy", "{class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: 3}}, steps: 2}}"],
+        Lagged(Fixed(3), 2),
+    ),
     "JSON in JSON": (["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2})], Lagged(Fixed(3), 2)),
     "an option over JSON in JSON": (
         ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}), "--policy.policy.k", "5"],
@@ -133,6 +138,11 @@ def test_policies_with_their_parameters(case: str) -> None:
 
 DRAFTERS = {
     "names": (["--drafter.methods", '["ngram", "model"]'], ensemble("ngram", "model")),
+    "names in YAML": (["--drafter.methods", "[ngram, model]"], ensemble("ngram", "model")),
+    "a name and a mapping in YAML": (
+        ["--drafter.methods", "[model, {class_path: ngram, init_args: {longest: 5}}]"],
+        ensemble("model", {"class_path": "ngram", "init_args": {"longest": 5}}),
+    ),
     "one name": (["--drafter.methods", "ngram"], ensemble("ngram")),
     "its default": ([], ensemble("ngram", "model")),
     "a parameter of its default": (
@@ -199,6 +209,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "out of range inside": (["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"], "Fixed(k=-1)"),
     "a strategy in a plain one": (["--policy=fixed", "--policy.policy=fixed"], "Unknown option `--policy.policy`"),
     "several where one is wanted": (["--policy=lagged", '--policy.policy=["fixed"]'], "is no policy"),
+    "a list that does not end": (["--drafter=ensemble", "--drafter.methods=[ngram"], "`--drafter.methods [ngram` is not of the form"),
+    "a date that is none": (["--drafter=ensemble", "--drafter.methods=[2020-13-41]"], "is not of the form"),
+    "a list of nothing": (["--drafter=ensemble", "--drafter.methods=[null]"], "is no drafter"),
+    "a key that is no text": (["--policy", "{class_path: fixed, init_args: {1: 2}}"], "is of another form"),
     "no JSON inside": (["--policy=lagged", "--policy.policy={k: 3"], "`--policy.policy {k: 3` is not of the form"),
     "another form inside": (["--policy=lagged", '--policy.policy={"k": 3}'], "is of another form: give `class_path`"),
     "lacks its value": (["--policy=lagged", "--policy.policy"], "`--policy.policy` lacks its value"),

@@ -3,14 +3,17 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import bass
-from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, StopRule, Workbench
-from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import REGISTRIES, REQUIRED, find_class, inner_kinds, make, names, parameters, plugins, takes_several
+from bass.attention import BACKENDS
+from bass.caches import CACHES
+from bass.cli.strategies import entries
+from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier, Workbench
+from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
+from bass.registry import REGISTRIES, REQUIRED, class_of, find_class, inner_kinds, make, names, parameters, plugins, takes_several
 from unit.distributions import Offer
 
 HERE = __name__
@@ -124,6 +127,14 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "nothing of that name in the module": ("policy", "bass.policies:Fixt", "`bass.policies:Fixt` (AttributeError"),
     "a class of another kind": ("verifier", "bass.policies:Fixed", "`bass.policies:Fixed` is no verifier"),
     "no class": ("policy", "bass.policies:POLICIES", "subclasses `bass.interfaces.DraftLengthPolicy`"),
+    "a policy that needs a trace": (
+        "policy",
+        "oracle",
+        "Unknown policy `oracle`: it can only be given as an object in Python, `Oracle(trace)` of `bass.policies`, since it needs a",
+    ),
+    "a policy that needs a list": ("policy", "recorded", "`Recorded(policy, into)` of `bass.policies`, since it needs a list"),
+    "a name that nearly is such a one": ("policy", "oracel", "Unknown policy `oracel`. Known: bandit"),
+    "parameters whose names are no texts": ("policy", {"class_path": "fixed", "init_args": {1: 2}}, "is of another form"),
     "a number": ("policy", 3, "`policy=3` is no policy: give a name (bandit, bass"),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
     "None": ("policy", None, "`policy=None` is no policy"),
@@ -165,6 +176,71 @@ def test_what_stands_for_no_strategy_is_refused_in_a_sentence(case: str) -> None
         make(kind, spec)
 
 
+class NoFlag(Verifier):
+    def __call__(self, *_: Any) -> Any: ...
+
+
+class TextFlag(NoFlag):
+    lossless: ClassVar[Any] = "no"
+
+
+class NoView(AttentionBackend[Any, Any]):
+    capturable: ClassVar[bool] = True
+
+    def plan(self, *_: Any) -> Any: ...
+    def run(self, *_: Any) -> Any: ...
+
+
+class NoCapture(NoView):
+    view_type: ClassVar[type] = int
+    capturable: ClassVar[Any] = None
+
+
+class NoLayout(KVCache[Any]):
+    @classmethod
+    def allocate(cls, *_: Any) -> Any: ...
+    def write(self, *_: Any) -> None: ...
+    def view(self, *_: Any) -> Any: ...
+    def rows(self, *_: Any) -> Any: ...
+    def reserve(self, *_: Any) -> None: ...
+    def copy_rows(self, *_: Any) -> None: ...
+
+
+UNSAID: list[tuple[str, type, str, str]] = [
+    ("verifier", NoFlag, "does not say its `lossless`", "write `lossless: ClassVar[bool] = True` or `= False` into the class."),
+    ("verifier", TextFlag, "has `lossless = 'no'`, which is no bool", "write `lossless: ClassVar[bool] = True` or `= False`"),
+    ("attention", NoView, "does not say its `view_type`", "write `view_type: ClassVar[type] = PaddedView`"),
+    ("attention", NoCapture, "has `capturable = None`, which is no bool", "write `capturable: ClassVar[bool] = True` or `= False`"),
+    ("cache", NoLayout, "does not say its `view_type`", "write `view_type: ClassVar[type] = PaddedView`"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cls", "true", "remedy"), UNSAID, ids=[cls.__name__ for _, cls, _, _ in UNSAID])
+def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(kind: str, cls: type, true: str, remedy: str) -> None:
+    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, cls()):
+        with pytest.raises(bass.BassError, match=re.escape(true)) as error:
+            make(kind, spec)
+        assert f"{cls.__name__}` {true}: {remedy}" in str(error.value)
+        assert str(error.value).count(". ") == 0
+    option: dict[str, Any] = {kind: f"{HERE}:{cls.__name__}"}
+    with pytest.raises(bass.BassError, match=re.escape(true)):
+        bass.load(**option)
+
+
+def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> None:
+    offer("bass.verifiers", quiet=f"{HERE}:NoFlag")
+    entry = next(entry for entry in entries("verifier") if entry.name == "quiet")
+    assert "`quiet`, which fake-strategies 1.2 offers as" in entry.problem
+    assert "does not say its `lossless`" in entry.problem
+    assert entry.lossless is None
+
+
+def test_ours_say_all_that_their_protocols_declare() -> None:
+    for kind, registry in {"verifier": REGISTRIES["verifier"], "cache": CACHES, "attention": BACKENDS}.items():
+        for cls in registry.values():
+            assert class_of(kind, cls) is cls
+
+
 def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
     offer("bass.policies", half="offered:Half", deep="offered:Outer.Deep")
     assert {"half", "deep", "fixed"} <= set(names("policy"))
@@ -178,6 +254,10 @@ def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
 def test_a_name_of_ours_means_ours(offer: Offer) -> None:
     offer("bass.policies", bass="offered:Half")
     assert find_class("policy", "bass") is BatchAdaptive
+
+
+def test_every_policy_states_its_cost() -> None:
+    assert [name for name, cls in POLICIES.items() if "Cost: " not in " ".join((cls.__doc__ or "").split())] == []
 
 
 def test_of_two_packages_with_one_name_the_first_found_is_meant(offer: Offer) -> None:

@@ -11,6 +11,7 @@ from bass.records import AttentionRule, DecoderShape, Room
 from bass.registry import find_class, names
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
+EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
@@ -20,7 +21,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     )
     parser.add_argument("--draft", type=str, help="a second one: can it draft for the first?")
     parser.add_argument(
-        "--rows", type=list[int], metavar="[N,...]", help=f"positions of each row, to compare what the cache layouts take; {list(ROWS)}"
+        "--rows", type=list[int], metavar="[N,...]", help=f"positions of each row, to compare what the cache layouts take, e.g. {EXAMPLE}"
     )
     parser.add_argument("--cache", type=str, metavar="NAME", help='only this layout, or one of your own as "package.module:Class"')
     config = parse(parser, argv)
@@ -89,7 +90,8 @@ def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype
     for name, layout in layouts.items():
         try:
             size = layout.allocate(shape, Room.of(np.array(rows)), torch.device("meta"), dtype).nbytes  # pyright: ignore[reportAttributeAccessIssue]
-            figure = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
+            known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
+            figure = known if size >= needs else "unknown (says less than the rows need)"
         except Exception as error:  # of a user's class, which may need a device that has memory
             figure = f"unknown ({type(error).__name__}: {error})"
         lines.append(f"  {name:17} {figure}")

@@ -5,11 +5,13 @@ made from its class; those that are strategies again are chosen in the same way,
 """
 
 import argparse
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from bass.cli.parsing import new_parser, parse
@@ -94,7 +96,7 @@ def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Choice:
     """The strategy that `spec` names; `said` of its parameters, by what follows `key`. What stands in `spec` itself yields to that.
 
-    spec: a name, JSON or a mapping with `class_path` and `init_args`, or an object, whose fields are kept but for what is said.
+    spec: a name, a mapping (or its JSON or YAML) with `class_path` and `init_args`, or an object, of which what is not said is kept.
     """
     spec, arguments = unfold(kind, _decoded(key, spec))
     said = {**arguments, **said}
@@ -151,13 +153,15 @@ def _refuse_beyond(key: str, below: Mapping[str, Any], count: int) -> None:
 
 
 def _decoded(key: str, spec: Any) -> Any:
-    """JSON as what it means; any other text is a name."""
+    """JSON and YAML's lists and mappings as what they mean; any other text is a name."""
     if not isinstance(spec, str) or not spec.startswith(("{", "[")):
         return spec
+    with contextlib.suppress(ValueError):
+        return json.loads(spec)  # first, since YAML takes 1e3 for a text
     try:
-        return json.loads(spec)
-    except ValueError as error:
-        raise OptionError(f"`--{key} {spec}` is not of the form {_FORM}: write it so, as JSON.") from error
+        return yaml.safe_load(spec)
+    except (ValueError, yaml.YAMLError) as error:  # a date that does not exist is a ValueError
+        raise OptionError(f"`--{key} {spec}` is not of the form {_FORM}: write it so, as JSON or YAML.") from error
 
 
 def _parser(key: str, name: str, cls: type, inner: Mapping[str, Choice | list[Choice]]) -> ArgumentParser:
@@ -170,7 +174,7 @@ def _parser(key: str, name: str, cls: type, inner: Mapping[str, Choice | list[Ch
         if f"--{key}" in action.option_strings:  # shown with the other strategies, and taken before
             action.help = argparse.SUPPRESS
     for its_name, kind in kinds.items():
-        several = " (several, as a JSON list)" if takes_several(cls, its_name) else ""
+        several = " (several, as a list: [NAME, NAME])" if takes_several(cls, its_name) else ""
         now = inner.get(its_name)
         default = json.dumps([one.name for one in now]) if isinstance(now, list) else now.name if now else None
         group.add_argument(f"--{key}.{its_name}", type=str, default=default, help=f"{HELP[kind]}{several}", metavar="NAME")

@@ -52,7 +52,7 @@ class Entry:
     @classmethod
     def of(cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = "") -> "Entry":
         """What a class tells of itself."""
-        about = (inspect.getdoc(strategy) or "").partition("\n")[0]
+        about = inspect.cleandoc(strategy.__doc__ or "").partition("\n")[0]  # its own: `getdoc` would give its protocol's
         lossless = getattr(strategy, "lossless", None) if kind == "verifier" else None
         paper = getattr(strategy, "paper", "")
         return cls(kind, name, about, path(strategy), paper, lossless, {} if kind == "cache" else parameters(strategy), origin, problem)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftMethod, Draw, Scorer, StopRule, Warp, Workbench
 from bass.records import Draft, History, Noise, Seats, Sequences
 
@@ -68,10 +69,21 @@ class ModelDrafter(Drafter):
             drafted[:, i] = self.draw(at, noise, i)
             if self.stop_rule is not None:
                 own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-                lengths = torch.where(self.stop_rule(own, i), lengths.clamp(max=i + 1), lengths)
+                lengths = torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
             tokens = drafted[:, i : i + 1]
             here = sequences.lens[:, None] + i
             positions = torch.where((i + 1 < lengths)[:, None], here, -1)
         return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)
+
+    def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
+        """The stop rule's answer, refused where it is none."""
+        assert self.stop_rule is not None
+        ends = self.stop_rule(own, so_far)
+        if ends.dtype != torch.bool or ends.shape != (len(own),):
+            raise StrategyError(
+                f"`{type(self.stop_rule).__name__}` answered with {str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}: "
+                f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
+            )
+        return ends

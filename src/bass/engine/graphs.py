@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpack
 from bass.errors import OptionError
-from bass.interfaces import Drafter, Scorer
+from bass.interfaces import Drafter, Scorer, Verifier
 from bass.records import Sequences
 
 
@@ -40,6 +40,7 @@ class GraphedStep(Step):
         self.inner, self.sequences = step, sequences
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
+        self.verifier: Verifier = step.verifier
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device

@@ -12,7 +12,7 @@ import torch
 from bass.engine.requests import Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots, bucket
 from bass.engine.step import Step, StepReport
-from bass.errors import CheckpointError, PolicyError
+from bass.errors import CheckpointError, PolicyError, StrategyError
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback, Sequences
 
@@ -126,8 +126,20 @@ class Run:
                 return
         yield from emissions
 
+    def _check(self, report: StepReport, took_part: np.ndarray) -> None:
+        """Refuse verdicts that cannot be: a row would wait for ever, or its text mean nothing."""
+        most = report.drafted + 1
+        wrong = took_part & ((report.emitted < 1) | (report.emitted > most))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            kept, drafted, name = report.emitted[row] - 1, report.drafted[row], type(self.step.verifier).__name__
+            raise StrategyError(
+                f"`{name}` kept {kept} of {drafted} drafted tokens: a verdict accepts between 0 and as many as were drafted."
+            )
+
     def _take(self, report: StepReport, serving: np.ndarray, seconds: float) -> list[Emission]:
         """What the step gave to each request that has not been finished meanwhile; the rows of those that are done become idle."""
+        self._check(report, serving >= 0)
         emissions = []
         for row in np.flatnonzero((serving >= 0) & (serving == self._slots.requests)):
             count, done = report.emitted[row], not report.active[row]

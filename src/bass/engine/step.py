@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.noise import step_noise
-from bass.records import Draft, History, Sequences
+from bass.records import Draft, History, Noise, Sequences
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Step(Protocol):
 
     target: Scorer
     drafter: Drafter
+    verifier: Verifier
     overlaps: ClassVar[bool]
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
@@ -63,12 +65,17 @@ class SpeculativeStep(Step):
     def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
-        draft = within(lengths, self.drafter.propose(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
+        draft = within(lengths, self.proposed(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
         last, position = sequences.last(1)
         window = torch.cat((last, draft.tokens), 1)
         ahead = torch.arange(window.shape[1], device=window.device)
         fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
         logits = self.target(window, torch.where(fed, position + ahead, -1), span)
+        if draft.probs is not None and draft.probs.shape[2] != logits.shape[2]:
+            raise StrategyError(
+                f"`{type(self.drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, and the target has "
+                f"{logits.shape[2]}: they must be over the same vocabulary."
+            )
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
         verdict = self.verifier(draft, probs, noise)
         logprobs = token_logprobs(logits, verdict.tokens)
@@ -77,6 +84,20 @@ class SpeculativeStep(Step):
         columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted)
         numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
         return torch.cat((numbers, verdict.tokens, logprobs.to(torch.float64).view(torch.int64)), 1)
+
+    def proposed(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+        """What the drafter proposes, refused where it is no draft of up to k tokens. Only on a CPU are the tokens looked at."""
+        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        name, (rows, columns) = type(self.drafter).__name__, draft.tokens.shape
+        if rows != len(lengths) or columns > k or (draft.probs is not None and draft.probs.shape[:2] != draft.tokens.shape):
+            probs = None if draft.probs is None else list(draft.probs.shape)
+            raise StrategyError(
+                f"`{name}.propose` was asked for up to {k} tokens for {len(lengths)} rows and gave tokens {list(draft.tokens.shape)} "
+                f"with probabilities {probs}: give tokens [{len(lengths)}, {k}], and probabilities with one more axis, or None."
+            )
+        if lengths.device.type == "cpu" and bool((draft.tokens < 0).any()):
+            raise StrategyError(f"`{name}.propose` gave a negative token: what stands beyond a row's length must be a token too, say 0.")
+        return draft
 
 
 def unpack(packed: np.ndarray) -> StepReport:

@@ -13,7 +13,7 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class Fixed(DraftLengthPolicy[int]):
-    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size."""
+    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size. Cost: none."""
 
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
