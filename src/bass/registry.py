@@ -45,11 +45,11 @@ GROUPS = {
     "attention": "bass.attention",
 }
 SAID = {  # what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks no value
-    "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False")},
+    "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False`")},
     "cache": {"view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `view` gives instead")},
     "attention": {
         "view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `run` attends to instead"),
-        "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False"),
+        "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False`"),
     },
 }
 IN_PYTHON = {  # classes of a kind that are no names, and why

@@ -9,9 +9,9 @@ from bass.kernels import dense, reference, stream
 from bass.models.fused import FusedPreNorm, Stream, fuse
 from bass.policies import Fixed
 from bass.sampling import Sampling
+from bass.testing.worlds import LlamaWorld
 from support.engines import Setup, mixed_requests
 from support.oracle import greedy
-from support.worlds import LlamaWorld
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 SHAPES = [(1, 64, 64), (3, 70, 40), (5, 24, 1100), (17, 130, 96), (64, 66, 72)]  # rows, out, in

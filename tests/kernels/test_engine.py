@@ -6,10 +6,10 @@ import torch
 from bass.engine.requests import Request
 from bass.noise import row_key
 from bass.sampling import Sampling
+from bass.testing.policies import OwnPast
+from bass.testing.worlds import LlamaWorld
 from support.engines import SLOW, Setup
 from support.oracle import greedy
-from support.policies import OwnPast
-from support.worlds import LlamaWorld
 
 PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (4, 6, 3)
 

@@ -1,4 +1,4 @@
-"""Tier 0: the verifier's output law is the target's, exactly. No sampling: `support.enumeration` adds up every case."""
+"""Tier 0: the verifier's output law is the target's, exactly. No sampling: `bass.testing.enumeration` adds up every case."""
 
 import itertools
 
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
+from bass.testing.enumeration import CUTS, Problem, boxes, judge, mean_accepted, output_laws
 from bass.testing.strategies import batches
 from support.engines import BY_STEP
-from support.enumeration import CUTS, Problem, boxes, judge, mean_accepted, output_laws
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 

@@ -11,12 +11,12 @@ from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
+from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.watch import Witness
+from bass.testing.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, mixed_requests, same_prompt
 from support.matrix import matrix
 from support.oracle import greedy
-from support.policies import ByRow, Cycle, OwnPast
-from support.watch import Witness
-from support.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(), TableWorld()
 GREEDY = Sampling(temperature=0)

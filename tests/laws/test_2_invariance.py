@@ -18,10 +18,10 @@ from bass.records import Room, Sequences
 from bass.sampling import Sampling
 from bass.testing import engine
 from bass.testing.engine import Scorers
+from bass.testing.policies import Cycle, OwnPast
+from bass.testing.worlds import LlamaWorld, TableWorld, World
 from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
 from support.matrix import matrix
-from support.policies import Cycle, OwnPast
-from support.worlds import LlamaWorld, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
 WARPS = [Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.2), Sampling(0.6, top_k=5, min_p=0.02)]

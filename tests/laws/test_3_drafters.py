@@ -19,13 +19,13 @@ from bass.records import Sequences
 from bass.sampling import Sampling
 from bass.testing.dense import dense_logits
 from bass.testing.engine import By, Scorers
+from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.statistics import assert_law, count
+from bass.testing.watch import Witness
+from bass.testing.worlds import LlamaWorld, TableWorld, World
 from support.engines import PAIRINGS, Setup, mixed_requests
 from support.oracle import greedy, joint_law
-from support.policies import ByRow, Cycle, OwnPast
 from support.samples import first_tokens
-from support.statistics import assert_law, count
-from support.watch import Witness
-from support.worlds import LlamaWorld, TableWorld, World
 
 LLAMA, TABLE = LlamaWorld(seed=7, layers=3), TableWorld(seed=7)
 NARROW, NARROW_LLAMA = TableWorld(vocab=3, order=3, seed=1, sharpness=1.2, likeness=0.5), LlamaWorld(vocab=3, seed=2, sharpness=0.3)

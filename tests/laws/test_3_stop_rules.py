@@ -20,12 +20,12 @@ from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.stop_rules import STOP_RULES
 from bass.testing.engine import By
+from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.statistics import assert_law, count
+from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
 from support.oracle import greedy, joint_law
-from support.policies import ByRow, Cycle, OwnPast
 from support.samples import first_tokens
-from support.statistics import assert_law, count
-from support.worlds import LlamaWorld, TableWorld
 
 LLAMA = LlamaWorld(seed=7)
 PROMPT = [0, 2]

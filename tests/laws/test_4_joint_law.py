@@ -1,7 +1,7 @@
 """Tier 4: the joint law of the first tokens, end to end, on models of three tokens.
 
 A narrow vocabulary on purpose: in a wide one, noise that is used twice hides. Every assertion fails a correct engine with
-a probability of 1e-6 at most, and would see a bias of 0.029 (total variation): see `support.statistics`.
+a probability of 1e-6 at most, and would see a bias of 0.029 (total variation): see `bass.testing.statistics`.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from bass.engine.requests import Request
 from bass.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import Sampling
+from bass.testing.policies import ByRow, OwnPast
+from bass.testing.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
+from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
-from support.policies import ByRow, OwnPast
-from support.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
-from support.worlds import LlamaWorld, TableWorld
 
 TABLE = TableWorld(vocab=3, order=2, seed=1, sharpness=1.2, likeness=0.5)
 LLAMA = LlamaWorld(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)

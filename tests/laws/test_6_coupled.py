@@ -17,11 +17,11 @@ from bass.interfaces import Drafter, Scorer
 from bass.noise import exponentials, minus_log, philox, race, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
-from support.drafters import Scripted
+from bass.testing.drafters import Scripted
+from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.statistics import assert_law, count
+from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, DRAFTER_MAKERS, PAIRINGS, DrafterMaker, Setup, mixed_requests
-from support.policies import ByRow, Cycle, OwnPast
-from support.statistics import assert_law, count
-from support.worlds import LlamaWorld, TableWorld
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
 WARPS = [

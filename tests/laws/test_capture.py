@@ -20,9 +20,9 @@ from bass.models.fused import FusedPreNorm
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
+from bass.testing.drafters import Scripted
+from bass.testing.policies import OwnPast
 from bass.verifiers import VERIFIERS
-from support.drafters import Scripted
-from support.policies import OwnPast
 from unit.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.gpu

@@ -12,9 +12,9 @@ from bass.caches import CACHES
 from bass.loading import backend_for
 from bass.models import FAMILIES
 from bass.models.weights import load_decoder, save_decoder
+from bass.testing.worlds import Pairing
 from models.cases import CASES, Case
 from models.reference import deviation, greedy, make
-from support.worlds import Pairing
 
 PAIRINGS = [(cache, type(backend_for("auto", cache, torch.device("cpu")))) for cache in CACHES.values()]  # the laws have all of them
 PROMPTS = [[5, 17, 3], [88], [9, 9, 2, 41, 60, 7, 33, 12, 70]]

@@ -13,9 +13,9 @@ from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.records import AttentionRule, DecoderShape, Room
-from support.dense import dense_attention
+from bass.testing.dense import dense_attention
+from bass.testing.worlds import poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
-from support.worlds import poisoned
 
 RULES = (AttentionRule(8**-0.5), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
 

@@ -13,9 +13,9 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, StopRule, Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
+from bass.testing.worlds import TableWorld
 from bass.verifiers.rejection import Rejection
 from support.engines import Setup, mixed_requests
-from support.worlds import TableWorld
 
 TABLE = TableWorld()
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bass.records import PaddedView, PagedView, RaggedView, Room, Seats
 from bass.testing.dictionary import SHAPE, Both
+from bass.testing.worlds import POISON, poisoned
 from support.layouts import LAYOUTS, READ, Make
-from support.worlds import POISON, poisoned
 
 CPU = torch.device("cpu")
 
