@@ -76,6 +76,22 @@ class Unwarped(Model):
         return ModelDrafter(bench.draft(), bench.warp, sharper)
 
 
+class LateLie(Model):
+    """Reports a flatter distribution from the third token on."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
+        return replace(draft, probs=torch.where(torch.arange(draft.probs.shape[1])[:, None] < 2, draft.probs, flat))
+
+
+class Untruncated(Model):
+    """Reports a flatter distribution where the one that it drew from has zeros."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
+        return replace(draft, probs=torch.where((draft.probs == 0).any(2, keepdim=True), flat, draft.probs))
+
+
 class SharedNoise(Model):
     """Draws with the uniforms that decide whether a token is accepted."""
 
@@ -146,6 +162,8 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
     [
         (AnotherDistribution, drafters.LAW, "temperature"),
         (Unwarped, drafters.LAW, "temperature"),
+        (LateLie, drafters.LAW, "temperature=1.0, top_p=1.0"),
+        (Untruncated, drafters.LAW, "top_p=0.8"),
         (SharedNoise, drafters.LAW, "temperature"),
         (Retracting, drafters.LAW, "temperature"),
         (AtLeastOne, drafters.LENGTHS, "prompt"),
@@ -201,6 +219,30 @@ class DraftsUniform(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         return super().__call__(draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]]))
+
+
+class LateBias(Spoiled):
+    """Accepts too much from the fourth drafted token on."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        late = torch.arange(noise.uniforms.shape[1]) >= 3
+        uniforms = torch.where(late[:, None] & (torch.arange(4) == 1), noise.uniforms / 2, noise.uniforms)
+        return super().__call__(draft, target_probs, replace(noise, uniforms=uniforms))
+
+
+class FarBias(Spoiled):
+    """Accepts too much where a row is long."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        far = (noise.first > 20)[:, None, None] & (torch.arange(4) == 1)
+        return super().__call__(draft, target_probs, replace(noise, uniforms=torch.where(far, noise.uniforms * 0.3, noise.uniforms)))
+
+
+class Random(Spoiled):
+    """Draws noise of its own."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return super().__call__(draft, target_probs, replace(noise, uniforms=torch.rand_like(noise.uniforms)))
 
 
 class AcceptsAll(Spoiled):
@@ -282,6 +324,8 @@ class OwnNoise(Verifier):
         (BonusOfTheDraft, verifiers.LAW),
         (DraftsUniform, verifiers.LAW),
         (AcceptsAll, verifiers.LAW),
+        (FarBias, verifiers.LAW),
+        (Random, verifiers.SAME),
         (LeavesLengthsOut, verifiers.COUNTS),
         (ByTheMinimum, verifiers.MATES),
         (OfThePlace, verifiers.MATES),
@@ -304,9 +348,12 @@ def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
     broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=10)
     assert broken.law == verifiers.LAW
     assert "total variation" not in broken.found
+    assert laws_broken(check_verifier, LateBias, rejection_cuts, examples=30).law == verifiers.LAW
     assert laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=10).law == verifiers.BOXES
     with pytest.raises(OptionError, match="leave it out"):
         check_verifier("coupled", rejection_cuts)
+    with pytest.raises(OptionError, match="`examples=0` must be an integer of 1 or more"):
+        check_verifier(Spoiled, examples=0)
 
 
 def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:

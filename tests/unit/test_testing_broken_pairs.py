@@ -1,6 +1,6 @@
 """The public kit finds out caches and backends that break a law, names it, and shows a small case."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -126,6 +126,20 @@ class OneShort(Rows):
                 stored[:, row, : seats.shared[row] - 1] = before[:, seats.source[row], : seats.shared[row] - 1]
 
 
+class FirstBlock(Rows):
+    """Followers take 16 positions at most."""
+
+    def copy_rows(self, seats: Any) -> None:
+        super().copy_rows(replace(seats, shared=seats.shared.clip(max=16)))
+
+
+class NothingFar(Rows):
+    """Loses what is written beyond position 45."""
+
+    def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
+        super().write(layer, k, v, torch.where(positions > 45, -1, positions))
+
+
 class NoSpare(Rows):
     """Writes what is nobody's to the last position of the row."""
 
@@ -163,6 +177,8 @@ class OwnBackend(Plain):
         ("padded", Leaking, pairs.ABOVE),
         (Forgetful, Plain(), pairs.DICTIONARY),
         (OneShort, "sdpa", pairs.DICTIONARY),
+        (FirstBlock, "sdpa", pairs.DICTIONARY),
+        (NothingFar, "sdpa", pairs.DICTIONARY),
         (NoSpare, "sdpa", pairs.DICTIONARY),
         (FirstRows, "sdpa", pairs.DICTIONARY),
         (OwnedForgetful, OwnBackend, GREEDY),

@@ -11,7 +11,7 @@ from bass.records import AttentionRule, DecoderShape, Seats
 from bass.testing.reading import READ
 from bass.testing.strategies import Draw
 
-SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=64, rules=(AttentionRule(1.0),) * 2)
+SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=128, rules=(AttentionRule(1.0),) * 2)
 Place = tuple[int, int, int]  # layer, row, position
 
 
@@ -111,7 +111,7 @@ class Both:
             for b in sorted(set(range(batch)) - donors):
                 if draw(st.booleans()):
                     source[b] = draw(st.sampled_from(sorted(donors)))
-            most = draw(st.integers(1, int(extents.max())))
+            most = draw(st.integers(1, int(extents.max())) | st.integers(max(int(extents.min()) - 3, 1), int(extents.min())))
             self.copy_rows(source, most)
             return f"rows follow rows {source.tolist()} with at most {most} positions"
         if action == "begin anew":

@@ -40,6 +40,7 @@ class Problem:
     target: dict  # from prefixes of 0..length tokens to float64 [vocab]
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
+    by_last: bool = False  # the distributions after all prefixes that end alike are the same
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
         """What the draft's next token was drawn from."""
@@ -177,7 +178,7 @@ def judge(
 
     lengths = np.concatenate([np.full(len(r.weight), p.length) for p, r in zip(problems, rows, strict=True)])
     draft = Draft(on(tokens), None if sure else on(draft_probs), on(lengths))
-    return rows, verifier(draft, on(target_probs), Noise(on(np.arange(count)), on(np.ones(count, dtype=np.int64)), on(uniforms)))
+    return rows, verifier(draft, on(target_probs), Noise(on(np.arange(count)), on(np.arange(count) * 37 % 199 + 1), on(uniforms)))
 
 
 def middle(rows: Rows) -> Float[np.ndarray, "rows slots two"]:

@@ -29,6 +29,8 @@ DICTIONARY = "a cache is a dictionary: a row's position holds what was last writ
 DENSE = "a query attends to positions 0 to its own of its own row, as dense attention in float64 does (within 1e-4)."
 ABOVE = "what lies at higher positions changes no bit of the output."
 RULES = (AttentionRule(0.7), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
+LONG = 17  # positions: more than a block
+PROMPTS = (3, 21, 37)  # tokens: those of the engine, shared among its rows
 HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))  # of keys, queries to each, their size
 
 
@@ -52,7 +54,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
         proof.for_all(DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case))
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
     setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3))
-    runs.prove_greedy(proof, setup, examples // 6)
+    runs.prove_greedy(proof, setup, examples // 6, sizes=PROMPTS)
 
 
 def device_for(backend: AttentionBackend[Any, Any]) -> torch.device:
@@ -67,8 +69,10 @@ def device_for(backend: AttentionBackend[Any, Any]) -> torch.device:
 
 
 def rooms() -> st.SearchStrategy[list[int]]:
-    """Extents of one to four rows, mostly of a few positions, now and then of several blocks."""
-    return st.lists(st.integers(1, 7) | st.integers(1, 40), min_size=1, max_size=4)
+    """Extents of one to four rows of a few positions, or of two or three rows of several blocks."""
+    return st.lists(st.integers(1, 7) | st.integers(1, 40), min_size=1, max_size=4) | st.lists(
+        st.integers(LONG, 70), min_size=2, max_size=3
+    )
 
 
 def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
@@ -78,6 +82,13 @@ def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
     places = np.arange(max(extents))
     both.write(0, np.where(places < np.array(extents)[:, None], places, -1).tolist())
     done.append("write at every position")
+    if len(extents) > 1 and min(extents) >= LONG and data.draw(st.booleans()):
+        most = min(extents) - data.draw(st.integers(0, 2))
+        done.append(f"rows follow row 0 with at most {most} positions")
+        proof.case = "; ".join(done)
+        both.copy_rows(np.zeros(len(extents), dtype=np.int64), most)
+        wrong = both.difference()
+        proof.require(DICTIONARY, wrong is None, *(wrong or ("", "")))
     for _ in range(data.draw(st.integers(1, 10))):
         done.append("(the next one raised)")
         proof.case = "; ".join(done)
@@ -121,7 +132,7 @@ def passes(draw: Draw) -> Pass:
         return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
 
     rules = st.sampled_from(RULES)
-    heads, past, used, room = draw(st.sampled_from(HEADS)), rows(0, 20), rows(0, window), rows(1, 3)
+    heads, past, used, room = draw(st.sampled_from(HEADS)), rows(0, draw(st.sampled_from((20, 70)))), rows(0, window), rows(1, 3)
     return Pass(heads, past, used, room, window, draw(rules), draw(rules), draw(st.integers(0, 99)))
 
 

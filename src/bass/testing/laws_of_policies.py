@@ -30,10 +30,11 @@ def check_policy(policy: Any, examples: int = 60) -> None:
 
     `policy`: what `bass.load` takes. For drawn sequences of feedback (1 to 8 rows, idle ones, drafts of no tokens, new prompts):
     lengths are integers of shape [batch], each from 0 to max_length; `lengths`, `update` and `reset` write to nothing they are
-    given; no torch; the same feedback gives the same lengths under another clock and other global generators. Then in a real
-    engine on small models: greedy decoding equals the recomputed truth for ragged requests and ends of sequence; the same noise
-    gives the same tokens twice; the joint law of the first two tokens is the target's, which 768 samples an example test with a
-    false-failure rate of 1e-6 (with 60 examples it sees a bias of 0.029 in total variation); that is the whole check's rate.
+    given, and older states stay good after newer ones; no torch; the same feedback gives the same lengths under another clock and
+    other global generators. Then in a real engine on small models: greedy decoding equals the recomputed truth for ragged
+    requests and ends of sequence; the same noise gives the same tokens twice; the joint law of the first two tokens is the
+    target's, which 768 samples an example test with a false-failure rate of 1e-6 (with 60 examples it sees a bias of 0.029 in
+    total variation); that is the whole check's rate.
 
     Raises `LawBroken`; `OptionError` or `PolicyError` for what is no policy.
     """
@@ -66,7 +67,7 @@ def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:
 
 def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[int]]:
     """The lengths of each step."""
-    state, asked = policy.init(past.batch), []
+    state, asked, seen = policy.init(past.batch), [], []
     for moment in past.moments:
         if moment.new:
             rows = np.array(moment.new)
@@ -77,11 +78,24 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
         proof.require(TWICE, np.array_equal(lengths, repeated), lengths, repeated)
         proof.require(HOST, not holds_tensor(state), "Python and NumPy values", f"a state of {type(state).__name__} with a tensor")
         asked.append(lengths.tolist())
+        before = state
         feedback = moment.feedback(lengths)
         given = copy.deepcopy(feedback)
         state = kept(proof, STATE.format("update"), state, lambda s, feedback=feedback: policy.update(s, feedback))
         proof.require(FEEDBACK, content(feedback) == content(given), told(given), told(feedback))
+        seen.append((before, given, policy.lengths(state).tolist()))
+    again(proof, policy, past, seen, asked)
     return asked
+
+
+def again(proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, asked: list[list[int]]) -> None:
+    """Older states, after newer ones and another run's, as two runs of one object have them."""
+    policy.lengths(policy.init(past.batch + 1))
+    for (before, feedback, after), expected in zip(seen, asked, strict=True):
+        lengths = policy.lengths(before).tolist()
+        proof.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
+        lengths = policy.lengths(policy.update(before, copy.deepcopy(feedback))).tolist()
+        proof.require(SAME, lengths == after, f"{after} when an older state is updated again", lengths)
 
 
 def kept(proof: Proof, law: str, state: Any, action: Any) -> Any:

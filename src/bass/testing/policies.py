@@ -51,6 +51,25 @@ class ByRow(DraftLengthPolicy[tuple[int, int]]):
 
 @final
 @dataclass(frozen=True)
+class Mostly(DraftLengthPolicy[tuple[int, int]]):
+    """`max_length` for most rows, so that many samples reach the last slots of a draft; 0..max_length for every fourth row."""
+
+    max_length: int = 4
+
+    def init(self, batch_size: int) -> tuple[int, int]:
+        return batch_size, 0
+
+    def lengths(self, state: tuple[int, int]) -> np.ndarray:
+        batch, step = state
+        rows = np.arange(batch)
+        return np.where(rows % 4, self.max_length, (rows // 4 + step) % (self.max_length + 1)).astype(np.int32)
+
+    def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
+        return state[0], state[1] + 1
+
+
+@final
+@dataclass(frozen=True)
 class Cycle(DraftLengthPolicy[tuple[int, int]]):
     """One length for the batch, from a list that is repeated: runs of plain steps between drafts."""
 

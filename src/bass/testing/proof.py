@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
 
+from bass.errors import check_integer
+
 CHEAP, COSTLY = 800, 60  # cases that are tried to make a broken one smaller
 NO_ERROR = "it does its work without an error."
 
@@ -37,6 +39,9 @@ class Proof:
     examples: int
     law: str = field(default="", init=False)
     case: object = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        check_integer("examples", self.examples, 1)
 
     def require(self, law: str, holds: bool, expected: object, found: object) -> None:
         """Of the case at hand."""

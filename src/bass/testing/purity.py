@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
+ITEMS = 3  # in what `__reduce_ex__` gives, from here on: fresh iterators over what a container such as a deque holds
 
 
 def content(value: Any, above: tuple[int, ...] = ()) -> Any:
@@ -39,7 +40,10 @@ def content(value: Any, above: tuple[int, ...] = ()) -> Any:
         reduced = value.__reduce_ex__(4)
     except TypeError:  # a function made on the spot, a module, a lock: it is what it is
         return type(value).__name__, id(value)
-    return reduced if isinstance(reduced, str) else tuple(content(part, above) for part in reduced if not isinstance(part, Iterator))
+    if isinstance(reduced, str):
+        return reduced
+    items = (list(part) if place >= ITEMS and isinstance(part, Iterator) else part for place, part in enumerate(reduced))
+    return tuple(content(part, above) for part in items)
 
 
 def holds_tensor(value: Any) -> bool:

@@ -10,7 +10,7 @@ from bass.sampling import Sampling
 from bass.testing.engine import Setup, same_prompt
 from bass.testing.proof import COSTLY, Proof
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
-from bass.testing.strategies import LONGEST, Work, requests
+from bass.testing.strategies import LONGEST, SIZES, Work, requests
 from bass.testing.truth import NearTie, Softmax, ended, greedy, joint_law
 from bass.testing.worlds import LlamaWorld, TableWorld, World
 
@@ -65,27 +65,27 @@ def greedy_tokens(world: World, work: Work) -> list[list[int]]:
     return [ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)]
 
 
-def prove_greedy(proof: Proof, setup: Setup, examples: int, law: str = GREEDY) -> None:
-    """The law `GREEDY` for drawn requests."""
+def prove_greedy(proof: Proof, setup: Setup, examples: int, law: str = GREEDY, sizes: tuple = SIZES) -> None:
+    """The law `GREEDY` for drawn requests with prompts of these sizes."""
 
     def attempt(work: Work) -> None:
         expected = greedy_tokens(setup.world, work)
         got = setup.but(batch=work.rows, eos=work.eos).outcome(work.requests).tokens
         proof.require(law, got == expected, expected, got)
 
-    proof.for_all(law, requests(setup.world.vocab), attempt, examples, COSTLY)
+    proof.for_all(law, requests(setup.world.vocab, sizes=sizes), attempt, examples, COSTLY)
 
 
-def prove_law(proof: Proof, setup: Setup, options: Softmax, law: str = LAW) -> None:
-    """The law `LAW` for one warp, by a test of false-failure rate `FALSE_FAILURE`."""
+def prove_law(proof: Proof, setup: Setup, options: Softmax, law: str = LAW, new: int = NEW) -> None:
+    """The law `LAW` of the first `new` tokens for one warp, by a test of false-failure rate `FALSE_FAILURE`."""
     samples = PER_EXAMPLE * proof.examples
     warped = setup.but(warp=Sampling(temperature=options.temperature, top_p=options.top_p), batch=min(ROWS, samples))
-    expected = joint_law(setup.world, list(PROMPT), NEW, options)
+    expected = joint_law(setup.world, list(PROMPT), new, options)
     case = f"prompt {list(PROMPT)}, {options}, {samples} samples of seed 0"
 
     def attempt() -> None:
-        tokens = warped.outcome(same_prompt(list(PROMPT), NEW + BEYOND, samples)).tokens
-        counts = count(np.array([row[:NEW] for row in tokens]), setup.world.vocab)
+        tokens = warped.outcome(same_prompt(list(PROMPT), new + BEYOND, samples)).tokens
+        counts = count(np.array([row[:new] for row in tokens]), setup.world.vocab)
         follows(proof, law, counts, expected, FALSE_FAILURE)
 
     proof.attempt(law, case, attempt)

@@ -59,6 +59,17 @@ def batches(draw: Draw, deterministic: bool) -> tuple:
     return rows, max(lengths) + draw(st.integers(0, 2))
 
 
+@st.composite
+def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
+    """One problem of two tokens whose draft is long. Its distributions depend on the last token alone, so that it is told in a line."""
+    length = draw(st.integers(4, longest))
+    known = draw(problems(2, 1, False))
+    path = tuple(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length))) if deterministic else None
+    prefixes = [prefix for n in range(length + 1) for prefix in itertools.product(range(2), repeat=n)]
+    target, guess = ({prefix: law[prefix[-1:]] for prefix in prefixes} for law in (known.target, known.draft))
+    return [Problem(2, length, target, guess, path, True)], length
+
+
 @dataclass(frozen=True)
 class Work:
     """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
@@ -78,10 +89,10 @@ class Work:
 
 
 @st.composite
-def requests(draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True) -> Work:
+def requests(draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True, sizes: tuple = SIZES) -> Work:
     """Ragged prompts, perhaps repeated, each with a limit of its own, for one to four rows; at least as many requests as rows."""
     random = np.random.default_rng(vocab)
-    prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in SIZES]
+    prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
     chosen = draw(st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, longest)), min_size=1, max_size=6))
     ends = tuple(sorted(draw(st.sets(st.integers(0, vocab - 1), max_size=2)))) if eos else ()
     return Work(tuple(chosen), draw(st.integers(1, min(4, len(chosen)))), ends)

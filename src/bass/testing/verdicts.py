@@ -29,6 +29,10 @@ def described(problem: Problem) -> str:
     def listed(laws: dict, longest: int) -> str:
         return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items() if len(prefix) <= longest)
 
+    if problem.by_last:
+        laws = f"target {listed(problem.target, 1)}, draft {listed(problem.draft, 1)}"
+        path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
+        return f"length {problem.length}, by the last token alone: {laws}{path}"
     if not problem.length:
         return f"length 0, target {listed(problem.target, 0)}"
     guess = (
@@ -58,8 +62,13 @@ class Sampled:
         return (
             draft,
             on(self.target_probs),
-            Noise(torch.as_tensor(rows.copy()), torch.ones(len(rows), dtype=torch.int64), on(self.uniforms)),
+            Noise(torch.as_tensor(rows.copy()), torch.as_tensor(firsts(rows)), on(self.uniforms)),
         )
+
+
+def firsts(rows: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """A first position for each row of a batch, from 1 to 199: what a verifier does may depend on it in no way that is biased."""
+    return rows.astype(np.int64) * 37 % 199 + 1
 
 
 def sample(batch: Batch, each: int, junk: int) -> Sampled:
