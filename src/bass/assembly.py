@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from bass.engine.bench import OwnDraw, RunBench, SharedDraw
+from bass.engine.bench import RunBench, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
@@ -49,7 +49,7 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
 
     target = scorer(models.target)
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
-    bench = RunBench(target, make_draft, warp, SharedDraw() if parts.verifier.coupled else OwnDraw(), parts.stop_rule)
+    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule)
     sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
     step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp)
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)

@@ -415,6 +415,9 @@ MUTANTS = (
     Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, tokens[..., None], 1.0)", "", (DRAFTERS,)),
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
+    Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "first = split * SIZE", "first = split * SIZE // 2", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
+    Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "x = x * c + swapped * s", "x = x * c - swapped * s", ("kernels/test_dense.py::test_the_turn_of_heads_equals_its_twin",)),
+    Mutant("a fused block hands on its norm as the stream", 0, "models/fused.py", "return Stream(stream, linear(inner", "return Stream(normed, linear(inner", ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",)),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What the backends that run a Triton kernel have in common."""
+"""What the backends have in common that need no more than positions: those that run a Triton kernel, and the float64 references."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,24 +13,29 @@ from bass.kernels import obstacle
 
 
 @dataclass(frozen=True)
-class KernelPlan:
-    """The positions, from which the kernel finds each row's length on the device, and their upper bound on the host."""
+class PositionPlan:
+    """The positions, from which each row's length is found on the device, and their upper bound on the host."""
 
     positions: Int[Tensor, "batch window"]
     span: int
 
 
 @dataclass(frozen=True)
-class KernelBackend(AttentionBackend[View, KernelPlan]):
-    """Nothing to plan: masks and lengths follow from the positions inside the kernel."""
+class PositionBackend(AttentionBackend[View, PositionPlan]):
+    """Nothing to plan: masks and lengths follow from the positions in each layer."""
 
     capturable: ClassVar[bool] = True
 
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> PositionPlan:
+        return PositionPlan(positions, span)
+
+
+@dataclass(frozen=True)
+class KernelBackend(PositionBackend[View]):
+    """One that runs a Triton kernel."""
+
     def check(self, device: torch.device) -> None:
         check_triton(type(self), device)
-
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> KernelPlan:
-        return KernelPlan(positions, span)
 
 
 def check_triton(backend: type, device: torch.device) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.attention.kernels import KernelBackend, KernelPlan
+from bass.attention.kernels import KernelBackend, PositionPlan
 from bass.records import AttentionRule, PaddedView
 
 
@@ -19,7 +19,7 @@ class TritonPad(KernelBackend[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: KernelPlan, rule: AttentionRule
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.attention import padded  # it needs Triton
 

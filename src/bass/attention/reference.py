@@ -3,23 +3,18 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from bass.attention.kernels import KernelPlan
-from bass.interfaces import AttentionBackend, View
+from bass.attention.kernels import PositionBackend, PositionPlan
+from bass.interfaces import View
 from bass.kernels import reference
 from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 
 @dataclass(frozen=True)
-class Float64(AttentionBackend[View, KernelPlan]):
+class Float64(PositionBackend[View]):
     """Slow, and in need of memory for the keys of the whole span in float64."""
-
-    capturable: ClassVar[bool] = True
-
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> KernelPlan:
-        return KernelPlan(positions, span)
 
 
 @final
@@ -30,7 +25,7 @@ class Reference(Float64[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: KernelPlan, rule: AttentionRule
+        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         return reference.padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
 
@@ -43,7 +38,7 @@ class ReferenceRagged(Float64[RaggedView]):
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: KernelPlan, rule: AttentionRule
+        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         return reference.ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
 
@@ -56,6 +51,6 @@ class ReferencePaged(Float64[PagedView]):
     view_type: ClassVar[type] = PagedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: KernelPlan, rule: AttentionRule
+        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         return reference.paged(q, view.k, view.v, view.table, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)

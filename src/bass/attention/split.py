@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.attention.kernels import KernelBackend, KernelPlan
+from bass.attention.kernels import KernelBackend, PositionPlan
 from bass.records import AttentionRule, RaggedView
 
 
@@ -19,7 +19,7 @@ class TritonSplit(KernelBackend[RaggedView]):
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: KernelPlan, rule: AttentionRule
+        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.attention import ragged  # it needs Triton
 

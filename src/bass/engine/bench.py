@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
-from bass.interfaces import Draw, Scorer, StopRule, Warp, Workbench
+from bass.interfaces import Draw, Scorer, StopRule, Verifier, Warp, Workbench
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.noise import race
@@ -34,6 +34,11 @@ class SharedDraw(Draw):
 
     def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
         return race(probs[:, None], noise.keys, noise.first + i)[:, 0]
+
+
+def draw_for(verifier: Verifier) -> Draw:
+    """How drafts are drawn, so that the verifier keeps the most of them."""
+    return SharedDraw() if verifier.coupled else OwnDraw()
 
 
 @final

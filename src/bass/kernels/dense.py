@@ -3,8 +3,8 @@
     linear   y[m, n] = Σ_k x[m, k] w[n, k] + b[n]
     gated    y[m, i] = act(Σ_k x[m, k] w[i, k]) · Σ_k x[m, k] w[I + i, k]
 
-w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too few tiles to fill the chip; then the
-result is a stack of `splits` summands in float32, [splits, M, N], which the next kernel adds up as it reads them.
+w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too few tiles to fill the chip. So the
+result of `linear` is a stack of `splits` summands, [splits, M, N], which the next kernel adds up as it reads them.
 
 Kernels are launched with programmatic dependent launch: the next one may begin while this one ends, and waits before it reads what this
 one writes (Hopper and later; elsewhere they follow each other).
@@ -103,15 +103,18 @@ def splits_for(n: int, k: int) -> int:
 
 def linear(
     x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None = None, splits: int | None = None
-) -> Float[Tensor, "rows out"] | Float[Tensor, "splits rows out"]:
-    """x wᵀ + b for up to MOST_ROWS rows, in x's type; where `splits` (by `splits_for`, unless given) is over 1, its summands."""
+) -> Float[Tensor, "splits rows out"]:
+    """The summands of x wᵀ + b for up to MOST_ROWS rows, `splits` of them (by `splits_for`, unless given).
+
+    They are in float32; a single one is in x's type.
+    """
     (rows, k), n = x.shape, w.shape[0]
     splits = splits_for(n, k) if splits is None else splits
     tiles, block = -(-n // BN), 128 if k % 128 == 0 else 64
     stages = 6
     if splits == 1 and FULL < tiles < 2 * FULL:
         block = 64  # small enough for two or three programs on a multiprocessor, so that their number need not divide evenly
-    y = x.new_empty((rows, n)) if splits == 1 else x.new_empty((splits, rows, n), dtype=torch.float32)
+    y = x.new_empty((splits, rows, n), dtype=x.dtype if splits == 1 else torch.float32)
     launch: Any = _linear[(tiles, splits)]
     blocks = -(-k // block)
     size = -(-blocks // splits) * block

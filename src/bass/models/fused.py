@@ -52,14 +52,14 @@ class FusedPreNorm(nn.Module):
         stream, parts = (x.base, x.parts) if isinstance(x, Stream) else (x.reshape(rows, -1), None)
         stream, normed = add_norm(stream, parts, self.norms[0].weight, self.norms[0].unit.eps)
         heads = a.heads + 2 * a.kv_heads
-        qkv = stacked(linear(normed, a.qkv.weight, a.qkv.bias)).view(-1, rows, heads, a.head_dim)
+        qkv = linear(normed, a.qkv.weight, a.qkv.bias).view(-1, rows, heads, a.head_dim)
         cos, sin = (angle.reshape(rows, -1) for angle in angles)
         turned = turn(qkv, a.heads + a.kv_heads, cos, sin, normed.dtype).view(batch, window, heads, a.head_dim)
         q, k, v = turned.split_with_sizes((a.heads, a.kv_heads, a.kv_heads), 2)
         attended = attend(layer, q, k, v).reshape(rows, -1)
-        stream, normed = add_norm(stream, stacked(linear(attended, a.out.weight, a.out.bias)), self.norms[1].weight, self.norms[1].unit.eps)
+        stream, normed = add_norm(stream, linear(attended, a.out.weight, a.out.bias), self.norms[1].weight, self.norms[1].unit.eps)
         inner = gated(normed, self.mlp.gate_up.weight, self.act)
-        return Stream(stream, stacked(linear(inner, self.mlp.down.weight, self.mlp.down.bias)), shape)
+        return Stream(stream, linear(inner, self.mlp.down.weight, self.mlp.down.bias), shape)
 
 
 @final
@@ -101,8 +101,3 @@ def fits(block: nn.Module) -> bool:
         and block.mlp.gate_up.bias is None
         and block.mlp.act in ACTS
     )
-
-
-def stacked(y: Float[Tensor, "rows out"] | Float[Tensor, "splits rows out"]) -> Float[Tensor, "splits rows out"]:
-    """A product's result as a stack of summands, be it one."""
-    return y if y.ndim == 3 else y[None]

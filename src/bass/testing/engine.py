@@ -11,7 +11,7 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.bench import OwnDraw, RunBench, SharedDraw
+from bass.engine.bench import RunBench, draw_for
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer
@@ -86,8 +86,7 @@ class By:
     stop_rule: StopRule | None = None
 
     def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
-        draw = SharedDraw() if setup.verifier.coupled else OwnDraw()
-        return self.method.build(WorldBench(self.method, scorers, setup.warp, draw, self.stop_rule))
+        return self.method.build(WorldBench(self.method, scorers, setup.warp, draw_for(setup.verifier), self.stop_rule))
 
 
 @dataclass(frozen=True)
