@@ -15,7 +15,7 @@ export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants families nightly gpu docs clean
+.PHONY: help demo test lint mutants families nightly gpu sanitize docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,17 @@ families: $(VENV)/installed-dev  ## compare every model family with transformers
 nightly: $(VENV)/installed-dev  ## the slow tests, with many more random cases
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
 
-gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it
-	BASS_TEST_DEVICE=cuda $(PYTEST) -m "gpu or not nightly" tests/laws tests/unit tests/kernels
+gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it, step by step and in graphs
+	BASS_TEST_DEVICE=cuda $(PYTEST) $(GPU_OPTIONS) -m "gpu or not nightly" tests/laws tests/unit tests/kernels
+	BASS_TEST_DEVICE=cuda BASS_TEST_GRAPHS=1 $(PYTEST) $(GPU_OPTIONS) -m "not gpu and not nightly" tests/laws tests/kernels
+
+# One process and no caching of memory, so that an access beyond a tensor is one beyond an allocation. Left out: what draws many examples,
+# long prefills and whole engines, which under the sanitizer would take hours and launch the same kernels.
+SANITIZER ?= compute-sanitizer
+SANITIZED := $(BIN)/python -m pytest -n 0 -p no:cacheprovider tests/kernels -k "not anywhere and not prefill and not emit and not engine"
+sanitize: $(VENV)/installed-dev  ## the kernels under compute-sanitizer: accesses out of bounds, races in shared memory
+	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 $(SANITIZED)
+	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool racecheck --error-exitcode 1 $(SANITIZED)
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet

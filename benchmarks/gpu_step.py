@@ -1,45 +1,49 @@
 """How fast is a speculative step on a GPU, beside what its bytes allow?
 
-    python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7 bass] [--repeats 5] [--no-graphs]
+    python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7 bass] [--repeats 5]
+        [--quantization none int8 fp8 int8-weight] [--results FILE] [--warm-up] [--host] [--no-graphs] [--no-fused]
 
 The pairs have the shapes of real models and random weights in bfloat16: "paper", a target of 7.7B with a draft of 310M as in the BASS
 paper; "llama", Llama 3.1 8B with Llama 3.2 1B. Acceptance is imposed by position (`Synthetic(0.8)`: position i is kept with
 0.8^i), so no text means anything. Prompts of 150 random tokens, 256 new ones each, temperature 1. Times are from the end of the
-prefill; every setting runs once to warm up and capture its graphs, then `--repeats` times. Parts of a step are timed as graphs
-of their own: draft, verify (the target's pass), sample (warps, verdict, commit), and host (the rest of a step's wall time).
-Prints the bound first, a table for people, and one JSON line last.
+prefill and without captures; every setting runs once to warm up and capture its graphs, then `--repeats` times. Parts of a step are
+timed as graphs of their own, see `gpu_parts.py`. A quantization is of both models.
+
+Prints the bound first, at the bandwidth of a copy, a table for people, and one JSON line last. `--results` keeps every setting
+in FILE as soon as it is measured; settings that are there of the same source and device are not measured again. `--warm-up` times
+`LLM.warm_up` for lengths 0 to 16, in a fresh engine and in a second one, whose kernels are compiled; `--host` counts what the host does
+in a step.
 """
 
 import argparse
 import dataclasses
+import gc
 import json
 import platform
 import statistics
-import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from gpu_parts import Results, commit, copy_bandwidth, parts_in_ms, synchronisations
 from rich.console import Console
 from rich.table import Table
 
-from bass.assembly import Engine
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
-from bass.engine.step import empty_draft, token_logprobs
 from bass.llm import LLM
 from bass.loading import Models, Parts, backend_for, cache_class
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
-from bass.noise import step_noise
-from bass.records import History
+from bass.models.quantized import quantize
 from bass.registry import make
 from bass.verifiers import Synthetic
 
-PROMPT, NEW, ACCEPTANCE = 150, 256, 0.8
+PROMPT, NEW, ACCEPTANCE, LONGEST = 150, 256, 0.8, 16
 PAIRS = {
     "paper": (
         LlamaConfig(51200, 4096, 11008, 36, 32, 32, 128, 2048),
@@ -56,10 +60,12 @@ ASKED = {  # ms per token of all rows, batch 1, 2, 4, 8, 16
     ("llama", "0"): (4.1, 4.1, 4.15, 4.25, 4.45),
     ("llama", "4"): (2.10, 2.12, 2.16, 2.25, 2.45),
 }
+OPTIONS = {"max_new_tokens": NEW, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+COLUMNS = "pair,k,batch,ms/token,asked,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step ms,draft,verify,sample,host,sampling"
 
 
-def random_model(config: LlamaConfig, device: torch.device) -> CausalDecoder:
-    """Weights that keep the stream's size, so that nothing overflows."""
+def random_model(config: LlamaConfig, device: torch.device, arguments: argparse.Namespace) -> CausalDecoder:
+    """Weights that keep the stream's size, so that nothing overflows; quantized and fused as `load` does it."""
     model = Llama(config, device, torch.bfloat16).requires_grad_(False)
     torch.manual_seed(0)
     for parameter in model.parameters():
@@ -67,96 +73,57 @@ def random_model(config: LlamaConfig, device: torch.device) -> CausalDecoder:
             parameter.fill_(1)
         else:
             parameter.normal_(0, parameter.shape[-1] ** -0.5)
-    return model
+    if arguments.quantization != "none":
+        quantize(model, make("quantization", arguments.quantization))
+    return fuse(model) if arguments.fused else model
 
 
-def pair_of(name: str, device: torch.device, fused: bool) -> Models:
-    """The two models of a pair."""
-    target, draft = (random_model(config, device) for config in PAIRS[name])
-    if fused:
-        fuse(target)
-        fuse(draft)
-    return Models(target, draft, None, [], device, torch.bfloat16)
-
-
-def engine_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
+def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
     """The pair with one policy; plain decoding has no draft."""
     policy = make("policy", "fixed", k=int(length)) if length.isdigit() else make("policy", length)
     plain = length == "0"
     cache = cache_class(arguments.cache)
-    parts = Parts(
-        policy, cache, backend_for(arguments.attention, cache, models.device), Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft()
-    )
+    backend = backend_for(arguments.attention, cache, models.device)
+    parts = Parts(policy, cache, backend, Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft())
     return LLM(dataclasses.replace(models, draft=None) if plain else models, parts, batch, "auto" if arguments.graphs else False)
 
 
-def seconds_of(work: Any, repeats: int = 10) -> float:
-    """Median time of a graph's replay."""
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    times = []
-    for _ in range(repeats):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        graph.replay()
-        ended.record()
-        torch.cuda.synchronize()
-        times.append(began.elapsed_time(ended) / 1e3)
-    return statistics.median(times)
+def random_prompts(models: Models, batch: int) -> list[list[int]]:
+    """The same ones for every setting of a batch."""
+    return np.random.default_rng(0).integers(0, models.target.shape.vocab_size, (batch, PROMPT)).tolist()
 
 
-@torch.inference_mode()
-def parts_of(engine: Engine, k: int) -> dict[str, float]:
-    """Seconds of a step's parts, at the lengths at which the last run ended, less a step's growth."""
-    step, rows = engine.step, engine.sequences
-    assert isinstance(step, GraphedStep)
-    inner, span = step.inner, max((span for at, span in step.captured if at == k), default=engine.sequences.capacity)
-    rows.lens.fill_(PROMPT + NEW // 2)
-    rows.active.fill_(True)
-    lengths = torch.full_like(rows.lens, k)
-    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-    draft = inner.drafter.propose(rows, lengths, k, noise, span) if k else None
-    last, position = rows.last(1)
-    window = last if draft is None else torch.cat((last, draft.tokens), 1)
-    positions = position + torch.arange(window.shape[1], device=window.device)
-    times = {"draft": seconds_of(lambda: inner.drafter.propose(rows, lengths, k, noise, span)) if k else 0.0}
-    times["verify"] = seconds_of(lambda: inner.target(window, positions, span))
-    logits = inner.target(window, positions, span)
+def free() -> None:
+    """Give the memory of what is no longer used back: graphs and caches of the last setting, weights of the last pair."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
-    def judge() -> None:
-        noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-        probs = inner.warp(logits, History(rows.tokens, rows.lens, window[:, 1:]))
-        drafted = draft if draft is not None else empty_draft(lengths)
-        rows.commit(inner.verifier(drafted, probs, noise))
-        token_logprobs(logits, window)
 
-    times["sample"] = seconds_of(judge)
-    rows.active.fill_(False)
-    return times
+def bound_of(models: Models, length: str, batch: int, bandwidth: float, arguments: argparse.Namespace) -> tuple[float, float]:
+    """(ms per token by bytes alone, tau) of a step, at the mean length; of a policy, at length 7."""
+    k = int(length) if length.isdigit() else 7
+    cost = llm_for(models, "7", batch, arguments)._cost()
+    tau = (1 - ACCEPTANCE ** (k + 1)) / (1 - ACCEPTANCE)
+    kv = batch * (PROMPT + NEW // 2)
+    target, draft = (m.weight_bytes + kv * m.kv_bytes_per_position for m in (cost.target, cost.draft))
+    return (target + k * draft) / bandwidth / tau * 1e3, tau
 
 
 def measure(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One setting: medians over the repeats."""
-    llm = engine_for(models, length, batch, arguments)
-    prompts = np.random.default_rng(0).integers(0, models.target.shape.vocab_size, (batch, PROMPT)).tolist()
-    options = {"max_new_tokens": NEW, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+    free()
     torch.cuda.reset_peak_memory_stats()
-    runs, began = [], time.perf_counter()
-    for repeat in range(arguments.repeats + 1):
-        result = llm.generate(prompts, **options, seed=repeat)
-        if repeat:
-            runs.append(result.stats)
-        else:
-            warm_up = time.perf_counter() - began
+    llm, prompts = llm_for(models, length, batch, arguments), random_prompts(models, batch)
+    began = time.perf_counter()
+    llm.generate(prompts, **OPTIONS, seed=0)
+    first_run = time.perf_counter() - began
+    results = [llm.generate(prompts, **OPTIONS, seed=seed) for seed in range(1, arguments.repeats + 1)]
+    runs, steps = [r.stats for r in results], [s for r in results for s in r.trace]
 
     def median(name: str) -> float:
         return statistics.median(getattr(stats, name) for stats in runs)
 
-    steps = result.trace
-    found = {
+    found: dict[str, Any] = {
         "ms_per_token": {name: median(name) * 1e3 for name in ("first", "last", "all")},
         "spread": [min(s.all for s in runs) * 1e3, max(s.all for s in runs) * 1e3],
         "tokens_per_second": batch * NEW / statistics.median(s.seconds - s.prefill_seconds for s in runs),
@@ -165,15 +132,41 @@ def measure(models: Models, length: str, batch: int, arguments: argparse.Namespa
         "mfu": median("mfu"),
         "mfu_kept": median("mfu_kept"),
         "step_ms": statistics.median(s.seconds for s in steps) * 1e3,
-        "between_ms": statistics.median(s.host_seconds for s in steps) * 1e3,
+        "between_us": {q: float(np.quantile([s.host_seconds for s in steps], p)) * 1e6 for q, p in (("median", 0.5), ("p90", 0.9))},
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-        "warm_up_s": warm_up,
+        "first_run_s": first_run,
+        "captured_later_s": sum(s.capture_seconds for s in runs),
     }
-    if llm.graphs and length.isdigit():
-        assert llm._kept is not None
-        found["parts_ms"] = {part: t * 1e3 for part, t in parts_of(llm._kept.engine, int(length)).items()}
-        found["parts_ms"]["host"] = found["step_ms"] + found["between_ms"] - sum(found["parts_ms"].values())
-    return found
+    if arguments.host:
+        found["synchronisations_per_step"] = synchronisations(llm, prompts, OPTIONS)
+    return found | parts_in_ms(llm, steps, PROMPT + NEW // 2)
+
+
+def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Seconds to capture lengths 0 to 16, with kernels as the process and Triton's cache on disk have them, then with all compiled."""
+
+    def warm_up() -> tuple[float, int]:
+        free()
+        llm = llm_for(models, str(LONGEST), batch, arguments)
+        began = time.perf_counter()
+        llm.warm_up(random_prompts(models, batch), **OPTIONS)
+        torch.cuda.synchronize()
+        step = llm._kept.engine.step if llm._kept is not None else None
+        return time.perf_counter() - began, len(step.captured) if isinstance(step, GraphedStep) else 0
+
+    (seconds, graphs), (again, _) = warm_up(), warm_up()
+    return {"seconds": seconds, "again": again, "graphs": graphs}
+
+
+def row_of(name: str, length: str, batch: int, r: dict[str, Any]) -> list[str]:
+    """A line of the table."""
+    asked = dict(zip((1, 2, 4, 8, 16), ASKED.get((name, length), ()), strict=False)).get(batch)
+    ms, parts = r["ms_per_token"], r.get("parts_ms", {})
+    figures = [f"{ms['all']:.2f}", "" if asked is None else f"{asked:.2f}", f"{ms['first']:.2f}", f"{ms['last']:.2f}"]
+    figures += ["-".join(f"{x:.2f}" for x in r["spread"]), f"{r['bound_ms_per_token']:.2f}", f"{r['share_of_bound']:.0%}"]
+    figures += [f"{r['tokens_per_second']:.0f}", f"{r['tau']:.2f}", f"{r['mbu']:.0%}", f"{r['mfu']:.1%}", f"{r['peak_gb']:.1f}"]
+    figures += [f"{r['step_ms']:.2f}", *(f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host"))]
+    return [name, length, str(batch), *figures, f"{r['sampling_share']:.1%}" if parts else ""]
 
 
 def main() -> None:
@@ -185,55 +178,54 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cache", default="padded")
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--quantization", nargs="+", default=["none"])
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--warm-up", action="store_true")
+    parser.add_argument("--host", action="store_true")
     parser.add_argument("--no-fused", dest="fused", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
-    arguments = parser.parse_args()
-    device, console = torch.device("cuda"), Console(width=150, highlight=False)
-    peaks = measure_peaks(device, torch.bfloat16)
+    asked = parser.parse_args()
+    device, console = torch.device("cuda"), Console(width=190, highlight=False)
+    bandwidth, peaks = copy_bandwidth(device), measure_peaks(device, torch.bfloat16)
+    results = Results(asked.results, torch.cuda.get_device_name())
     console.print(
-        f"{torch.cuda.get_device_name()}: reads {peaks.bandwidth / 1e12:.2f} TB/s, bf16 products {peaks.flops / 1e12:.0f} TFLOP/s"
+        f"{torch.cuda.get_device_name()}: copies {bandwidth / 1e12:.2f} TB/s, reads {peaks.bandwidth / 1e12:.2f} TB/s, "
+        f"bf16 products {peaks.flops / 1e12:.0f} TFLOP/s"
     )
-    results: dict[str, Any] = {}
-    table = Table("pair", "k", "batch", "ms/token", "asked", "first", "last", "spread", "tokens/s", "tau", "MBU", "MFU", "step ms", "parts")
-    for name in arguments.pairs:
-        models = pair_of(name, device, arguments.fused)
-        for length in arguments.lengths:
-            for batch in arguments.batches:
-                cost = LLM(models, engine_for(models, "7", batch, arguments).parts, batch)._cost()
-                k = int(length) if length.isdigit() else 7
-                tau = (1 - ACCEPTANCE ** (k + 1)) / (1 - ACCEPTANCE)
-                kv = batch * (PROMPT + NEW / 2)
-                target, draft = (m.weight_bytes + kv * m.kv_bytes_per_position for m in (cost.target, cost.draft))
-                bound = (target + k * draft) / peaks.bandwidth / tau * 1e3
-                console.print(f"{name}, k={length}, batch {batch}: bound by bytes {bound:.2f} ms/token (tau {tau:.2f})")
-                r = results[f"{name} k={length} b={batch}"] = measure(models, length, batch, arguments) | {"bound_ms_per_token": bound}
-                asked = dict(zip((1, 2, 4, 8, 16), ASKED.get((name, length), ()), strict=False)).get(batch)
-                ms, parts = r["ms_per_token"], r.get("parts_ms", {})
-                console.print(
-                    f"    {ms['all']:.2f} ms/token, step {r['step_ms']:.2f} ms + {r['between_ms']:.2f}, warm-up {r['warm_up_s']:.1f} s"
-                )
-                table.add_row(
-                    name,
-                    length,
-                    str(batch),
-                    f"{ms['all']:.2f}",
-                    "" if asked is None else f"{asked:.2f}",
-                    f"{ms['first']:.2f}",
-                    f"{ms['last']:.2f}",
-                    "-".join(f"{x:.2f}" for x in r["spread"]),
-                    f"{r['tokens_per_second']:.0f}",
-                    f"{r['tau']:.2f}",
-                    f"{r['mbu']:.0%}",
-                    f"{r['mfu']:.1%}",
-                    f"{r['step_ms']:.2f}",
-                    " ".join(f"{part} {t:.2f}" for part, t in parts.items()),
-                )
-        del models
-    console.print(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    record = {"benchmark": "gpu_step", "commit": commit, "torch": torch.__version__, "machine": platform.machine()}
-    record |= {"device": torch.cuda.get_device_name(), "bandwidth": peaks.bandwidth, "flops": peaks.flops, "config": vars(arguments)}
-    print(json.dumps(record | {"results": results}))
+    table = Table(*COLUMNS.split(","))
+    how = f"{asked.cache} {asked.attention}" + (" unfused" if not asked.fused else "") + (" eager" if not asked.graphs else "")
+    for name in asked.pairs:
+        for quantization in asked.quantization:
+            arguments = argparse.Namespace(**vars(asked) | {"quantization": quantization})
+            free()
+            target, draft = (random_model(config, device, arguments) for config in PAIRS[name])
+            models = Models(target, draft, None, [], device, torch.bfloat16)
+            shown = name if quantization == "none" else f"{name} {quantization}"
+            for batch in asked.batches if asked.warm_up else ():
+                key = f"warm-up {shown} {how} batch {batch}"
+                r = results.measured(key, lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a))
+                times = f"in {r['seconds']:.1f} s, again in {r['again']:.1f} s"
+                console.print(f"{shown}, batch {batch}: {r['graphs']} graphs of lengths 0 to {LONGEST} {times}")
+            for length in asked.lengths:
+                for batch in asked.batches:
+                    bound, tau = bound_of(models, length, batch, bandwidth, arguments)
+                    console.print(f"{shown}, k={length}, batch {batch}: bound by bytes {bound:.2f} ms/token (tau {tau:.2f})")
+                    key = f"{shown} {how} k={length} batch {batch} repeats {asked.repeats}" + (" host" if asked.host else "")
+                    r = results.measured(key, lambda m=models, n=length, b=batch, a=arguments: measure(m, n, b, a))
+                    r |= {"bound_ms_per_token": bound, "share_of_bound": bound / r["ms_per_token"]["all"]}
+                    line = f"    {r['ms_per_token']['all']:.2f} ms/token, step {r['step_ms']:.2f} ms, first run {r['first_run_s']:.1f} s"
+                    line += f", host {r['between_us']['median']:.0f} us between steps (p90 {r['between_us']['p90']:.0f})"
+                    if asked.host:
+                        line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
+                    console.print(line)
+                    table.add_row(*row_of(shown, length, batch, r))
+            del target, draft, models, arguments
+    if asked.lengths:
+        console.print(table)
+    record = {"benchmark": "gpu_step", "commit": commit(), "torch": torch.__version__, "machine": platform.machine()}
+    record |= {"copy_bandwidth": bandwidth, "bandwidth": peaks.bandwidth, "flops": peaks.flops}
+    config = {option: str(value) if isinstance(value, Path) else value for option, value in vars(asked).items()}
+    print(json.dumps(results.write(record | {"config": config})))
 
 
 if __name__ == "__main__":

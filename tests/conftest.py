@@ -17,7 +17,7 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")
 
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
-from bass.engine import slots  # noqa: E402
+from bass.engine import graphs, slots  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
@@ -44,11 +44,16 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their edges."""
     monkeypatch.setattr(paged, "BLOCK", 2)
     monkeypatch.setattr(slots, "SPAN_STEP", 4)
+    monkeypatch.setattr(graphs, "LEAST_SPAN", 8)
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Without `-m`, the slow tiers and those that need a GPU are left out."""
+    if os.environ.get("BASS_TEST_GRAPHS", "0") not in ("0", "1"):
+        raise pytest.UsageError(f"BASS_TEST_GRAPHS={os.environ['BASS_TEST_GRAPHS']} must be 0 or 1.")
+    if os.environ.get("BASS_TEST_GRAPHS") == "1" and os.environ.get("BASS_TEST_DEVICE") != "cuda":
+        raise pytest.UsageError("BASS_TEST_GRAPHS=1 needs BASS_TEST_DEVICE=cuda: only a CUDA device has graphs.")
     if not config.option.markexpr:
         config.option.markexpr = "not nightly and not gpu"
 

@@ -72,11 +72,11 @@ def use_graphs(asked: str | bool, models: Models, parts: Parts) -> bool:
     return able and asked is not False
 
 
-def no_room(room: Room, row_bytes: int, error: Exception) -> RequestError:
+def no_room(room: Room, row_bytes: int, reason: str) -> RequestError:
     """What needed how much, and what to lower, when storage cannot be had. `row_bytes`: keys and values of one position."""
     longest = int(room.limits.max())
     return RequestError(
         f"{room.batch} rows of {longest} positions need {room.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
-        f"weights and the buffers of a step, and there is no room ({str(error).splitlines()[0]}): lower `max_batch_size` or "
+        f"weights and the buffers of a step, and there is no room ({reason}): lower `max_batch_size` or "
         "`max_new_tokens`."
     )

@@ -3,7 +3,9 @@
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 
 class BassError(Exception):
@@ -32,6 +34,36 @@ class StrategyError(BassError):
 
 class PolicyError(StrategyError):
     """A draft-length policy that breaks its contract."""
+
+
+# As torch says it, of a GPU, of the host's memory, and of what its libraries ask for.
+_NO_ROOM = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether there was no room, or the error came of there being none."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_ROOM)):
+            return True
+        error = error.__context__
+    return False
+
+
+@contextmanager
+def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
+    """Where there is no room for what is done within, raise what `no_room` makes of the reason. What was allocated is free again."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason, found = "", error
+        while found is not None:  # the frames that failed would keep their tensors as long as somebody has the error
+            traceback.clear_frames(found.__traceback__)
+            reason, found = str(found) or type(found).__name__, found.__context__
+        line = reason.splitlines()[0]
+        told, free, _ = line.partition(" is free")  # what follows is the allocator's own advice
+        raise no_room(told + free) from error
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:

@@ -1,7 +1,7 @@
 """One generation on its way: tokens from the engine become text, stop strings are found, completions collected."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from bass.engine.cost import PairCost, Peaks
@@ -30,7 +30,7 @@ class Generation:
     def __init__(
         self, run: Run, tokenizer: Tokenizer | None, stop: tuple[str, ...], cost: PairCost, peaks: Callable[[], Peaks], lossless: bool
     ) -> None:
-        self._run, self._stop, self._cost, self._peaks, self._lossless = run, stop, cost, peaks, lossless
+        self.run, self._stop, self._cost, self._peaks, self._lossless = run, stop, cost, peaks, lossless
         self._samples = [_Sample(TextStream(tokenizer) if tokenizer else None) for _ in run.requests]
         self._events = self._iterate()
         self._seconds = 0.0
@@ -55,26 +55,31 @@ class Generation:
                 token_ids=sample.token_ids,
                 logprobs=sample.logprobs,
                 finish_reason=sample.reason or reason,
-                seconds=max(sample.ended - self._run.trace.prefilled.get(index, 0.0), 0.0),
+                seconds=max(sample.ended - self.run.trace.prefilled.get(index, 0.0), 0.0),
             )
-            for index, (request, sample) in enumerate(zip(self._run.requests, self._samples, strict=True))
+            for index, (request, sample) in enumerate(zip(self.run.requests, self._samples, strict=True))
         ]
-        stats = summarize(self._run.trace, completions, self._cost, self._peaks(), self._seconds, self._lossless)
-        return Result(completions, stats, self._run.trace.steps)
+        stats = summarize(self.run.trace, completions, self._cost, self._peaks(), self._seconds, self._lossless)
+        return Result(completions, stats, self.run.trace.steps)
 
-    def _iterate(self) -> Iterator[StreamEvent]:
+    def close(self) -> None:
+        """Give it up: there are no more events, and its rows are free for another request."""
+        self._events.close()
+        self.run.over = True
+
+    def _iterate(self) -> Generator[StreamEvent, None, None]:
         began = time.perf_counter()
         try:
-            for emission in self._run:
-                self._seconds = time.perf_counter() - began
+            for emission in self.run:
+                self._seconds = time.perf_counter() - began - self.run.trace.capture_seconds
                 yield self._take(emission)
         except Exception as error:
             self._error = error
             raise
-        self._seconds = time.perf_counter() - began
+        self._seconds = time.perf_counter() - began - self.run.trace.capture_seconds
 
     def _take(self, emission: Emission) -> StreamEvent:
-        request, sample = self._run.requests[emission.request], self._samples[emission.request]
+        request, sample = self.run.requests[emission.request], self._samples[emission.request]
         kept = 0
         for token in emission.tokens:
             kept += 1
@@ -87,9 +92,9 @@ class Generation:
         sample.logprobs += emission.logprobs[:kept]
         sample.ended = emission.seconds
         if sample.reason == "stop":
-            self._run.finish(emission.request)
+            self.run.finish(emission.request)
         elif emission.done:
-            sample.reason = "eos" if emission.tokens and emission.tokens[-1] in self._run.eos else "length"
+            sample.reason = "eos" if emission.tokens and emission.tokens[-1] in self.run.eos else "length"
         if sample.reason and sample.reason != "stop" and sample.stream is not None:
             sample.text += sample.stream.flush()
             if self._stop:

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Room, Seats, Sequences, Verdict
+from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Room, Seats, Sequences, Unturned, Verdict
 
 State = TypeVar("State")
 View = TypeVar("View")
@@ -49,6 +49,16 @@ class Attend(Protocol):
 
 
 @runtime_checkable
+class RotaryAttend(Protocol):
+    """What an `Attend` may have beside: it takes what has not been turned."""
+
+    @abstractmethod
+    def rotary(self, layer: int, window: Unturned) -> Float[Tensor, "batch window heads dim"] | None:
+        """None where the cache is no `RotaryStore`."""
+        ...
+
+
+@runtime_checkable
 class Decoder(Protocol):
     """Knows weights and positions; nothing of caches, batches in flight, or sampling."""
 
@@ -63,6 +73,24 @@ class Decoder(Protocol):
 
     @abstractmethod
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...
+
+
+@runtime_checkable
+class Quantization(Protocol):
+    """Holds the matrices of a decoder's blocks in fewer bytes. Each is given as soon as it is loaded, and freed after it."""
+
+    paper: ClassVar[str] = ""
+
+    def check(self, device: torch.device) -> None:
+        """Raise an `OptionError` where the device cannot compute with it."""
+
+    @abstractmethod
+    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> torch.nn.Module:
+        """A module that takes x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype, each row by itself.
+
+        What it holds are parameters: their bytes are what a pass is counted to read.
+        """
+        ...
 
 
 @runtime_checkable
@@ -111,6 +139,16 @@ class KVCache(Protocol[View]):
 
         Follows a `reserve` of the same seats, after which the source's prompt was written.
         """
+        ...
+
+
+@runtime_checkable
+class RotaryStore(Protocol):
+    """What a cache may have beside: one kernel that adds up and turns a window, and writes its keys and values."""
+
+    @abstractmethod
+    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+        """As `write`. Returns the queries, turned."""
         ...
 
 

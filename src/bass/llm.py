@@ -18,10 +18,10 @@ from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.scorer import check_pairing
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, is_finite, unknown_name
+from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
 from bass.generation import Generation
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, StopRule, Verifier, Warp
-from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, drafter_for, find_device
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, Quantization, StopRule, Verifier, Warp
+from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, drafter_for, find_device, quantizations_for
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.noise import row_key
@@ -45,7 +45,8 @@ def load(
     stop_rule: str | type | Mapping[str, Any] | StopRule | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    quantization: str | None = None,
+    quantization: str | type | Mapping[str, Any] | Quantization | None = None,
+    draft_quantization: str | type | Mapping[str, Any] | Quantization | None = None,
     cuda_graphs: str | bool = "auto",
     max_batch_size: int = 8,
     num_speculative_tokens: int | None = None,
@@ -55,12 +56,14 @@ def load(
 
     `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose files `huggingface_hub` fetches
     and keeps. Both are Hugging Face checkpoints with safetensors; their vocabularies may be padded to different sizes.
-    `policy`, `drafter`, `stop_rule`, `verifier`, `cache` and `attention` take a registered name, "package.module:Class", a class,
-    (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
+    `policy`, `drafter`, `stop_rule`, `verifier`, `cache`, `attention` and both quantizations take a registered name,
+    "package.module:Class", a class, (all but `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name,
+    "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
     `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
     `attention="auto"` takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is
-    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU.
+    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the
+    blocks in fewer bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
@@ -80,8 +83,6 @@ def load(
         if not isinstance(k, int) or isinstance(k, bool):
             raise OptionError(f"`{next(iter(asked))}={k!r}` is no number of tokens: give an integer of 0 or more.")
         policy = make("policy", "fixed", k=k)
-    if quantization is not None:
-        raise OptionError(f"`quantization={quantization!r}` is not available: weights are used as they are stored (None).")
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
     check_max_length(policy_)
@@ -96,7 +97,8 @@ def load(
     parts = Parts(policy_, cache_class(cache), backend, make("verifier", verifier), method, rule)
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     backend.check(device_)
-    models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype)
+    quantizations = quantizations_for(quantization, draft_quantization, method, device_)
+    models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype, quantizations)
     if method.target_layers:
         FirstLayers.check(models.target, method.target_layers)
     return LLM(models, parts, max_batch_size, cuda_graphs)
@@ -174,6 +176,37 @@ class LLM:
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
 
+    def warm_up(self, prompts: Prompt | Sequence[Prompt], max_length: int | None = None, **options: Any) -> None:
+        """Do now what the first of such requests would wait for. The arguments are those of `generate`.
+
+        Where steps run as CUDA graphs, those of all draft lengths up to `max_length` (None: the policy's longest) are captured, for
+        every span that these requests may reach; then, there as elsewhere, the requests take a first step, prefill included, and
+        are given up. The graphs serve what `generate` is asked next, if it has as many rows, no longer ones, and the same
+        sampling options and end tokens; else they are dropped, and captured anew as shapes occur. Without a warm-up, each is
+        captured when it first occurs: that time counts neither as the policy's nor against a `time_budget`, and is
+        `stats.capture_seconds`.
+
+        Raises as `generate` does.
+        """
+        most = int(self.parts.policy.max_length)
+        check_integer("max_length", most if max_length is None else max_length, 0)
+        if max_length is not None and max_length > most:
+            raise OptionError(f"`max_length={max_length}` is more than the policy ever drafts: give up to {most}, or None.")
+        generation = self.stream(prompts, **options)
+        try:
+            run = generation.run
+            shortest, longest = (min(len(r.prompt) for r in run.requests), max(r.limit for r in run.requests))
+            capacity = run.sequences.capacity
+            spans = sorted({run.step.span(length, capacity) for length in range(shortest, longest + 1)}, reverse=True)
+            drafted = min(most if max_length is None else max_length, max(r.limit - len(r.prompt) for r in run.requests) - 1)
+            with explained(run.no_room), torch.inference_mode():
+                for k in range(drafted, -1, -1):  # the largest first: what it needs serves the others, or else there is no room
+                    for span in spans:
+                        run.step.prepare(run.sequences, k, span)
+            next(iter(generation))
+        finally:
+            generation.close()
+
     def chat(self, messages: Sequence[Mapping[str, Any]], template: str = "default") -> list[int]:
         """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
 
@@ -237,14 +270,14 @@ class LLM:
         else:
             del engine
             self._kept = None  # its storage is given back first
-            try:
-                engine = assemble(self.models, self.parts, self.graphs, room, warp, eos)
-            except (MemoryError, RuntimeError) as error:
-                if isinstance(error, RuntimeError) and "memory" not in str(error):
-                    raise
+
+            def too_large(reason: str) -> RequestError:
                 decoders = (self.models.target, self.models.draft)
                 row = sum(_model_cost(decoder).kv_bytes_per_position for decoder in decoders if decoder is not None)
-                raise no_room(room, row, error) from error
+                return no_room(room, row, reason)
+
+            with explained(too_large):
+                engine = assemble(self.models, self.parts, self.graphs, room, warp, eos)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
         self._kept = Kept(engine, weakref.ref(run)) if self.graphs else None
         return run
@@ -285,10 +318,18 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 
 def _model_cost(decoder: CausalDecoder, layers: int | None = None) -> ModelCost:
-    """All weights (of the first `layers`) are read in a pass but an untied embedding's, of which only a few rows are."""
-    c, sizes = decoder.shape, {name: p for name, p in decoder.named_parameters() if name != "embed" or decoder.head is None}
+    """All weights (of the first `layers`) are read in a pass but an untied embedding's, of which only a few rows are.
+
+    Their bytes are counted as they are held, and their numbers as they were before a quantization may have packed them.
+    """
+    c = decoder.shape
     layers = c.layers if layers is None else layers
     left_out = tuple(f"blocks.{i}." for i in range(layers, c.layers))
-    matrices = sum(p.numel() for name, p in sizes.items() if not name.startswith(left_out))
-    width = next(iter(sizes.values())).element_size()
-    return ModelCost(matrices * width, 2 * matrices, 2 * layers * c.kv_heads * c.head_dim * width)
+    whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
+
+    def read(one: CausalDecoder) -> list[torch.Tensor]:
+        kept = {name: p for name, p in one.named_parameters() if name != "embed" or whole.head is None}
+        return [p for name, p in kept.items() if not name.startswith(left_out)]
+
+    kv_bytes = 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
+    return ModelCost(sum(p.nbytes for p in read(decoder)), 2 * sum(p.numel() for p in read(whole)), kv_bytes)

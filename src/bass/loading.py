@@ -11,7 +11,7 @@ from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
 from bass.hub import resolve
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
 from bass.kernels import obstacle
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
@@ -45,10 +45,17 @@ class Models:
     eos: list[int]
     device: torch.device
     dtype: torch.dtype
+    quantizations: tuple[Quantization | None, Quantization | None] = (None, None)  # of the target, of the draft
 
     @classmethod
     def read(
-        cls, target: str | Path, draft: str | Path | None, needs_draft: bool, device: torch.device, dtype: str | torch.dtype
+        cls,
+        target: str | Path,
+        draft: str | Path | None,
+        needs_draft: bool,
+        device: torch.device,
+        dtype: str | torch.dtype,
+        quantizations: tuple[Quantization | None, Quantization | None] = (None, None),
     ) -> "Models":
         """Check that the two belong together before any weight is read. Either may be a folder or a hub id."""
         if needs_draft and draft is None:
@@ -57,13 +64,13 @@ class Models:
         theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
         size = ours.outline.decoder.shape.vocab_size if theirs is None else check_pair(ours, theirs)
         kind, eos = _dtype(dtype, device, ours.outline), ours.eos
-        loaded_draft = None if theirs is None else narrow(theirs.outline.load(device, kind), size)
-        loaded = narrow(ours.outline.load(device, kind), size)
+        loaded_draft = None if theirs is None else narrow(theirs.outline.load(device, kind, quantizations[1]), size)
+        loaded = narrow(ours.outline.load(device, kind, quantizations[0]), size)
         if device.type == "cuda":
             fuse(loaded)
             if loaded_draft is not None:
                 fuse(loaded_draft)
-        return cls(loaded, loaded_draft, ours.tokenizer, eos, device, kind)
+        return cls(loaded, loaded_draft, ours.tokenizer, eos, device, kind, quantizations)
 
 
 @final
@@ -150,6 +157,22 @@ def drafter_for(method: DraftMethod, draft: str | Path | None, rule: StopRule | 
             f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop that it could end; leave it out."
         )
     return method
+
+
+def quantizations_for(
+    quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
+) -> tuple[Quantization | None, Quantization | None]:
+    """Those of the target and of the draft for `quantization=` and `draft_quantization=`; None for the latter: the target's."""
+    if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
+        raise OptionError(
+            f"`draft_quantization={draft_quantization!r}` would not be used: `{type(method).__name__}` runs no draft model; leave it out."
+        )
+    ours = None if quantization is None else make("quantization", quantization)
+    theirs = ours if draft_quantization is None else make("quantization", draft_quantization)
+    for one in (ours, theirs):
+        if one is not None:
+            one.check(device)
+    return ours, theirs
 
 
 def find_device(device: str) -> torch.device:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.kernels import serves
 from bass.records import Noise
 
 Words = Any  # integer tensors, or NumPy arrays: the generator is written in the operations that both have
@@ -43,6 +44,10 @@ def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
 
 def uniforms(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
+    if serves(keys):
+        from bass.kernels.noise import uniforms as kernel
+
+        return kernel(keys, steps, slots, domain)
     if keys.device.type == "cpu":
         # On arrays this small NumPy does the same operations in less than half of torch's time.
         words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))

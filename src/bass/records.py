@@ -245,3 +245,15 @@ class PagedView:
     k: Float[Tensor, "blocks block kv_heads dim"]
     v: Float[Tensor, "blocks block kv_heads dim"]
     table: Int[Tensor, "batch entries"]
+
+
+@dataclass(frozen=True)
+class Unturned:
+    """A window's queries, keys and values as their product leaves them: summands, to be added up and turned by their positions.
+
+    y at position p turns into y cos[p] + (y with its halves swapped) sin[p], where the sign of the first half's sine is in `sin`.
+    """
+
+    parts: Float[Tensor, "parts batch window heads dim"]  # the heads of q, of k, of v
+    cos: Float[Tensor, "context dim"]
+    sin: Float[Tensor, "context dim"]

@@ -14,7 +14,8 @@ from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.drafters import DRAFTERS
 from bass.errors import BassError, OptionError, unknown_name
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
+from bass.models.quantized import QUANTIZATIONS
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.verifiers import VERIFIERS
@@ -26,6 +27,7 @@ REGISTRIES: dict[str, dict[str, type]] = {
     "verifier": VERIFIERS,
     "cache": CACHES,
     "attention": BACKENDS,
+    "quantization": QUANTIZATIONS,
 }
 PROTOCOLS: dict[str, type] = {
     "policy": DraftLengthPolicy,
@@ -34,6 +36,7 @@ PROTOCOLS: dict[str, type] = {
     "verifier": Verifier,
     "cache": KVCache,
     "attention": AttentionBackend,
+    "quantization": Quantization,
 }
 
 GROUPS = {
@@ -43,6 +46,7 @@ GROUPS = {
     "verifier": "bass.verifiers",
     "cache": "bass.caches",
     "attention": "bass.attention",
+    "quantization": "bass.quantizations",
 }
 SAID = {  # what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks no value
     "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False`")},

@@ -69,8 +69,9 @@ class Stats:
     first: float
     last: float
     all: float
-    seconds: float
+    seconds: float  # without those of captures
     prefill_seconds: float
+    capture_seconds: float  # in which the run waited for graphs to be captured: see `LLM.warm_up`
     bound_seconds: float
     mfu: float
     mfu_kept: float
@@ -142,6 +143,7 @@ def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks
         all=float(np.mean(per_token)),
         seconds=seconds,
         prefill_seconds=min(trace.prefilled.values(), default=0.0),
+        capture_seconds=trace.capture_seconds,
         bound_seconds=bound,
         mfu=float(flops[0]) / stepping,
         mfu_kept=float(flops[1]) / stepping,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bass.errors import OptionError, check_integer, is_finite
 from bass.interfaces import Warp
+from bass.kernels import serves
 from bass.records import History
 
 
@@ -19,6 +20,10 @@ def draw(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]) -
 
     The sum is kept in float64, and a token of probability zero is never drawn. `probs` need not be normalised.
     """
+    if serves(probs):
+        from bass.kernels.verdict import draw as kernel
+
+        return kernel(probs, uniform)
     running = probs.to(torch.float64).cumsum(-1)
     threshold = uniform.to(torch.float64).unsqueeze(-1) * running[..., -1:]
     drawn = torch.searchsorted(running, threshold, right=True).squeeze(-1)
@@ -32,6 +37,7 @@ class Sampling(Warp):
 
     repetition_penalty (over the row's prompt and output; Keskar et al., 2019), temperature (0 = the most probable token,
     as a one-hot distribution), top_k (0 = off), top_p (1 = off; Holtzman et al., 2020), min_p (0 = off; Nguyen et al., 2024).
+    On a CUDA device kernels do it, but for logits in float64 and for the penalty.
     """
 
     temperature: float = 1.0
@@ -54,9 +60,14 @@ class Sampling(Warp):
                 raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
 
     def __call__(self, logits: Float[Tensor, "batch window vocab"], history: History) -> Float[Tensor, "batch window vocab"]:
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        wide = torch.promote_types(logits.dtype, torch.float32)
         if self.repetition_penalty != 1:
-            logits = penalize(logits, seen(logits, history), self.repetition_penalty)
+            logits = penalize(logits.to(wide), seen(logits, history), self.repetition_penalty)
+        if wide == torch.float32 and serves(logits):
+            from bass.kernels.sample import warp
+
+            return warp(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        logits = logits.to(wide)
         if self.temperature == 0:
             return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         if self.temperature != 1:

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from bass.kernels import dense, reference, stream
+from bass.kernels.dense import Tile
 from bass.models.fused import FusedPreNorm, Stream, fuse
+from bass.models.quantized import quantized_rows
 from bass.policies import Fixed
 from bass.sampling import Sampling
 from bass.testing.worlds import LlamaWorld
@@ -35,11 +37,34 @@ def test_a_product_of_few_rows_equals_its_twin_however_it_is_divided(
     rows, out, inner = shape
     x, w = drawn(rows, inner, dtype=dtype, device=device), drawn(out, inner, dtype=dtype, device=device, seed=1)
     bias = drawn(out, dtype=dtype, device=device, seed=2)
-    for splits in (1, 2, 4, None):
+    for tile in (None, *(Tile(64, 64, 2, 4, splits) for splits in (1, 2, 4)), Tile(32, 128, 2, 4, 3)):
         for b in (None, bias):
-            y = dense.linear(x, w, b, splits)
+            y = dense.linear(x, w, b, tile=tile)
             assert y.dtype == (dtype if len(y) == 1 else torch.float32)
-            assert_near(y.sum(0), reference.linear(x, w, b), dtype)
+            assert_near(dense.added(y, dtype), reference.linear(x, w, b), dtype)
+
+
+@pytest.mark.parametrize("kinds", [(torch.int8, torch.int8), (torch.float8_e4m3fn,) * 2, (torch.bfloat16, torch.int8)], ids=str)
+def test_a_product_of_quantized_numbers_equals_that_of_what_they_stand_for(
+    kinds: tuple[torch.dtype, torch.dtype], device: torch.device
+) -> None:
+    """Integers exactly: the scales are powers of 2 here."""
+    for rows, out, inner in SHAPES:
+        x, w = (drawn(n, inner, dtype=torch.float32, device=device, seed=seed) for seed, n in enumerate((rows, out)))
+        x, w = ((40 * x).round().clamp(-127, 127).to(kind) for x, kind in zip((x, w), kinds, strict=True))
+        x_scale = None if kinds[0].is_floating_point and kinds[0].itemsize == 2 else 2.0 ** -torch.arange(rows, device=device).float()
+        w_scale = 2.0 ** -(torch.arange(out, device=device) % 5).float()
+        meant_x = x.double() * (1 if x_scale is None else x_scale.double()[:, None])
+        meant_w = w.double() * w_scale.double()[:, None]
+        for tile in (None, Tile(32, 64, 2, 4, 2)):
+            y = dense.added(dense.linear(x, w, None, x_scale, w_scale, torch.float32, tile), torch.float32)
+            assert_near(y, reference.linear(meant_x, meant_w, None), torch.float32)
+            if kinds[0] == torch.int8:
+                assert torch.equal(y.double(), reference.linear(meant_x, meant_w, None))
+        if out % 2 == 0:
+            small = w_scale / 512  # so that the activation has something to bend
+            y = dense.gated(x, w, "silu", x_scale, small, torch.float32)
+            assert_near(y, reference.gated(meant_x, meant_w / 512, "silu"), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -57,18 +82,29 @@ def test_the_sum_and_norm_of_the_stream_equal_their_twin(splits: int, dtype: tor
         base, weight = drawn(rows, size, dtype=dtype, device=device), drawn(size, dtype=dtype, device=device, seed=1)
         parts = drawn(splits, rows, size, dtype=torch.float32, device=device, seed=2) if splits else None
         found, expected = stream.add_norm(base, parts, weight, 1e-3), reference.add_norm(base, parts, weight, 1e-3)
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(found[:2], expected, strict=True):
             assert_near(ours, theirs.double(), dtype)
         assert (found[0] is base) == (splits == 0)
+        assert found[2] is None
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("splits", [1, 2])
-def test_the_turn_of_heads_equals_its_twin(splits: int, dtype: torch.dtype, device: torch.device) -> None:
-    for rows, heads, turning, dim in ((1, 3, 2, 8), (5, 6, 4, 20)):
-        y = drawn(splits, rows, heads, dim, dtype=dtype, device=device)
-        cos, sin = (drawn(rows, dim, dtype=dtype, device=device, seed=seed) for seed in (1, 2))
-        assert_near(stream.turn(y, turning, cos, sin, dtype), reference.turn(y, turning, cos, sin), dtype)
+@pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn], ids=str)
+def test_the_norm_in_8_bits_is_the_norm_then_quantized(kind: torch.dtype, device: torch.device) -> None:
+    base, weight = drawn(5, 130, dtype=torch.float32, device=device), drawn(130, dtype=torch.float32, device=device, seed=1)
+    parts = drawn(2, 5, 130, dtype=torch.float32, device=device, seed=2)
+    summed, normed, _ = stream.add_norm(base, parts, weight, 1e-3)
+    q, scale = quantized_rows(normed, kind)
+    found = stream.add_norm(base, parts, weight, 1e-3, kind)
+    assert torch.equal(found[0], summed)
+    torch.testing.assert_close(found[2], scale, rtol=1e-6, atol=0)
+    assert found[1].dtype == kind
+    assert_near(found[1].double() * found[2].double()[:, None], q.double() * scale.double()[:, None], torch.float32)
+
+
+@pytest.mark.parametrize("act", ["silu", "gelu", "gelu_tanh"])
+def test_the_gate_after_a_librarys_product_equals_its_twin(act: str, device: torch.device) -> None:
+    x, w = drawn(3, 40, dtype=torch.float32, device=device), drawn(2200, 40, dtype=torch.float32, device=device, seed=1)
+    assert_near(stream.gate(x @ w.T, act), reference.gated(x, w, act), torch.float32)
 
 
 def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:

@@ -1,7 +1,9 @@
 """Between the lengths and the verdict the host is not needed: the whole step is one CUDA graph, and its replay is the step."""
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.engine.bench import OwnDraw
+from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
-from bass.errors import BassError
+from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.fused import FusedPreNorm
 from bass.models.llama import Llama, LlamaConfig
@@ -22,7 +25,9 @@ from bass.records import Room, Sequences
 from bass.sampling import Sampling
 from bass.testing.drafters import Scripted
 from bass.testing.policies import OwnPast
+from bass.testing.worlds import LlamaWorld
 from bass.verifiers import VERIFIERS
+from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
 from unit.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.gpu
@@ -133,3 +138,90 @@ def test_a_fused_pair_generates_in_every_dtype(dtype: str, tmp_path: Path) -> No
     assert all(c.finish_reason for c in results["cuda"])
     if dtype == "float32":
         assert [c.token_ids for c in results["cuda"]] == [c.token_ids for c in results["cpu"]]
+
+
+@pytest.mark.parametrize("pairing", EVERY_PAIRING)
+def test_the_laws_engines_are_captured_unless_something_reads_on_the_host(pairing: str) -> None:
+    """With the switch on: all but what is named here would go through the laws without a graph and nobody would notice."""
+    world = LlamaWorld()
+    for drafter in DRAFTER_MAKERS:
+        step = Setup(world, torch.device("cuda"), EVERY_PAIRING[pairing], drafter=drafter, graphs=True).engine(mixed_requests(world)).step
+        reads = pairing.endswith("per-row") or drafter.startswith(("always", "wrong now and then", "right and wrong"))
+        assert isinstance(step, GraphedStep) != reads, drafter
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[Path, Path]:
+    """A pair with a context for large caches, and a vocabulary for large buffers."""
+    target = write_checkpoint(tmp_path / "target", None, 32, 2, 20000, context=32768)
+    return target, write_checkpoint(tmp_path / "draft", None, 16, 1, 20000, context=32768)
+
+
+def test_after_a_warm_up_nothing_is_left_to_capture(models: tuple[Path, Path]) -> None:
+    llm = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs=True)
+    request: dict[str, Any] = {"num_return_sequences": 3, "max_new_tokens": 400, "temperature": 1.0, "ignore_eos": True}
+    llm.warm_up([3, 1, 4], **request)
+    assert llm._kept is not None
+    assert isinstance(step := llm._kept.engine.step, GraphedStep)
+    assert set(step.captured) == {(k, span) for k in range(5) for span in (256, 512)}
+    warm, cold = (made.generate([3, 1, 4], **request) for made in (llm, bass.load(*models, policy=OwnPast(), device="cuda")))
+    assert step is llm._kept.engine.step
+    assert len(step.captured) == 10
+    assert [c.token_ids for c in warm.completions] == [c.token_ids for c in cold.completions]
+    assert 10 * warm.stats.capture_seconds < cold.stats.capture_seconds  # looking whether graphs are there, and capturing them
+    assert sum(s.seconds for s in cold.trace) <= cold.trace[-1].at < cold.stats.seconds + 1e-3
+
+
+@pytest.fixture
+def narrow() -> Iterator[Any]:
+    """Leaves the process so many bytes more than it has in use, for the time of a test."""
+    total = torch.cuda.get_device_properties(0).total_memory
+
+    def leave(more: int) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
+
+    yield leave
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_without_room_for_the_weights_loading_says_so(tmp_path: Path, narrow: Any) -> None:
+    big = write_checkpoint(tmp_path / "big", None, 512, 6, 20000, context=256)  # some 100 MB
+    narrow(20 * 2**20)
+    with pytest.raises(
+        CheckpointError, match=r"big` needs 0\.1 GB in float32 on cuda, and there is no room \(CUDA out of memory.*is free\):"
+    ):
+        bass.load(big, num_speculative_tokens=0, device="cuda")
+    narrow(600 * 2**20)
+    assert bass.load(big, num_speculative_tokens=0, device="cuda").generate([3, 1, 4], max_new_tokens=4).completions
+
+
+def test_without_room_for_the_caches_a_request_says_so_and_a_smaller_one_is_served(models: tuple[Path, Path], narrow: Any) -> None:
+    llm = bass.load(*models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=2)
+    small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
+    before = llm.generate([3, 1, 4], **small).completions
+    narrow(1000 * 2**20)
+    # 256 rows of 32,512 positions: 1 key head of 16, two layers, keys and values, float32, are 2.1 GB for the target alone.
+    with pytest.raises(
+        RequestError, match=r"256 rows of 32512 positions need \d\.\d GB for keys and values .*is free\): lower `max_batch_size`"
+    ):
+        llm.generate([3, 1, 4], num_return_sequences=256, max_new_tokens=32500)
+    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [c.token_ids for c in before]
+
+
+def test_without_room_for_a_graph_a_request_says_so_and_a_smaller_one_is_served(models: tuple[Path, Path], narrow: Any) -> None:
+    llm = bass.load(*models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=16)
+    small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
+    before = llm.generate([3, 1, 4], **small).completions
+    narrow(600 * 2**20)
+    # Caches of 256 rows of 256 positions are 25 MB; the target's logits, 256 x 17 x 20000 in float32, are 350 MB, and are copied.
+    large: dict[str, Any] = {"num_return_sequences": 256, "max_new_tokens": 30, "ignore_eos": True}
+    for ask in (llm.generate, llm.warm_up):
+        with pytest.raises(
+            RequestError, match=r"A pass of 256 rows of up to 256 positions, with up to 16 drafted .*is free\): lower `max_batch"
+        ):
+            ask([3, 1, 4], **large)
+    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [c.token_ids for c in before]
+    narrow(20000 * 2**20)
+    assert len(llm.generate([3, 1, 4], **large).completions) == 256

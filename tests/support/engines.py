@@ -56,10 +56,11 @@ TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
 
 @dataclass(frozen=True)
 class Setup(engine.Setup):
-    """An engine to be, whose drafter may be named; see `DRAFTER_MAKERS`."""
+    """An engine to be, whose drafter may be named; see `DRAFTER_MAKERS`. With BASS_TEST_GRAPHS=1, in graphs where it can be."""
 
     pairing: Pairing = FIRST_PAIRING
     drafter: str | DrafterMaker = "model"
+    graphs: bool = os.environ.get("BASS_TEST_GRAPHS", "0") == "1"
 
     def maker(self) -> DrafterMaker:
         return DRAFTER_MAKERS[self.drafter] if isinstance(self.drafter, str) else self.drafter

@@ -49,13 +49,12 @@ ROOM, POOL, TAKES, NOBODY, LEADER, OUTLIVE = (
 )
 
 KERNELS = "kernels/test_kernels.py"
-TWINS, ABOVE, READS, COMBINE = (
+TWINS, ABOVE, READS = (
     f"{KERNELS}::test_{law}"
     for law in (
         "the_kernels_equal_their_twins",
         "what_lies_above_the_visible_positions_changes_no_bit",
         "a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees",
-        "combine_equals_its_twin",
     )
 )
 
@@ -130,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft's positions are those of the longest row", 4, DRAFTER,
-        "here = sequences.lens[:, None] + i", "here = sequences.lens.amax().expand(len(lengths))[:, None] + i", (WITNESS, EQUAL),
+        "here = lens[:, None] + ahead", "here = lens.amax().expand(len(lens))[:, None] + ahead", (WITNESS, EQUAL),
     ),
     Mutant(
         "drafting has no mask", 5, DRAFTER,
@@ -140,8 +139,8 @@ MUTANTS = (
     ),
     Mutant(
         "rows that do not draft write over position 0 of the draft's cache", 5, DRAFTER,
-        "positions = torch.where((i + 1 < lengths)[:, None], here, -1)",
-        "positions = torch.where((i + 1 < lengths)[:, None], here, 0)", (ALONE, WITNESS),
+        "return torch.where(ahead + 1 < lengths[:, None], here, -1)",
+        "return torch.where(ahead + 1 < lengths[:, None], here, 0)", (ALONE, WITNESS),
     ),
     Mutant(
         "rows advance by the whole window", 6, "records.py",
@@ -319,7 +318,7 @@ MUTANTS = (
     Mutant("a prompt is copied from the wrong row", 0, SLOTS, "source[row] = donors[", "source[row] = 0 * donors[", (SHARED, WITNESS)),
     Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[index] = 0\n", "", (ALONE,)),
     Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
-    Mutant("the span does not cover the window", 0, RUN, "(lens + lengths)[active].max()", "lens[active].max() - 1", (WITNESS, LAYOUTS)),
+    Mutant("the span does not cover the window", 0, RUN, "self.step.span(int(reached.max()),", "self.step.span(int(lens[active].max() - 1),", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
     Mutant("a window of the padded layout is one position too long", 0, SDPA, "place > own - window", "place >= own - window", (ATTENTION,)),
     Mutant("a window of the split layout is one position too short", 0, REFERENCE, "place <= own - window", "place <= own - window + 1", (ATTENTION,)),
@@ -376,8 +375,10 @@ MUTANTS = (
     Mutant("a kernel's splits overlap by one key", 0, KERNEL, "end = tl.minimum(begin + share, stop)", "end = tl.minimum(begin + share + 1, stop)", (TWINS,)),
     Mutant("a kernel finds the next block of the table", 0, KERNEL, "(key // PAGE) * place_entry", "((key + 1) // PAGE) * place_entry", (TWINS,)),
     Mutant("a kernel lays grouped heads along the wrong keys", 0, KERNEL, "heads = head * GROUPS + each % GROUPS", "heads = head + each % GROUPS * tl.num_programs(1)", (TWINS,)),
-    Mutant("the splits are combined without their maximum", 0, KERNEL, "added = tl.exp(theirs - level)", "added = tl.where(theirs > float('-inf'), 1.0, 0.0)", (COMBINE,)),
-    Mutant("what was combined keeps its old maximum", 0, KERNEL, "acc = acc * kept[:, None] + part", "acc = acc + part", (COMBINE,)),
+    Mutant("the splits are combined without their maximum", 0, KERNEL, "total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)", "total = tl.sum(sums, 0)", (TWINS,)),
+    Mutant("the first split to end puts them together", 0, KERNEL, "last = came == splits - 1", "last = came == 0", (TWINS,)),
+    Mutant("the splits are not counted anew", 0, KERNEL, "tl.store(place_of_count, 0)", "tl.store(place_of_count, 1)", (TWINS,)),
+    Mutant("a kernel's key is written at -1", 5, "kernels/stream.py", "is_key[:, None] & (position >= 0)", "is_key[:, None]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
     Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),
@@ -416,8 +417,12 @@ MUTANTS = (
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
     Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "first = split * SIZE", "first = split * SIZE // 2", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
-    Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "x = x * c + swapped * s", "x = x * c - swapped * s", ("kernels/test_dense.py::test_the_turn_of_heads_equals_its_twin",)),
-    Mutant("a fused block hands on its norm as the stream", 0, "models/fused.py", "return Stream(stream, linear(inner", "return Stream(normed, linear(inner", ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",)),
+    Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "x * c[None, :] + swapped * s[None, :]", "x * c[None, :] - swapped * s[None, :]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
+    Mutant("a fused block hands on its norm as the stream", 0, "models/fused.py", "return Stream(stream, product(activations(inner", "return Stream(normed.x, product(activations(inner", ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",)),
+    Mutant("a kernel's top-p leaves out the token that reaches it", 0, "kernels/sample.py", "(found >= need).to(tl.int32), 0) - 1", "(found >= need).to(tl.int32), 0)", ("kernels/test_sample.py::test_a_warp_equals_its_twin",)),
+    Mutant("a kernel's top-p is a share of the whole, not of top-k's tokens", 0, "kernels/sample.py", "tl.where(key >= counted.to(tl.int32), e, 0.0)", "e", ("kernels/test_sample.py::test_a_warp_equals_its_twin",)),
+    Mutant("a kernel draws from the residual at a row's own length", 13, "kernels/verdict.py", "return accepted, accepted < length,", "return accepted, accepted < k,", ("kernels/test_sample.py::test_a_verdict_equals_its_twin", "kernels/test_sample.py::test_the_output_law_of_the_kernel_is_the_targets")),
+    Mutant("a kernel's draw may be a token of probability zero", 0, "kernels/verdict.py", "(tl.cumsum(values, 0) > threshold) & (values > 0)", "tl.cumsum(values, 0) >= threshold", ("kernels/test_sample.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",)),
 )  # fmt: skip
 
 

@@ -423,7 +423,7 @@ LOADS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown option": ({"polcy": "bass"}, "`policy`"),
     "unknown policy": ({"policy": "baas"}, "`bass`"),
     "contradicting aliases": ({"gamma": 2, "num_assistant_tokens": 3}, "contradict"),
-    "quantization": ({"quantization": "int8"}, "quantization='int8'"),
+    "quantization": ({"quantization": "int7"}, "Unknown quantization `int7`"),
     "graphs": ({"cuda_graphs": True}, "cuda_graphs=True"),
     "device of a number": ({"device": "cuda:99"}, "device='cuda:99'"),
     "dtype of torch": ({"dtype": "int8"}, "dtype `int8`"),

@@ -12,7 +12,8 @@ PAIR = PairCost(TARGET, DRAFT)
 
 def step(k: int, span: int, requests: list[int], drafted: list[int], accepted: list[int], emitted: list[int]) -> StepRecord:
     arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
-    return StepRecord(k, span, *arrays, seconds=0.5, host_seconds=0.1, at=1.0)
+    positions = span * int((arrays[0] >= 0).sum())
+    return StepRecord(k, 2 * span, positions, *arrays, seconds=0.5, host_seconds=0.1, at=1.0)  # the span itself does not count
 
 
 # Two rows of three are active. One drafted 3 tokens and kept 2, the other drafted 1 and kept none.

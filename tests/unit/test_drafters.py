@@ -264,7 +264,7 @@ def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> No
     llm = bass.load(deep, drafter={"class_path": "replay", "init_args": {"scripts": [[49] * 9]}}, num_speculative_tokens=4, device="cpu")
     windows: list[torch.Tensor] = []
     generation = llm.stream([[5, 6], [49, 49]], max_new_tokens=12, temperature=0, ignore_eos=True)
-    scorer = generation._run.step.target
+    scorer = generation.run.step.target
     hidden = scorer.decoder.hidden
 
     def watched(tokens: torch.Tensor, positions: torch.Tensor, attend: Any) -> torch.Tensor:

@@ -72,7 +72,7 @@ def test_a_prompt_gives_the_same_tokens_alone_and_in_company(llm: bass.LLM) -> N
 def test_samples_of_one_prompt_share_one_prefill(llm: bass.LLM) -> None:
     generation = llm.stream(PROMPTS[0], num_return_sequences=5, max_new_tokens=10)
     generation.result()
-    assert generation._run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1  # type: ignore[union-attr]
+    assert generation.run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1  # type: ignore[union-attr]
 
 
 def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:

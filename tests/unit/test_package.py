@@ -17,7 +17,7 @@ from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TRAINED = (embedded.TARGET / "config.json").is_file()
-SEAMS = ("policy", "stop-rule", "drafter", "verifier", "cache", "attention", "model")
+SEAMS = ("policy", "stop-rule", "drafter", "verifier", "cache", "attention", "quantization", "model")
 PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", *(f"docs/extend/{seam}.md" for seam in SEAMS)]
 
 

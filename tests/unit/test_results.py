@@ -13,7 +13,8 @@ PEAKS = Peaks(bandwidth=8120.0, flops=10000.0)
 
 def step(k: int, span: int, requests: list[int], drafted: list[int], accepted: list[int], emitted: list[int], seconds: float) -> StepRecord:
     arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
-    return StepRecord(k, span, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0)
+    positions = span * int((arrays[0] >= 0).sum())
+    return StepRecord(k, span, positions, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0)
 
 
 # Four requests, two rows. 1 ends in the first step, 0 in the second, 2 (which had to wait for a row) in the third; 3 never ran.

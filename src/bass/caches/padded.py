@@ -3,15 +3,15 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache
-from bass.records import DecoderShape, PaddedView, Room, Seats
+from bass.interfaces import KVCache, RotaryStore
+from bass.records import DecoderShape, PaddedView, Room, Seats, Unturned
 
 
 @final
-class PaddedCache(KVCache[PaddedView]):
+class PaddedCache(KVCache[PaddedView], RotaryStore):
     """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
 
     Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times the longest row.
@@ -37,6 +37,11 @@ class PaddedCache(KVCache[PaddedView]):
         keys, values = self._slots[layer]
         keys.index_put_(index, k)
         values.index_put_(index, v)
+
+    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+        from bass.kernels.stream import turn  # it needs Triton
+
+        return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer])
 
     def view(self, layer: int) -> PaddedView:
         return self._views[layer]

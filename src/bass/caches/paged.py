@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache
-from bass.records import DecoderShape, PagedView, Room, Seats
+from bass.interfaces import KVCache, RotaryStore
+from bass.records import DecoderShape, PagedView, Room, Seats, Unturned
 
 BLOCK = 16  # positions
 
 
 @final
-class PagedCache(KVCache[PagedView]):
+class PagedCache(KVCache[PagedView], RotaryStore):
     """Keys and values [layers, blocks + 1, block, kv_heads, head_dim]; the last block is the spare one.
 
         row 0   [ 4 | 0 | 2 | 6 ]      of the prompt that both rows continue, the blocks 4 and 0 are stored once;
@@ -82,6 +82,11 @@ class PagedCache(KVCache[PagedView]):
         keys, values = self._slots[layer]
         keys.index_put_((slots,), k)
         values.index_put_((slots,), v)
+
+    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+        from bass.kernels.stream import turn  # it needs Triton
+
+        return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer], self.writable, self._block)
 
     def view(self, layer: int) -> PagedView:
         return self._views[layer]

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache
-from bass.records import DecoderShape, RaggedView, Room, Seats
+from bass.interfaces import KVCache, RotaryStore
+from bass.records import DecoderShape, RaggedView, Room, Seats, Unturned
 
 
 @final
 @dataclass(frozen=True)
-class SplitCache(KVCache[RaggedView]):
+class SplitCache(KVCache[RaggedView], RotaryStore):
     """Keys and values [layers, pool + 1, kv_heads, head_dim]; the last slot is the spare one.
 
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
@@ -41,6 +41,11 @@ class SplitCache(KVCache[RaggedView]):
         slots = torch.where(positions < 0, -1, self.starts[:, None] + positions)
         self.k[layer].index_put_((slots,), k)
         self.v[layer].index_put_((slots,), v)
+
+    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+        from bass.kernels.stream import turn  # it needs Triton
+
+        return turn(window.parts, window.cos, window.sin, positions, self.k[layer], self.v[layer], self.starts)
 
     def view(self, layer: int) -> RaggedView:
         return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bass.errors import BassError, OptionError, unknown_name
+from bass.errors import BassError, OptionError, is_out_of_memory, unknown_name
 
 COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except BassError as error:
         return _fail(str(error), FAILED)
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         return _fail(f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`.", FAILED)
     except KeyboardInterrupt:
         return _fail("Interrupted before anything was generated.", INTERRUPTED)

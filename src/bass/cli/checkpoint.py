@@ -8,7 +8,7 @@ from bass.cli.parsing import parse
 from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, DecoderShape, Room
-from bass.registry import find_class, names
+from bass.registry import find_class, make, names
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
 EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair
@@ -30,7 +30,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     checkpoints = [Checkpoint.read(spec) for spec in specs]
     rows = asked_rows(config.rows, min(c.outline.decoder.shape.max_positions for c in checkpoints))
     described = [
-        describe(spec, c) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
+        describe(spec, c) + weights(c) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
         for spec, c in zip(specs, checkpoints, strict=True)
     ]
     lines, fits = described[0], True
@@ -72,6 +72,22 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
+
+
+def weights(checkpoint: Checkpoint) -> list[str]:
+    """What the weights take in memory, as they are stored and by each quantization; nothing is loaded."""
+    outline = checkpoint.outline
+    dtype = outline.dtypes[0]
+    stored = outline.weight_bytes(dtype)
+    lines = [f"{'weights':20}{stored / 2**20:,.2f} MiB in {str(dtype).removeprefix('torch.')}"]
+    for name in names("quantization"):
+        try:
+            size = outline.weight_bytes(dtype, make("quantization", name))
+            figure = f"{size / 2**20:,.2f} MiB, {size / stored:.0%}"
+        except Exception as error:  # of a user's class
+            figure = f"unknown ({type(error).__name__}: {error})"
+        lines += [] if name == "none" else [f"  {name:17} {figure}"]
+    return lines
 
 
 def asked_rows(asked: list[int] | None, context: int) -> list[int]:

@@ -18,7 +18,8 @@ from bass.cli.parsing import new_parser, parse
 from bass.errors import OptionError
 from bass.registry import PROTOCOLS, REGISTRIES, REQUIRED, class_of, inner_kinds, parameters, takes_several, unfold
 
-KINDS = tuple(kind for kind in REGISTRIES if kind != "cache")  # a cache is a class, with no parameters of a user's
+# The kind that each option names. A cache is a class, with no parameters of a user's.
+OPTIONS = {kind: kind for kind in REGISTRIES if kind != "cache"} | {"draft_quantization": "quantization"}
 _NAMES = {kind: ", ".join(sorted(registry)) or "none yet" for kind, registry in REGISTRIES.items()}
 _OWN = 'or a class of your own as "package.module:Class"'
 HELP = {
@@ -28,6 +29,8 @@ HELP = {
     "verifier": f"which tokens to keep: {_NAMES['verifier']}, {_OWN}",
     "cache": f"layout of keys and values: {_NAMES['cache']}, {_OWN}",
     "attention": f"attention backend: auto (one that fits the cache), {_NAMES['attention']}, {_OWN}",
+    "quantization": f"how the matrices are held in fewer bytes: {_NAMES['quantization']}, {_OWN}",
+    "draft_quantization": "the same for the draft alone; by default that of the target",
 }
 _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 
@@ -78,14 +81,14 @@ def take_strategies(argv: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
         else:
             said[key] = value if equals else next(words, "--")
             if said[key].startswith("--") and not equals:
-                wanted = f"{_NAMES[key]}, {_OWN}" if key in KINDS else "one, or write `bass generate --help`"
+                wanted = f"{_NAMES[OPTIONS[key]]}, {_OWN}" if key in OPTIONS else "one, or write `bass generate --help`"
                 raise OptionError(f"`--{key}` lacks its value: give {wanted}.")
     return said, rest
 
 
 def is_strategy(key: str) -> bool:
     """Whether an option names a strategy, or a parameter of one."""
-    return key.partition(".")[0] in KINDS
+    return key.partition(".")[0] in OPTIONS
 
 
 def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,13 +126,13 @@ def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Choice:
     return Choice(key, name, cls, None if said else given, base, arguments, _parser(key, name, cls, inner), inner)
 
 
-def chosen(kind: str, spec: Any, said: Mapping[str, Any]) -> Choice | None:
+def chosen(option: str, spec: Any, said: Mapping[str, Any]) -> Choice | None:
     """`choose` for an option of its own, whose default is `spec`; None where there is nothing to choose: no stop rule, `auto`."""
-    now, below = said.get(kind, spec), _below(said, kind)
+    now, below = said.get(option, spec), _below(said, option)
     if now == spec and spec in (None, "auto"):
-        _refuse_without(kind, below)
+        _refuse_without(option, below)
         return None
-    return choose(kind, kind, now, below)
+    return choose(OPTIONS[option], option, now, below)
 
 
 def text(value: Any) -> str:

@@ -16,6 +16,7 @@ from bass.cli.prompts import conversation, read_prompts
 from bass.drafters import NoDrafter
 from bass.generation import Generation
 from bass.llm import LLM, Prompt, load
+from bass.loading import Models
 from bass.policies import Fixed
 from bass.results import Completion, Result
 
@@ -88,8 +89,16 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
     how = "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads"
-    machine = [str(models.device), str(models.dtype).removeprefix("torch."), how]
+    machine = [str(models.device), str(models.dtype).removeprefix("torch."), *quantized(models), how]
     return ", ".join([*map(called, strategies), *machine]) + ("; interrupted: figures up to there" if interrupted else "")
+
+
+def quantized(models: Models) -> list[str]:
+    """How the models' weights are held, where not as they are stored."""
+    target, draft = models.quantizations
+    alike = target == draft or models.draft is None
+    told = [called(target)] if alike else [f"{role} by {called(q)}" for role, q in (("target", target), ("draft", draft)) if q is not None]
+    return [] if alike and target is None else told
 
 
 def called(strategy: Any) -> str:

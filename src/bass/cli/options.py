@@ -54,15 +54,14 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     for _, strategies, _ in reversed(files):
         said = choices.over(strategies, said)
     default = {name: p.default for function in (load, LLM.stream) for name, p in signature(function).parameters.items()}
-    chosen = {kind: choices.chosen(kind, default[kind], said) for kind in choices.KINDS}
-    # Quantization has one value so far: no option to offer.
-    models = parser.add_function_arguments(load, skip={*REGISTRIES, "quantization", "cuda_graphs"})
+    chosen = {option: choices.chosen(option, default[option], said) for option in choices.OPTIONS}
+    models = parser.add_function_arguments(load, skip={"cache", *choices.OPTIONS, "cuda_graphs"})
     group = _last_group(parser)
     group.title = "models and machine"
     group.add_argument("--cuda_graphs", type=Literal[*_GRAPHS], default=default["cuda_graphs"])
     group = parser.add_argument_group("strategies (`bass list` shows them)")
-    for kind in REGISTRIES:
-        group.add_argument(f"--{kind}", type=str, default=default[kind])
+    for option in dict.fromkeys((*REGISTRIES, *choices.OPTIONS)):
+        group.add_argument(f"--{option}", type=str, default=default[option])
     request = parser.add_method_arguments(LLM, "stream", skip={"prompts", "num_return_sequences", "max_new_tokens", "stop", "ignore_eos"})
     group = _last_group(parser)
     group.title = "request"
@@ -76,11 +75,11 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     given = parse(parser, argv, defaults=False)
     config = layered(parser.get_defaults(), [*(parse_file(parser, name, options) for name, _, options in files), given])
     load_with = {name: config[name] for name in (*models, "cache")} | {"cuda_graphs": _GRAPHS[config.cuda_graphs]}
-    for kind, choice in chosen.items():
+    for option, choice in chosen.items():
         if choice is None:
-            load_with[kind] = said.get(kind, default[kind])
-        elif any(key.partition(".")[0] == kind for key in said):
-            load_with[kind] = make(kind, choice.spec)
+            load_with[option] = said.get(option, default[option])
+        elif any(key.partition(".")[0] == option for key in said):
+            load_with[option] = make(choices.OPTIONS[option], choice.spec)
     stream_with = {name: config[name] for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")}
     stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.example else ())
     return config, load_with, stream_with | {"stop": stop}

@@ -62,6 +62,7 @@ class ModelDrafter(Drafter):
         tokens, positions = sequences.last(2)
         drafted = tokens.new_zeros(len(tokens), k)
         probs: list[Tensor] = []
+        later = fed(sequences.lens, lengths, k)
         for i in range(k):
             logits = self.scorer(tokens, positions, span)[:, -1:]
             at = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))[:, 0]
@@ -70,11 +71,11 @@ class ModelDrafter(Drafter):
             if self.stop_rule is not None:
                 own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
                 lengths = torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)
+                later = fed(sequences.lens, lengths, k)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
             tokens = drafted[:, i : i + 1]
-            here = sequences.lens[:, None] + i
-            positions = torch.where((i + 1 < lengths)[:, None], here, -1)
+            positions = later[:, i : i + 1]
         return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)
 
     def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
@@ -87,3 +88,10 @@ class ModelDrafter(Drafter):
                 f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
             )
         return ends
+
+
+def fed(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
+    """Where drafted token i is fed, to draft the next one; -1 where its row's draft ends with it."""
+    ahead = torch.arange(k, device=lens.device)
+    here = lens[:, None] + ahead
+    return torch.where(ahead + 1 < lengths[:, None], here, -1)

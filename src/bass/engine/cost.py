@@ -38,10 +38,9 @@ class PairCost:
     draft: ModelCost
 
     def step_bytes(self, step: StepRecord) -> int:
-        """Bytes that the step cannot avoid moving. Keys and values are counted up to the span for active rows."""
-        positions = int(step.active.sum()) * step.span
-        target = self.target.weight_bytes + positions * self.target.kv_bytes_per_position
-        draft = self.draft.weight_bytes + positions * self.draft.kv_bytes_per_position
+        """Bytes that the step cannot avoid moving. Keys and values are counted up to each active row's own length, whatever the span."""
+        target = self.target.weight_bytes + step.positions * self.target.kv_bytes_per_position
+        draft = self.draft.weight_bytes + step.positions * self.draft.kv_bytes_per_position
         return target + int(step.drafted.max()) * draft
 
     def step_flops(self, step: StepRecord) -> tuple[int, int]:

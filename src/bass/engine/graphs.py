@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpack
-from bass.errors import OptionError
+from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier
 from bass.records import Sequences
+
+LEAST_SPAN = 256  # positions
+
+
+def coarse(length: int, capacity: int) -> int:
+    """The next power of two, from `LEAST_SPAN` on."""
+    return min(max(LEAST_SPAN, 1 << (length - 1).bit_length()), capacity)
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,15 @@ class GraphedStep(Step):
         graph               -> device -> draft, score, verify, commit -> packed ->
 
     A graph holds addresses, so it serves the `sequences` it was made with and the storage of the step's caches, and no others. A
-    shape is captured when it first occurs: a run in which all rows are idle compiles what must be compiled, then the
-    capture follows. All graphs share one memory pool, since none outlives the next one's replay.
+    shape is captured when it first occurs, or when it is prepared: a run in which all rows are idle compiles what must be compiled
+    and loads what libraries load at the first use of a shape, neither of which a capture allows; the capture follows. That run is
+    made for every shape, since only a library knows which of its kernels a shape needs. All graphs share one memory pool, since
+    none outlives the next one's replay.
+
+    Spans are powers of two, so that each length is captured a few times and no more. Backends that find the rows' lengths on the
+    device (`ragged`, `paged`, `split`) read no more for it. Those that read the whole span (`sdpa`, `gather`, `flex`, the float64
+    references, and `pad` as far as its kernel does) read up to twice the keys and values of the longest row, of short rows up to
+    `LEAST_SPAN`, instead of at most 64 positions too many.
     """
 
     overlaps: ClassVar[bool] = True
@@ -44,12 +58,29 @@ class GraphedStep(Step):
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
+        self.side = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()
         self.captured: dict[tuple[int, int], Captured] = {}
 
+    def span(self, length: int, capacity: int) -> int:
+        return coarse(length, capacity)
+
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        if (k, span) not in self.captured:
+        """Capture the shape, unless it is. Out of memory, all graphs are given up, so that smaller ones may find room."""
+        if (k, span) in self.captured:
+            return
+        active, stream = self.sequences.active.clone(), torch.cuda.current_stream()
+        self.sequences.active.fill_(False)  # so that the trial commits nothing and writes nothing but spare slots
+        try:
             self.captured[k, span] = self._capture(k, span)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                self.captured.clear()
+                self.pool = torch.cuda.graph_pool_handle()
+            raise
+        finally:
+            torch.cuda.set_stream(stream)  # a capture that fails leaves its own
+            self.sequences.active.copy_(active)
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph serves the sequences it was captured with"
@@ -65,26 +96,23 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
-        active = self.sequences.active.clone()
-        self.sequences.active.fill_(False)  # so that the trial commits nothing and writes nothing but spare slots
         self.lengths.fill_(k)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
             packed = self.inner.on_device(self.sequences, self.lengths, k, span)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self.side)
         report = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+        del packed
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self.pool):
                 self.lengths.copy_(self.asked, non_blocking=True)
                 report.copy_(self.inner.on_device(self.sequences, self.lengths, k, span), non_blocking=True)
-        except torch.cuda.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise OptionError(
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a part of it reads from the host; "
                 "give `cuda_graphs=False`."
             ) from error
-        self.sequences.active.copy_(active)
         return Captured(graph, report)

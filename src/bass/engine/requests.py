@@ -33,12 +33,13 @@ class StepRecord:
 
     k: int
     span: int
+    positions: int  # of all active rows, committed and drafted: keys that the step cannot avoid reading
     requests: np.ndarray
     drafted: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
     seconds: float  # of the step on the device, with its copies
-    host_seconds: float  # of the policy and the preparation before it
+    host_seconds: float  # before it, since the report of the last one: bookkeeping and policy; prefills, captures and readers left out
     at: float  # when it ended, since the run began
 
     @property
@@ -49,8 +50,12 @@ class StepRecord:
 
 @dataclass
 class Trace:
-    """A run as it happened: its steps, and when each request's prefill ended."""
+    """A run as it happened: its steps, and when each request's prefill ended.
+
+    Times since the run began leave out `capture_seconds`, in which steps were prepared that had not occurred before.
+    """
 
     steps: list[StepRecord] = field(default_factory=list)
     prefilled: dict[int, float] = field(default_factory=dict)
     prompt_tokens_fed: int = 0
+    capture_seconds: float = 0.0

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from bass.engine.requests import Emission, Request, StepRecord, Trace
-from bass.engine.slots import Slots, bucket
+from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
-from bass.errors import CheckpointError, PolicyError, StrategyError
+from bass.errors import CheckpointError, PolicyError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback, Sequences
 
@@ -64,35 +64,53 @@ class Run:
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
-        """Yield what each step committed, row by row, until all is done or the time budget (seconds) is spent."""
+        """Yield what each step committed, row by row, until all is done or the time budget (seconds, without captures) is spent."""
         try:
-            yield from self._steps()
+            with explained(self.no_room):
+                yield from self._steps()
         finally:
             self.over = True
 
+    def no_room(self, reason: str) -> RequestError:
+        """What to lower when there is no memory for a pass."""
+        rows, longest = self.sequences.tokens.shape[0], self.sequences.capacity
+        return RequestError(
+            f"A pass of {rows} rows of up to {longest} positions, with up to {self.policy.max_length} drafted tokens each, needs more "
+            f"memory for its buffers than is left beside weights, keys and values ({reason}): lower `max_batch_size`, the policy's "
+            "longest draft, or `max_new_tokens`."
+        )
+
     def _steps(self) -> Iterator[Emission]:
-        slots, sequences, policy = self._slots, self.sequences, self.policy
+        slots, sequences, policy, trace = self._slots, self.sequences, self.policy, self.trace
         batch, capacity = len(sequences.lens), sequences.capacity
         state = policy.init(batch)
-        lens = np.zeros(batch, dtype=np.int64)
+        lens, limits = np.zeros(batch, dtype=np.int64), np.zeros(batch, dtype=np.int64)
         behind = 0  # steps that the drafter has not seen, because no row drafted
-        emissions: list[Emission] = []
-        began = time.perf_counter()
+        emissions: Iterator[Emission] = iter(())
+        began = waiting = time.perf_counter()  # `waiting`: since when the device has had nothing to do
+
+        def now() -> float:
+            return time.perf_counter() - began - trace.capture_seconds
+
         while slots.queue or (slots.requests >= 0).any():
             admitted, fed = slots.admit(self.requests)
             if len(admitted):
                 state = policy.reset(state, admitted)
                 lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
-                self.trace.prompt_tokens_fed += fed
-                self.trace.prefilled |= {int(r): time.perf_counter() - began for r in slots.requests[admitted]}
-            resumed = time.perf_counter()
+                limits[admitted] = [self.requests[r].limit for r in slots.requests[admitted]]
+                trace.prompt_tokens_fed += fed
+                trace.prefilled |= dict.fromkeys(slots.requests[admitted].tolist(), now())
+                waiting = time.perf_counter()
             active = slots.requests >= 0
-            room = np.array([self.requests[r].limit if r >= 0 else 0 for r in slots.requests]) - lens - 1
+            room = limits - lens - 1
             lengths = np.where(active, np.minimum(asked_lengths(policy, state, batch), room), 0)
             k = int(lengths.max())
-            span = bucket(int((lens + lengths)[active].max()), capacity)
+            reached = (lens + lengths)[active]
+            span = self.step.span(int(reached.max()), capacity)
+            preparing = time.perf_counter()
             self.step.prepare(sequences, k, span)
             started = time.perf_counter()
+            trace.capture_seconds += started - preparing
             if k and behind:
                 # The tokens committed meanwhile, and the two that the last draft may have left out.
                 self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
@@ -103,25 +121,29 @@ class Run:
             report = collect()
             ended = time.perf_counter()
             lens = report.lens.copy()
-            state = policy.update(state, Feedback(report.drafted, report.accepted * active, active, ended - started))
-            self.trace.steps.append(
+            accepted, at = report.accepted * active, now()
+            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - started))
+            trace.steps.append(
                 StepRecord(
                     k,
                     span,
+                    int(reached.sum()),
                     serving,
                     report.drafted,
-                    report.accepted * active,
+                    accepted,
                     report.emitted,
                     ended - started,
-                    started - resumed,
-                    ended - began,
+                    preparing - waiting,
+                    at,
                 )
             )
-            emissions = self._take(report, serving, ended - began)
-            over = self.time_budget is not None and time.perf_counter() - began > self.time_budget
+            emissions, waiting = self._take(report, serving, at), ended
+            over = self.time_budget is not None and now() > self.time_budget
             if over or not self.step.overlaps:
+                reading = time.perf_counter()
                 yield from emissions
-                emissions = []
+                emissions = iter(())
+                waiting += time.perf_counter() - reading
             if over:
                 return
         yield from emissions
@@ -137,18 +159,22 @@ class Run:
                 f"`{name}` kept {kept} of {drafted} drafted tokens: a verdict accepts between 0 and as many as were drafted."
             )
 
-    def _take(self, report: StepReport, serving: np.ndarray, seconds: float) -> list[Emission]:
-        """What the step gave to each request that has not been finished meanwhile; the rows of those that are done become idle."""
+    def _take(self, report: StepReport, serving: np.ndarray, seconds: float) -> Iterator[Emission]:
+        """What the step gave to each request that has not been finished meanwhile; the rows of those that are done become idle.
+
+        Emissions are made as they are asked for, which is while the device works on the next step.
+        """
         self._check(report, serving >= 0)
-        emissions = []
-        for row in np.flatnonzero((serving >= 0) & (serving == self._slots.requests)):
-            count, done = report.emitted[row], not report.active[row]
-            if not np.isfinite(report.logprobs[row, :count]).all():
-                raise CheckpointError(
-                    "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
-                )
-            if done:
-                self._slots.release(int(row))
-            given = report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist()
-            emissions.append(Emission(int(serving[row]), *given, done, seconds))
-        return emissions
+        rows = np.flatnonzero((serving >= 0) & (serving == self._slots.requests))
+        for row in rows[~report.active[rows]]:
+            self._slots.release(int(row))
+        return (self._emission(report, serving, row, seconds) for row in rows)
+
+    def _emission(self, report: StepReport, serving: np.ndarray, row: np.intp, seconds: float) -> Emission:
+        count = report.emitted[row]
+        if not np.isfinite(report.logprobs[row, :count]).all():
+            raise CheckpointError(
+                "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
+            )
+        given = report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist()
+        return Emission(int(serving[row]), *given, not report.active[row], seconds)

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.errors import PairingError
-from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, Scorer
-from bass.records import AttentionRule, Seats
+from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, RotaryAttend, RotaryStore, Scorer
+from bass.records import AttentionRule, Seats, Unturned
 
 
 @final
 @dataclass(frozen=True)
-class CachedAttend(Attend):
+class CachedAttend(Attend, RotaryAttend):
     """Writes the window's keys and values, then lets its queries attend to the cache."""
 
     cache: KVCache[Any]
@@ -26,6 +26,14 @@ class CachedAttend(Attend):
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self.cache.write(layer, k, v, self.positions)
+        return self._run(layer, q)
+
+    def rotary(self, layer: int, window: Unturned) -> Tensor | None:
+        if not isinstance(self.cache, RotaryStore):
+            return None
+        return self._run(layer, self.cache.write_turned(layer, window, self.positions))
+
+    def _run(self, layer: int, q: Tensor) -> Tensor:
         return self.backend.run(q, self.cache.view(layer), self.plan, self.rules[layer])
 
 
@@ -35,7 +43,7 @@ class Filled(Exception):
 
 @final
 @dataclass(frozen=True)
-class FillAttend(Attend):
+class FillAttend(Attend, RotaryAttend):
     """Attends in every layer but the last, whose output a prefill does not need."""
 
     attend: CachedAttend
@@ -46,6 +54,9 @@ class FillAttend(Attend):
             self.attend.cache.write(layer, k, v, self.attend.positions)
             raise Filled
         return self.attend(layer, q, k, v)
+
+    def rotary(self, layer: int, window: Unturned) -> Tensor | None:
+        return None if layer == self.last_layer else self.attend.rotary(layer, window)
 
 
 @final

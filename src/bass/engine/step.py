@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
+from bass.kernels import serves
 from bass.noise import step_noise
 from bass.records import Draft, History, Noise, Sequences
 
@@ -37,6 +39,10 @@ class Step(Protocol):
     drafter: Drafter
     verifier: Verifier
     overlaps: ClassVar[bool]
+
+    def span(self, length: int, capacity: int) -> int:
+        """The span of a step whose longest row has `length` positions, drafted ones included: at least so many, from a few values."""
+        return bucket(length, capacity)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Whatever a first step of this shape would have to wait for. It changes no row."""
@@ -129,5 +135,10 @@ def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
 
 def token_logprobs(logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window"]:
     """log softmax(logits) at `tokens`: the target's own log-probability, before any warp."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    if wide == torch.float32 and serves(logits):
+        from bass.kernels.sample import token_logprobs as kernel
+
+        return kernel(logits, tokens)
+    logits = logits.to(wide)
     return logits.log_softmax(-1).gather(2, tokens[..., None])[..., 0]

@@ -1,14 +1,27 @@
-"""Kernels in Triton: attention (`attention.py`), products of a few rows (`dense.py`), and what stands between them (`stream.py`).
+"""Kernels in Triton: attention (`attention.py`), products of a few rows (`dense.py`), what stands between them (`stream.py`), warps
+and log-probabilities (`sample.py`), draws and verdicts (`verdict.py`).
 
-Their twins in plain torch are in `reference.py`.
+Their twins in plain torch are in `reference.py`; those of the last two are the functions that call them, on other devices.
 
 Nothing here imports the rest of `bass`, and importing this package, or `reference`, needs no Triton.
 """
 
+import functools
 import importlib.util
 import os
 
 import torch
+from torch import Tensor
+
+
+def serves(x: Tensor) -> bool:
+    """Whether Triton's kernels serve the tensor: on a CUDA device that has Triton. On a CPU torch is faster than its interpreter."""
+    return x.is_cuda and _runs(x.device)
+
+
+@functools.cache
+def _runs(device: torch.device) -> bool:
+    return obstacle(device) is None
 
 
 def obstacle(device: torch.device) -> tuple[str, str] | None:

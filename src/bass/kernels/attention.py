@@ -10,31 +10,34 @@ once for all of them.
     keys of a row       [ split 0 ....... | split 1 ....... | split 2 .... ]     one block each, of KEYS at a time
 
 Each split keeps the largest score, the sum and the weighted values of its own keys (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding";
-Milakov and Gimelshein 2018 for the running maximum); `combine` puts them together. Sums are made in float32, for float64 in float64.
+Milakov and Gimelshein 2018 for the running maximum); the one that ends last puts them together, in their order. Sums are
+made in float32, for float64 in float64.
 """
 
 import builtins
+import functools
 from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Int, Int32
 from torch import Tensor
 
 from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, wait_for_inputs
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
-PROGRAMS = 264  # two for each of the 132 multiprocessors of an H100 or H200
-SPLIT_KEYS = 128  # a split of fewer keys costs more in `combine` than it saves
+PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
+SPLIT_KEYS = 64  # a split of fewer keys costs more when splits are put together than it saves
+LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
+MOST_TILES = 65536  # of queries, heads and rows
 MOST_KEYS = 64  # of a block at a time
 MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
 TILE_BYTES = 16384  # of the keys of a block at a time: keys and values, twice for the pipeline, fit in shared memory at every dtype
-COMBINED = 16  # outputs of one program of `combine`
 
 
-@triton.jit(do_not_specialize=["first", "span", "queries", "splits"])
+@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits"])
 @no_type_check  # Triton reads the source, not the function
 def _attend(
     q,
@@ -42,9 +45,11 @@ def _attend(
     v,
     place,  # ragged: starts [B]; paged: table [B, entries]
     positions,
-    out,  # [B, W, H, D]; with SPLIT, the parts [splits, B, W, H, D]
-    tops,  # with SPLIT [splits, B, W, H]
+    out,  # [B, W, H, D]
+    parts,  # with SPLITS > 1 [splits, B, W, H, D]
+    tops,  # with SPLITS > 1 [splits, B, W, H]
     totals,
+    counts,  # with SPLITS > 1: zeros, one for each tile of queries, key head and row
     first,  # the first row
     batch,
     queries,
@@ -71,7 +76,7 @@ def _attend(
     SOFTCAP: tl.constexpr,
     LAYOUT: tl.constexpr,
     PAGE: tl.constexpr,
-    SPLIT: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,  # a power of 2, 1 where nothing is split
     GROUPS: tl.constexpr,
     DIM: tl.constexpr,
     ROWS: tl.constexpr,
@@ -152,51 +157,34 @@ def _attend(
         top = higher
 
     rows = (row * queries + query) * (tl.num_programs(1) * GROUPS) + heads
-    if SPLIT:
-        rows += split.to(tl.int64) * batch * queries * (tl.num_programs(1) * GROUPS)
-        tl.store(tops + rows, top, mask=inside)
-        tl.store(totals + rows, total, mask=inside)
-    else:
+    written = inside[:, None] & in_dim[None, :]
+    at = rows[:, None] * DIM + dim[None, :]
+    last = True
+    if MOST_SPLITS > 1:
+        count = batch.to(tl.int64) * queries * (tl.num_programs(1) * GROUPS)
+        tl.store(tops + split * count + rows, top, mask=inside)
+        tl.store(totals + split * count + rows, total, mask=inside)
+        tl.store(parts + split * count * DIM + at, acc, mask=written)
+        tl.debug_barrier()  # every thread has stored
+        place_of_count = counts + ((row - first) * tl.num_programs(1) + head) * (tl.num_programs(0) // splits) + tile
+        came = tl.atomic_add(place_of_count, 1, sem="acq_rel")
+        last = came == splits - 1
+        if last:
+            tl.store(place_of_count, 0)
+            each_split = tl.arange(0, MOST_SPLITS)[:, None]
+            known = (each_split < splits) & inside[None, :]
+            theirs = tl.load(tops + each_split * count + rows[None, :], mask=known, other=float("-inf"), cache_modifier=".cg")
+            top = tl.max(theirs, 0)
+            level = tl.where(top > float("-inf"), top, 0.0)
+            sums = tl.load(totals + each_split * count + rows[None, :], mask=known, other=0.0, cache_modifier=".cg")
+            total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)
+            acc = tl.full((ROWS, WIDTH), 0.0, SUM)
+            for other in range(0, splits):
+                share = tl.exp(tl.load(tops + other * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
+                acc += tl.load(parts + other * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * share[:, None]
+    if last:
         acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    tl.store(out + rows[:, None] * DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=inside[:, None] & in_dim[None, :])
-
-
-@triton.jit(do_not_specialize=["count", "splits"])
-@no_type_check
-def _combine(
-    parts,  # [splits, count, D]
-    tops,  # [splits, count]
-    totals,
-    out,  # [count, D]
-    count,
-    splits,
-    DIM: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SUM: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    wait_for_inputs(PDL)
-    each = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    inside = each < count
-    dim = tl.arange(0, WIDTH)
-    written = inside[:, None] & (dim < DIM)[None, :]
-    top = tl.full((ROWS,), float("-inf"), SUM)
-    total = tl.full((ROWS,), 0.0, SUM)
-    acc = tl.full((ROWS, WIDTH), 0.0, SUM)
-    for split in range(0, splits):
-        rows = each + split * count
-        theirs = tl.load(tops + rows, mask=inside, other=float("-inf"))
-        higher = tl.maximum(top, theirs)
-        level = tl.where(higher > float("-inf"), higher, 0.0)
-        kept = tl.exp(top - level)
-        added = tl.exp(theirs - level)
-        part = tl.load(parts + rows[:, None] * DIM + dim[None, :], mask=written, other=0.0)
-        acc = acc * kept[:, None] + part * added[:, None]
-        total = total * kept + tl.load(totals + rows, mask=inside, other=0.0) * added
-        top = higher
-    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    tl.store(out + each[:, None] * DIM + dim[None, :], acc.to(out.dtype.element_ty), mask=written)
+        tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
 
 
 if INTERPRETED:
@@ -257,37 +245,12 @@ def paged(
     return _launch("paged", q, k, v, table, positions, span, (scale, window, softcap), splits)
 
 
-def combine(
-    parts: Float[Tensor, "splits *rows dim"],
-    tops: Float[Tensor, " splits *rows"],
-    totals: Float[Tensor, " splits *rows"],
-    dtype: torch.dtype,
-) -> Float[Tensor, "*rows dim"]:
-    """Put the splits together, as `reference.combine` says, from contiguous tensors of float32 or float64."""
-    out = parts.new_empty(parts.shape[1:], dtype=dtype)
-    count, dim = tops[0].numel(), parts.shape[-1]
-    launch: Any = _combine[(-(-count // COMBINED),)]
-    with torch.cuda.device_of(parts):
-        launch(
-            parts,
-            tops,
-            totals,
-            out,
-            count,
-            len(parts),
-            dim,
-            COMBINED,
-            _power_of_2(dim),
-            TRITON_DTYPES[parts.dtype],
-            num_warps=4,
-            **dependent(parts),
-        )
-    return out
-
-
 def splits_for(programs: int, keys: int) -> int:
-    """Into how many splits to divide `keys` keys, when there are `programs` programs without splitting: enough to fill the chip."""
-    return max(1, min(-(-PROGRAMS // programs), -(-keys // SPLIT_KEYS), MOST_SPLITS))
+    """Into how many splits to divide `keys` keys, when there are `programs` programs without splitting.
+
+    Enough to fill the chip, and for one long row among short ones to be shared out.
+    """
+    return max(1, min(max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)), -(-keys // SPLIT_KEYS), MOST_SPLITS))
 
 
 def _power_of_2(size: int) -> int:
@@ -315,28 +278,35 @@ def _launch(
     if splits is None:
         splits = splits_for(tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries))
     sums = torch.promote_types(q.dtype, torch.float32)
+    out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
     if splits > 1:
-        out = q.new_empty((splits, *q.shape), dtype=sums)
-        tops, totals = q.new_empty((2, *out.shape[:-1]), dtype=sums)
-    else:
-        out, tops, totals = q.new_empty(q.shape), None, None
+        parts = q.new_empty((splits, *q.shape), dtype=sums)
+        tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
+        counts = _counts(q.device)
+        assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles of queries"
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
     with torch.cuda.device_of(q):
         for first in range(0, batch, count):
             launch(
-                q, k, v, place, positions, out, tops, totals,
+                q, k, v, place, positions, out, parts, tops, totals, counts,
                 first, batch, queries, span, splits,
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides, *positions.stride(),
-                *rule, layout, k.shape[1] if layout == "paged" else 1, splits > 1, groups, dim,
+                *rule, layout, k.shape[1] if layout == "paged" else 1, 1 << (splits - 1).bit_length(), groups, dim,
                 ROWS=rows,
                 KEYS=min(MOST_KEYS, max(16, TILE_BYTES // (width * size))),
                 WIDTH=width,
                 OPERAND=operand(q.dtype),
                 SUM=TRITON_DTYPES[sums],
                 num_warps=4,
-                num_stages=2,
+                num_stages=3,
                 **dependent(q),
             )  # fmt: skip
-    return out if tops is None or totals is None else combine(out, tops, totals, q.dtype)
+    return out
+
+
+@functools.cache
+def _counts(device: torch.device) -> Int32[Tensor, " tiles"]:
+    """How many splits of each tile have ended: zeros between two kernels of a stream. Kernels of two streams must not meet."""
+    return torch.zeros(MOST_TILES, device=device, dtype=torch.int32)

@@ -4,55 +4,73 @@
     gated    y[m, i] = act(Σ_k x[m, k] w[i, k]) · Σ_k x[m, k] w[I + i, k]
 
 w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too few tiles to fill the chip. So the
-result of `linear` is a stack of `splits` summands, [splits, M, N], which the next kernel adds up as it reads them.
+result of `linear` is a stack of `splits` summands, [splits, M, N], which the next kernel adds up as it reads them. (Letting the program
+that ends last add them up was slower on an H200, and so was norming x on its way into the product: docs/log.md.)
+
+x and w may be quantized, with a scale for each row of either.
 
 Kernels are launched with programmatic dependent launch: the next one may begin while this one ends, and waits before it reads what this
 one writes (Hopper and later; elsewhere they follow each other).
 """
 
+from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor
 
 from bass.kernels.launch import dependent, operand, wait_for_inputs
 
-BN = 64  # rows of w in a tile
-FULL = 128  # programs that fill the chip, about one for each multiprocessor
-LEAST_K = 512  # of a split
-MOST_SPLITS = 8
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
+MULTIPROCESSORS = 132  # of an H100 or H200
+LEAST_K = 256  # of a split
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a product is cut: BN rows of w, BK of K at a time, `stages` of them in flight, by `warps` warps, K divided by `splits`."""
+
+    bn: int
+    bk: int
+    stages: int
+    warps: int
+    splits: int = 1
 
 
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check  # Triton reads the source, not the function
 def _linear(
-    x, w, bias, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    BIAS: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    x, w, bias, x_scale, w_scale, y, rows, n_size, k_size,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
     first = split * SIZE
-    last = tl.minimum(first + SIZE, k_size)
+    stop = tl.minimum(first + SIZE, k_size)
     m, k = tl.arange(0, BM), tl.arange(0, BK)
-    live = (n < n_size)[:, None]
-    w_rows = w + n.to(tl.int64)[:, None] * k_size
+    # Rows beyond the last are the last one again: nothing of them is masked while tiles are read, or stored.
+    w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
+    x_rows = x + tl.minimum(m, rows - 1)[None, :] * k_size
     wait_for_inputs(PDL)
-    total = tl.zeros((BN, BM), dtype=tl.float32)
+    total = tl.zeros((BN, BM), dtype=SUM)
     for step in tl.range(0, SIZE, BK, num_stages=STAGES):
-        at = first + step
-        inside = (at + k) < last
-        part = tl.load(w_rows + (at + k)[None, :], mask=live & inside[None, :], other=0.0)
-        value = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0)
-        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee")
+        at = first + step + k
+        part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < stop)[None, :], other=None if EVEN else 0.0)
+        value = tl.load(x_rows + at[:, None], mask=None if EVEN else (at < stop)[:, None], other=None if EVEN else 0.0)
+        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
+    result = total.to(tl.float32)
+    if X_SCALED:
+        result *= tl.load(x_scale + m, mask=m < rows, other=0.0)[None, :]
+    if W_SCALED:
+        result *= tl.load(w_scale + n, mask=n < n_size, other=0.0)[:, None]
     if BIAS:
-        total += tl.where(split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0)[:, None]
+        result += tl.where(split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0)[:, None]
     places = y + split.to(tl.int64) * rows * n_size + m[None, :] * n_size + n[:, None]
-    tl.store(places, total.to(y.dtype.element_ty), mask=live & (m < rows)[None, :])
+    tl.store(places, result.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :])
 
 
 @triton.jit
@@ -63,26 +81,10 @@ def logistic(x):
     return tl.where(x >= 0, 1.0, small) / (1 + small)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 @no_type_check
-def _gated(
-    x, w, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    m, k = tl.arange(0, BM), tl.arange(0, BK)
-    live = (n < n_size)[:, None]
-    gates = w + n.to(tl.int64)[:, None] * k_size
-    ups = gates + tl.cast(n_size, tl.int64) * k_size
-    wait_for_inputs(PDL)
-    gate, up = tl.zeros((BN, BM), dtype=tl.float32), tl.zeros((BN, BM), dtype=tl.float32)
-    for at in tl.range(0, SIZE, BK, num_stages=STAGES):
-        inside = (at + k) < k_size
-        mask = live & inside[None, :]
-        read = tl.load(x + m[None, :] * k_size + (at + k)[:, None], mask=(m < rows)[None, :] & inside[:, None], other=0.0).to(OPERAND)
-        gate = tl.dot(tl.load(gates + (at + k)[None, :], mask=mask, other=0.0).to(OPERAND), read, gate, input_precision="ieee")
-        up = tl.dot(tl.load(ups + (at + k)[None, :], mask=mask, other=0.0).to(OPERAND), read, up, input_precision="ieee")
+def activated(gate, up, ACT: tl.constexpr):
+    """act(gate) · up."""
     if ACT == "silu":
         value = gate * logistic(gate) * up
     elif ACT == "gelu":
@@ -90,62 +92,139 @@ def _gated(
     else:
         inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         value = gate * logistic(2 * inner) * up
-    tl.store(y + m[None, :] * n_size + n[:, None], value.to(y.dtype.element_ty), mask=live & (m < rows)[None, :])
+    return value
 
 
-def splits_for(n: int, k: int) -> int:
-    """Among how many programs to divide K: a power of two, so that the tiles times the splits fill the chip."""
-    splits = 1
-    while -(-n // BN) * splits < FULL and splits < MOST_SPLITS and k // (2 * splits) >= LEAST_K:
-        splits *= 2
-    return splits
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def _gated(
+    x, w, x_scale, w_scale, y, rows, n_size, k_size,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, ACT: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    # A tile has the rows of BN / 2 gates, then those of as many ups.
+    half: tl.constexpr = BN // 2
+    row, m, k = tl.arange(0, BN), tl.arange(0, BM), tl.arange(0, BK)
+    n = tl.program_id(0) * half + row % half
+    w_rows = w + (tl.minimum(n, n_size - 1) + row // half * n_size).to(tl.int64)[:, None] * k_size
+    x_rows = x + tl.minimum(m, rows - 1)[None, :] * k_size
+    wait_for_inputs(PDL)
+    total = tl.zeros((BN, BM), dtype=SUM)
+    for step in tl.range(0, SIZE, BK, num_stages=STAGES):
+        at = step + k
+        part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < k_size)[None, :], other=None if EVEN else 0.0)
+        value = tl.load(x_rows + at[:, None], mask=None if EVEN else (at < k_size)[:, None], other=None if EVEN else 0.0)
+        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
+    result = total.to(tl.float32)
+    if X_SCALED:
+        result *= tl.load(x_scale + m, mask=m < rows, other=0.0)[None, :]
+    if W_SCALED:
+        result *= tl.load(w_scale + n + row // half * n_size, mask=n < n_size, other=0.0)[:, None]
+    gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))
+    value = activated(gate, up, ACT)
+    n = tl.program_id(0) * half + tl.arange(0, half)
+    tl.store(y + m[None, :] * n_size + n[:, None], value.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :])
 
 
 def linear(
-    x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None = None, splits: int | None = None
+    x: Num[Tensor, "rows in"],
+    w: Num[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None = None,
+    x_scale: Float[Tensor, " rows"] | None = None,
+    w_scale: Float[Tensor, " out"] | None = None,
+    dtype: torch.dtype | None = None,
+    tile: Tile | None = None,
 ) -> Float[Tensor, "splits rows out"]:
-    """The summands of x wᵀ + b for up to MOST_ROWS rows, `splits` of them (by `splits_for`, unless given).
+    """The summands of x wᵀ + b for up to MOST_ROWS rows.
 
-    They are in float32; a single one is in x's type.
+    x: numbers, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`; quantized weights may meet numbers.
+    The summands are in float32; a single one is in `dtype`, by default x's.
     """
     (rows, k), n = x.shape, w.shape[0]
-    splits = splits_for(n, k) if splits is None else splits
-    tiles, block = -(-n // BN), 128 if k % 128 == 0 else 64
-    stages = 6
-    if splits == 1 and FULL < tiles < 2 * FULL:
-        block = 64  # small enough for two or three programs on a multiprocessor, so that their number need not divide evenly
-    y = x.new_empty((splits, rows, n), dtype=x.dtype if splits == 1 else torch.float32)
-    launch: Any = _linear[(tiles, splits)]
-    blocks = -(-k // block)
-    size = -(-blocks // splits) * block
+    tile = tile or tile_for(n, k, rows, w.element_size(), gated=False)
+    splits, size = _divided(k, tile)
+    y = torch.empty((splits, rows, n), device=x.device, dtype=(dtype or x.dtype) if splits == 1 else torch.float32)
+    launch: Any = _linear[(-(-n // tile.bn), splits)]
     with torch.cuda.device_of(x):
         launch(
-            x, w, bias, y, rows, n, k,
-            SIZE=size, BM=_rows(rows), BN=BN, BK=block, STAGES=_stages(stages, (BN + _rows(rows)) * block * x.element_size()),
-            BIAS=bias is not None, OPERAND=operand(x.dtype), num_warps=4, **dependent(x),
+            x, w, bias, x_scale, w_scale, y, rows, n, k,
+            SIZE=size, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages, EVEN=splits * size == k,
+            BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
+            SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
 
 
-def gated(x: Float[Tensor, "rows in"], w: Float[Tensor, "twice in"], act: str) -> Float[Tensor, "rows inner"]:
+def gated(
+    x: Num[Tensor, "rows in"],
+    w: Num[Tensor, "twice in"],
+    act: str,
+    x_scale: Float[Tensor, " rows"] | None = None,
+    w_scale: Float[Tensor, " twice"] | None = None,
+    dtype: torch.dtype | None = None,
+    tile: Tile | None = None,
+) -> Float[Tensor, "rows inner"]:
     """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS rows. act: silu, gelu or gelu_tanh."""
     (rows, k), n = x.shape, w.shape[0] // 2
-    tile = 32 if -(-n // BN) < 2 * FULL else BN
-    block, y = 128 if k % 128 == 0 else 64, x.new_empty((x.shape[0], n))
-    stages = _stages(4, (2 * tile + _rows(rows)) * block * x.element_size())
-    launch: Any = _gated[(-(-n // tile),)]
+    tile = tile or tile_for(2 * n, k, rows, w.element_size(), gated=True)
+    y = torch.empty((rows, n), device=x.device, dtype=dtype or x.dtype)
+    launch: Any = _gated[(-(-2 * n // tile.bn),)]
     with torch.cuda.device_of(x):
         launch(
-            x, w, y, rows, n, k,
-            SIZE=-(-k // block) * block, BM=_rows(rows), BN=tile, BK=block, STAGES=stages,
-            ACT=act, OPERAND=operand(x.dtype), num_warps=4, **dependent(x),
+            x, w, x_scale, w_scale, y, rows, n, k,
+            SIZE=-(-k // tile.bk) * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages, EVEN=k % tile.bk == 0,
+            X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
+            ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
 
 
-def _rows(rows: int) -> int:
+def added(parts: Float[Tensor, "splits rows out"], dtype: torch.dtype) -> Float[Tensor, "rows out"]:
+    """The summands in one piece."""
+    return parts[0] if len(parts) == 1 else parts.sum(0).to(dtype)
+
+
+def tile_for(n: int, k: int, rows: int, size: int, gated: bool) -> Tile:
+    """How to cut a product of `rows` rows with a matrix of n rows of k numbers of `size` bytes.
+
+    A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal numbers for all multiprocessors, one
+    each with deep queues or three with short ones.
+    """
+    bm, bk = block_rows(rows), 256 // size
+    tiles, wide = -(-n // 64), -(-n // 128)
+
+    def cut(bn: int, bk: int, queue_bytes: int, splits: int = 1) -> Tile:
+        return Tile(bn, bk, max(2, min(8, queue_bytes // ((bn + bm) * bk * size))), 4, splits)
+
+    if gated and wide <= MULTIPROCESSORS:
+        return cut(128, bk // 2, 150_000)  # more than half of the shared memory: two programs on one multiprocessor would be unfair
+    if tiles > 3 * MULTIPROCESSORS:
+        return cut(128, bk if bm < 32 else bk // 2, 112_000)
+    if gated:
+        return cut(64, bk, 200_000 if bm == 16 else 76_000)
+    even = {s: _evenness(tiles * s) for s in (1, 2, 4, 8) if s == 1 or (k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)}
+    splits = min(s for s in even if even[s] > max(even.values()) - 0.02)
+    if tiles * splits <= MULTIPROCESSORS:
+        return cut(64, bk, 205_000, splits)
+    return cut(64, bk if bm < 64 else bk // 2, 76_000, splits)
+
+
+def _evenness(programs: int) -> float:
+    """The mean load of the multiprocessors, of the largest."""
+    return programs / (MULTIPROCESSORS * -(-programs // MULTIPROCESSORS))
+
+
+def block_rows(rows: int) -> int:
+    """The rows of x that a program holds: a power of two, and 16 at least, as products of blocks want them."""
     return max(16, 1 << (rows - 1).bit_length())
 
 
-def _stages(most: int, tile_bytes: int) -> int:
-    return max(1, min(most, 200_000 // tile_bytes))  # of shared memory
+def _divided(k: int, tile: Tile) -> tuple[int, int]:
+    """The number of splits that have something to do, and the share of K of each: whole blocks."""
+    blocks = -(-k // tile.bk)
+    share = -(-blocks // tile.splits)
+    return -(-blocks // share), share * tile.bk
+
+
+def _sum(x: Tensor) -> tl.dtype:
+    return tl.int32 if x.dtype == torch.int8 else tl.float32

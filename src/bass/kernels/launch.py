@@ -12,26 +12,49 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 @no_type_check
-def wait_for_inputs(PDL: tl.constexpr):
-    """Let the next kernel begin, then wait until the one before has written everything. Weights may be read before it."""
+def launch_dependents(PDL: tl.constexpr):
+    """Let the next kernel begin."""
     if PDL:
         gdc_launch_dependents()
+
+
+@triton.jit
+@no_type_check
+def wait(PDL: tl.constexpr):
+    """Wait until the kernel before has written everything. Weights may be read before."""
+    if PDL:
         gdc_wait()
 
 
+@triton.jit
+@no_type_check
+def wait_for_inputs(PDL: tl.constexpr):
+    """Let the next kernel begin, then wait until the one before has written everything."""
+    launch_dependents(PDL)
+    wait(PDL)
+
+
 def dependent(x: Tensor) -> dict[str, Any]:
-    """The launch options of a kernel that calls `wait_for_inputs`, on the device of `x`."""
+    """The launch options of a kernel that calls `wait`, on the device of `x`."""
     able = x.is_cuda and _able(x.device)
     return {"PDL": able} | ({"launch_pdl": True} if able else {})
 
 
-INTERPRETED = not isinstance(wait_for_inputs, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
-TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
+INTERPRETED = not isinstance(wait, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
+TRITON_DTYPES = {
+    torch.int8: tl.int8,
+    torch.float8_e4m3fn: tl.float8e4nv,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+}
+WIDENED = (torch.bfloat16, torch.float8_e4m3fn)  # types of which the interpreter makes no product
 
 
 def operand(dtype: torch.dtype) -> tl.dtype:
-    """The type in which numbers enter a product: their own, but for bfloat16 in the interpreter, which has no such product."""
-    return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype]
+    """The type in which numbers enter a product: their own, or float32 where the interpreter has no product of it."""
+    return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype in WIDENED else dtype]
 
 
 @functools.cache

@@ -76,20 +76,6 @@ def gather(pool: Blocks, table: Int[Tensor, "batch entries"], span: int) -> Floa
     return pool[table[:, : -(-span // pool.shape[1])]].flatten(1, 2)[:, :span]
 
 
-def combine(
-    parts: Float[Tensor, "splits *rows dim"], tops: Float[Tensor, " splits *rows"], totals: Float[Tensor, " splits *rows"]
-) -> Float[Tensor, "*rows dim"]:
-    """Σₛ partsₛ exp(topsₛ - top) / Σₛ totalsₛ exp(topsₛ - top), where top = maxₛ topsₛ; zero where no split saw a key.
-
-    Split s holds Σ exp(score - topsₛ) v over its keys, the largest of its scores topsₛ (-inf without keys), and Σ exp(score - topsₛ).
-    """
-    parts, tops, totals = parts.double(), tops.double(), totals.double()
-    top = tops.amax(0)
-    share = (tops - torch.where(top.isinf(), 0, top)).exp()
-    total = (totals * share).sum(0)
-    return (parts * share[..., None]).sum(0) / torch.where(total > 0, total, 1)[..., None]
-
-
 def linear(x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> Float[Tensor, "rows out"]:
     """x wᵀ + b."""
     y = x.double() @ w.double().T

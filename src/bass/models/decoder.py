@@ -50,7 +50,7 @@ class CausalDecoder(nn.Module, Decoder):
     ) -> None:
         super().__init__()
         self.embed = nn.Parameter(torch.empty(vocab_size, hidden_size, device=device, dtype=dtype))
-        self.head = None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
+        self.head: nn.Module | None = None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
         self.head_bias = nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype)) if tied and head_bias else None
 
     @property
@@ -94,7 +94,7 @@ class RotaryDecoder(CausalDecoder):
         c = config
         super().__init__(c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.rotary = Rotary(c.head_dim, c.rope_theta, c.max_position_embeddings, c.rope_scaling, device, dtype, rotary_dim)
+        self.rotary: nn.Module = Rotary(c.head_dim, c.rope_theta, c.max_position_embeddings, c.rope_scaling, device, dtype, rotary_dim)
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
         return itertools.repeat(self.rotary(positions))

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bass.errors import BassError, CheckpointError
+from bass.errors import BassError, CheckpointError, explained
+from bass.interfaces import Quantization
 from bass.models import FAMILIES
 from bass.models.bounds import check_bounds
 from bass.models.checkpoint import SINGLE, read_config, some
 from bass.models.decoder import CausalDecoder
+from bass.models.quantized import quantizable, quantize, quantize_layer, unfilled
 from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
 
@@ -45,26 +47,35 @@ class Outline:
                 bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.stop - tensor.start
         return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
 
-    def load(self, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
+    def load(self, device: torch.device, dtype: torch.dtype, quantization: Quantization | None = None) -> CausalDecoder:
         """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`.
 
-        A stored head that differs from the embedding is used, whatever config.json says of it: as `transformers` does.
+        A layer is quantized as soon as it is filled, so that one at a time is there in full. A stored head that differs from the
+        embedding is used, whatever config.json says of it: as `transformers` does.
         """
         if self.second_head is not None and device.type != "meta" and not self._same(self.sources["embed"].tensors[0], self.second_head):
-            return _outlined(self.folder, self.raw | {"tie_word_embeddings": False}, type(self.decoder), self.files).load(device, dtype)
-        try:
-            decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error):
-                raise
-            size = sum(p.numel() for p in self.decoder.parameters()) * dtype.itemsize
-            raise CheckpointError(
-                f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} on {device}, and there is no room: "
-                "choose a smaller `dtype`, or another device."
-            ) from error
-        if device.type != "meta":
-            self._fill(decoder, TensorReader(self.files, device))
+            untied = _outlined(self.folder, self.raw | {"tie_word_embeddings": False}, type(self.decoder), self.files)
+            return untied.load(device, dtype, quantization)
+
+        def no_room(reason: str) -> CheckpointError:
+            size = self.weight_bytes(dtype, quantization)
+            return CheckpointError(
+                f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} on {device}, and there is no room "
+                f"({reason}): choose a smaller `dtype`, a `quantization`, or another device."
+            )
+
+        with explained(no_room):
+            with nullcontext() if quantization is None else unfilled():
+                decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
+            if device.type != "meta":
+                self._fill(decoder, TensorReader(self.files, device), quantization)
+            elif quantization is not None:
+                quantize(decoder, quantization)
         return decoder.requires_grad_(False).eval()
+
+    def weight_bytes(self, dtype: torch.dtype, quantization: Quantization | None = None) -> int:
+        """What the weights take once they are loaded."""
+        return sum(p.nbytes for p in self.load(torch.device("meta"), dtype, quantization).parameters())
 
     def _same(self, one: str, other: str) -> bool:
         """Whether two stored tensors are equal. Nothing stays in memory of what was read."""
@@ -75,14 +86,23 @@ class Outline:
         return same
 
     @torch.no_grad()
-    def _fill(self, decoder: CausalDecoder, reader: TensorReader) -> None:
+    def _fill(self, decoder: CausalDecoder, reader: TensorReader, quantization: Quantization | None) -> None:
+        shrinking = set() if quantization is None else set(quantizable(decoder))
         with _progress(self.folder, self.files.size) as advance:
-            for name, parameter in decoder.named_parameters():
-                source = self.sources[name]
-                source.fill(parameter, [reader[tensor] for tensor in source.tensors])
-                for tensor in source.tensors:
-                    reader.release(tensor)
-                    advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
+            for path in [path for path, _ in decoder.named_modules()]:  # a list of the modules would keep what is to be freed
+                module = decoder.get_submodule(path)
+                for own in [name for name, _ in module.named_parameters(recurse=False)]:
+                    if getattr(module, own).is_meta:  # `unfilled`
+                        empty = torch.empty_like(getattr(module, own), device=reader.device)
+                        setattr(module, own, nn.Parameter(empty, requires_grad=False))
+                    source = self.sources[f"{path}.{own}" if path else own]
+                    source.fill(getattr(module, own), [reader[tensor] for tensor in source.tensors])
+                    for tensor in source.tensors:
+                        reader.release(tensor)
+                        advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
+                del module
+                if quantization is not None and path in shrinking:
+                    quantize_layer(decoder, path, quantization)
 
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
@@ -200,6 +220,8 @@ def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
 def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:
     """The decoder's parameters under the checkpoint's names, fused ones split again."""
     sources = decoder.sources(decoder.config)
+    if sources.keys() != dict(decoder.named_parameters()).keys():
+        raise CheckpointError("The decoder is quantized or otherwise changed, and has no checkpoint's tensors: save it before that.")
     return {
         tensor: part.to("cpu", dtype).contiguous().clone()
         for name, parameter in decoder.named_parameters()

@@ -12,6 +12,7 @@ from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
 from bass.engine.bench import RunBench, draw_for
+from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer
@@ -23,7 +24,8 @@ from bass.noise import row_key
 from bass.policies import Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
-from bass.testing.worlds import Pairing, World
+from bass.testing.drafters import Scripted
+from bass.testing.worlds import LlamaWorld, Pairing, World
 from bass.verifiers.rejection import Rejection
 
 
@@ -89,9 +91,16 @@ class By:
         return self.method.build(WorldBench(self.method, scorers, setup.warp, draw_for(setup.verifier), self.stop_rule))
 
 
+def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
+    return scorer
+
+
 @dataclass(frozen=True)
 class Setup:
-    """An engine to be: the world, the strategies, and the number of rows."""
+    """An engine to be: the world, the strategies, and the number of rows.
+
+    `graphs`: steps are replayed as CUDA graphs, unless `reads_on_the_host` names what keeps them from it.
+    """
 
     world: World
     device: torch.device
@@ -102,8 +111,9 @@ class Setup:
     warp: Warp = Sampling(temperature=0)  # noqa: RUF009  (frozen)
     eos: tuple[int, ...] = ()
     batch: int = 3
-    wrap_target: Callable[[Scorer, Sequences], Scorer] = lambda scorer, _: scorer
-    wrap_draft: Callable[[Scorer, Sequences], Scorer] = lambda scorer, _: scorer
+    wrap_target: Callable[[Scorer, Sequences], Scorer] = _as_it_is
+    wrap_draft: Callable[[Scorer, Sequences], Scorer] = _as_it_is
+    graphs: bool = False
 
     def but(self, **changes: Any) -> "Setup":
         return replace(self, **changes)
@@ -118,7 +128,21 @@ class Setup:
         sequences = Sequences.empty(room.batch, int(room.limits.max()), list(self.eos), self.device)
         target = self.wrap_target(self.world.scorer("target", self.pairing, room, self.device), sequences)
         drafter = self.maker()(self, requests, Scorers(self, room, sequences, target))
-        return Run(requests, sequences, SpeculativeStep(target, drafter, self.verifier, self.warp), self.policy)
+        step = SpeculativeStep(target, drafter, self.verifier, self.warp)
+        graphed = self.graphs and self.reads_on_the_host(drafter) is None
+        return Run(requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy)
+
+    def reads_on_the_host(self, drafter: Drafter) -> str | None:
+        """What keeps the step from being captured in a graph; None where nothing does."""
+        if self.device.type != "cuda":
+            return "only a CUDA device has graphs"
+        if isinstance(self.world, LlamaWorld) and not self.pairing[1]().capturable:
+            return "the backend reads rows' lengths on the host"
+        if isinstance(drafter, Scripted):
+            return "the script is looked up on the host"
+        if (self.wrap_target, self.wrap_draft) != (_as_it_is, _as_it_is):
+            return "what is put around a scorer looks at every pass on the host"
+        return None
 
     def outcome(self, requests: list[Request]) -> "Outcome":
         run = self.engine(requests)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
+from bass.models.layers import Linear
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import Room, Seats
 from bass.testing.dense import dense_logits
@@ -162,7 +163,7 @@ class LlamaWorld(World):
                 ours.copy_(base)
                 theirs.copy_(base + noise * scale * self.unlikeness)
             for model in (target, draft):
-                assert model.head is not None
+                assert isinstance(model.head, Linear)
                 model.head.weight.mul_(self.sharpness * 2)
         self.models.update(target=target.requires_grad_(False), draft=draft.requires_grad_(False))
 

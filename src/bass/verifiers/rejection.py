@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import Verifier
+from bass.kernels import serves
 from bass.records import Draft, Noise, Verdict
 from bass.verifiers.emit import emit
 
@@ -24,6 +25,10 @@ class Rejection(Verifier):
         k = draft.tokens.shape[1]
         if k == 0:
             return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
+        if serves(target_probs):
+            from bass.kernels.verdict import verdict
+
+            return Verdict(*verdict(draft.tokens, draft.probs, draft.lengths, target_probs, noise.accept[:, :k], noise.residual))
         counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
         kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
         accepted = kept.cumprod(1).sum(1)

@@ -39,8 +39,11 @@ class Synthetic(Verifier):
         return self.rates[min(i, len(self.rates) - 1)] if isinstance(self.rates, tuple) else self.rates
 
     def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
-        kept = torch.empty_like(draft.tokens, dtype=torch.bool)
-        for i in range(kept.shape[1]):  # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
-            kept[:, i] = noise.accept[:, i] < self.rate(i)
+        if isinstance(self.rates, tuple):
+            kept = torch.empty_like(draft.tokens, dtype=torch.bool)
+            for i in range(kept.shape[1]):  # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
+                kept[:, i] = noise.accept[:, i] < self.rate(i)
+        else:
+            kept = noise.accept[:, : draft.tokens.shape[1]] < self.rates
         accepted = leading(kept, draft.lengths)
         return emit(draft, accepted, target_after(target_probs, accepted), noise)

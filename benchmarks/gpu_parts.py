@@ -1,0 +1,170 @@
+"""Where the time of a step goes on a GPU: its parts, timed as CUDA graphs of their own. For the benchmarks beside it."""
+
+import hashlib
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bass
+from bass.assembly import Engine
+from bass.drafters import ModelDrafter
+from bass.engine.graphs import GraphedStep
+from bass.engine.step import empty_draft, token_logprobs
+from bass.llm import LLM
+from bass.noise import step_noise
+from bass.records import History
+
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+
+
+def seconds_of(work: Callable[[], object], before: Callable[[], object] = lambda: None, repeats: int = 20) -> float:
+    """Median time of a graph's replay; `before` each, untimed."""
+    before()
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    times = []
+    for _ in range(repeats):
+        before()
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        graph.replay()
+        ended.record()
+        torch.cuda.synchronize()
+        times.append(began.elapsed_time(ended) / 1e3)
+    return statistics.median(times)
+
+
+@torch.inference_mode()
+def parts_of(engine: Engine, k: int, length: int) -> dict[str, float]:
+    """Seconds of the parts of a step that drafts k tokens, all rows at `length` tokens.
+
+    draft: the drafter, its sampling included; draft_sampling: of this, warps and draws; verify: the target's pass; sample: warp,
+    verdict, log-probabilities, commit.
+    """
+    step, rows = engine.step, engine.sequences
+    assert isinstance(step, GraphedStep)
+    inner, span = step.inner, step.span(length + k, rows.capacity)
+
+    def settle() -> None:
+        rows.lens.fill_(length)
+        rows.limits.fill_(rows.capacity)
+        rows.active.fill_(True)
+
+    settle()
+    lengths = torch.full_like(rows.lens, k)
+    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+    draft = inner.drafter.propose(rows, lengths, k, noise, span) if k else empty_draft(lengths)
+    last, position = rows.last(1)
+    window = torch.cat((last, draft.tokens), 1)
+    positions = position + torch.arange(window.shape[1], device=window.device)
+    logits = inner.target(window, positions, span)
+
+    def judge() -> None:
+        noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+        probs = inner.warp(logits, History(rows.tokens, rows.lens, draft.tokens))
+        verdict = inner.verifier(draft, probs, noise)
+        token_logprobs(logits, verdict.tokens)
+        rows.commit(verdict)
+
+    def sample_drafts() -> None:
+        assert isinstance(inner.drafter, ModelDrafter)
+        drafted, probs = torch.zeros_like(draft.tokens), []
+        for i in range(k):
+            probs.append(inner.drafter.warp(logits[:, i : i + 1], History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0])
+            drafted[:, i] = inner.drafter.draw(probs[-1], noise, i)
+        torch.stack(probs, 1)
+
+    times = {"draft": 0.0, "draft_sampling": 0.0}
+    if k:
+        times["draft"] = seconds_of(lambda: inner.drafter.propose(rows, lengths, k, noise, span), settle)
+    if k and isinstance(inner.drafter, ModelDrafter):
+        times["draft_sampling"] = seconds_of(sample_drafts, settle)
+    times["verify"] = seconds_of(lambda: inner.target(window, positions, span), settle)
+    times["sample"] = seconds_of(judge, settle)
+    rows.active.fill_(False)
+    return times
+
+
+def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
+    """`parts_of` the engine of the last run, at its median draft length; host: the rest of a step's wall time. Times in ms.
+
+    sampling_share: warps, draws, verdict and commit, of draft and target, in a step's wall time.
+    """
+    step, between = (statistics.median(times) for times in ([s.seconds for s in trace], [s.host_seconds for s in trace]))
+    if not llm.graphs or llm._kept is None:
+        return {}
+    k = int(statistics.median(s.k for s in trace))
+    parts = parts_of(llm._kept.engine, k, length)
+    sampling = parts["draft_sampling"] + parts["sample"]
+    host = step + between - parts["draft"] - parts["verify"] - parts["sample"]
+    ms = {part: round(t * 1e3, 4) for part, t in (parts | {"host": host}).items()}
+    return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / (step + between)}
+
+
+def synchronisations(llm: LLM, prompts: list[list[int]], options: dict[str, Any], tokens: tuple[int, int] = (32, 128)) -> float:
+    """How often the host waits for the device in a step: by the calls of two runs that differ in their number of steps."""
+    counts, steps = [], []
+    for new in tokens:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profile:
+            trace = llm.generate(prompts, **options | {"max_new_tokens": new}).trace
+        counts.append(sum(event.count for event in profile.key_averages() if event.key in WAITS))
+        steps.append(len(trace))
+    return (counts[1] - counts[0]) / (steps[1] - steps[0])
+
+
+def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
+    """Bytes read and written per second by a large copy, the best of 5."""
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / min(seconds_of(lambda: target.copy_(source), repeats=1) for _ in range(5))
+
+
+def commit() -> str:
+    """The commit that is checked out; empty where there is no repository."""
+    asked = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def source() -> str:
+    """A digest of the package's source, which says more than a commit where there are changes."""
+    folder = Path(bass.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Results:
+    """Settings and what was measured of them, kept in a file after each one, if there is a file. Of another source, they are void."""
+
+    def __init__(self, path: Path | None, device: str) -> None:
+        self.path, self.of = path, {"source": source(), "device": device}
+        self.found: dict[str, Any] = {}
+        if path is not None and path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if {name: before.get(name) for name in self.of} == self.of:
+                self.found = before["results"]
+
+    def measured(self, key: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What the file says of the setting, or else what `measure` does."""
+        if key not in self.found:
+            self.found[key] = measure()
+            self.write({})
+        return self.found[key]
+
+    def write(self, record: dict[str, Any]) -> dict[str, Any]:
+        """All of it with `record` beside it, into the file."""
+        whole = self.of | record | {"results": self.found}
+        if self.path is not None:
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(whole) + "\n", encoding="utf-8")
+            part.replace(self.path)
+        return whole

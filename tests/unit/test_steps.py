@@ -1,0 +1,195 @@
+"""How a run deals with its step: spans are the step's own, preparation is nobody's time, a warm-up prepares all that may occur."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bass
+from bass import assembly
+from bass.engine.graphs import coarse
+from bass.engine.run import Run
+from bass.engine.slots import bucket
+from bass.engine.step import Step, StepReport
+from bass.errors import OptionError, RequestError
+from bass.policies import BatchAdaptive, Fixed
+from bass.records import Feedback, Sequences
+from bass.testing.worlds import TableWorld
+from support.engines import Setup, mixed_requests
+from unit.checkpoints import Pair
+
+TABLE = TableWorld()
+CAPTURE, STEP, HOST = 100.0, 1.0, 0.125  # seconds
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@final
+class Prepared(Step):
+    """A step that takes a second, and a hundred the first time it has a shape; both by the clock."""
+
+    def __init__(self, inner: Step, clock: Clock, is_late: bool) -> None:
+        self.inner, self.clock, self.is_late = inner, clock, is_late
+        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.shapes: list[tuple[int, int]] = []
+
+    @property
+    def overlaps(self) -> bool:  # type: ignore[override]
+        return self.is_late
+
+    def span(self, length: int, capacity: int) -> int:
+        return coarse(length, capacity)
+
+    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+        if (k, span) not in self.shapes:
+            self.shapes.append((k, span))
+            self.clock.now += CAPTURE
+
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        assert (k, span) in self.shapes
+        collect = self.inner.launch(sequences, lengths, k, span)
+
+        def wait() -> StepReport:
+            self.clock.now += STEP
+            return collect()
+
+        return wait
+
+
+@dataclass(frozen=True)
+class Thinking(BatchAdaptive):
+    """Thinks for an eighth of a second, and notes how long steps took."""
+
+    clock: Clock = field(default_factory=Clock)
+    seen: list[float] = field(default_factory=list)
+
+    def update(self, state: Any, feedback: Feedback) -> Any:
+        self.seen.append(feedback.seconds)
+        self.clock.now += HOST
+        return super().update(state, feedback)
+
+
+@pytest.fixture(params=[False, True], ids=["waits", "overlaps"])
+def run(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Nine requests of different lengths in three rows, by the clock."""
+    clock = Clock()
+    monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
+    made = Setup(TABLE, device, policy=Thinking(clock=clock), graphs=False).engine(mixed_requests(TABLE))
+    made.step = Prepared(made.step, clock, request.param)
+    return made
+
+
+@given(length=st.integers(1, 5000), capacity=st.integers(1, 5000))
+def test_spans_cover_the_length_and_stay_within_the_capacity(length: int, capacity: int) -> None:
+    length = min(length, capacity)
+    assert length <= bucket(length, capacity) <= min(length + 63, capacity)
+    span = coarse(length, capacity)
+    assert length <= span <= min(max(2 * length - 1, 256), capacity)
+    assert span == capacity or span in [2**n for n in range(8, 13)]
+
+
+def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: Run) -> None:
+    emissions = list(run)
+    steps, captured = run.trace.steps, CAPTURE * len(run.step.shapes)  # type: ignore[attr-defined]
+    assert captured == run.trace.capture_seconds > CAPTURE
+    assert run.policy.seen == [s.seconds for s in steps] == [STEP] * len(steps)  # type: ignore[attr-defined]
+    assert [s.at for s in steps] == [STEP * (i + 1) + HOST * i for i in range(len(steps))]
+    assert {e.seconds for e in emissions} <= {s.at for s in steps}
+    assert max(run.trace.prefilled.values()) < steps[-1].at
+
+
+def test_host_seconds_are_those_between_a_report_and_the_next_launch_without_readers_and_captures(run: Run) -> None:
+    clock = run.policy.clock  # type: ignore[attr-defined]
+    for _ in run:
+        clock.now += 7.0
+    assert {s.host_seconds for s in run.trace.steps} == {0.0, HOST}
+    admissions = len(set(run.trace.prefilled.values()))
+    assert sum(s.host_seconds == 0 for s in run.trace.steps) == admissions, "after an admission the wait begins with its end"
+
+
+def test_a_time_budget_is_spent_by_steps_and_not_by_captures(run: Run) -> None:
+    run.time_budget = 2 * STEP + HOST / 2
+    list(run)
+    assert len(run.trace.steps) == 2
+
+
+@final
+class Noted(Step):
+    """Notes what is prepared."""
+
+    overlaps: ClassVar[bool] = False
+
+    def __init__(self, inner: Step, shapes: list[tuple[int, int]]) -> None:
+        self.inner, self.shapes = inner, shapes
+        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+
+    def span(self, length: int, capacity: int) -> int:
+        return min(-(-length // 8) * 8, capacity)
+
+    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+        self.shapes.append((k, span))
+
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        return self.inner.launch(sequences, lengths, k, span)
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What steps of engines made meanwhile are asked to prepare."""
+    noted: list[tuple[int, int]] = []
+    made = assembly.SpeculativeStep
+    monkeypatch.setattr(assembly, "SpeculativeStep", lambda *given: Noted(made(*given), noted))
+    return noted
+
+
+def test_a_warm_up_prepares_every_length_at_every_span_the_longest_first(pair: Pair, shapes: list[tuple[int, int]]) -> None:
+    llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
+    llm.warm_up([[3] * 12, [3] * 4], max_length=3, max_new_tokens=9)
+    assert shapes[:12] == [(k, span) for k in (3, 2, 1, 0) for span in (21, 16, 8)]  # the capacity is 21
+    shapes.clear()
+    llm.warm_up([[3] * 12], max_new_tokens=3)  # with room for two drafted tokens
+    assert shapes[:3] == [(2, 15), (1, 15), (0, 15)]
+
+
+def test_what_a_request_needs_is_prepared_by_a_warm_up_of_it(pair: Pair, shapes: list[tuple[int, int]]) -> None:
+    llm = bass.load(pair.target, pair.draft, device="cpu")
+    request = {"num_return_sequences": 3, "max_new_tokens": 20, "temperature": 1.0}
+    llm.warm_up([3, 4, 5], **request)
+    prepared = set(shapes)
+    shapes.clear()
+    before = llm.generate([3, 4, 5], **request)
+    assert set(shapes) <= prepared
+    assert [c.token_ids for c in before.completions] == [c.token_ids for c in llm.generate([3, 4, 5], **request).completions]
+
+
+def test_a_warm_up_refuses_what_generate_refuses_and_lengths_that_do_not_occur(pair: Pair) -> None:
+    llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
+    with pytest.raises(OptionError, match=r"`max_length=6` is more than the policy ever drafts: give up to 5, or None"):
+        llm.warm_up([3], max_length=6)
+    with pytest.raises(OptionError, match=r"max_length=-1"):
+        llm.warm_up([3], max_length=-1)
+    with pytest.raises(OptionError, match=r"Unknown option `temprature`"):
+        llm.warm_up([3], temprature=1.0)
+    with pytest.raises(RequestError, match="There is no prompt"):
+        llm.warm_up([])
+
+
+def test_a_generation_that_is_given_up_has_no_more_events(pair: Pair) -> None:
+    generation = bass.load(pair.target, pair.draft, device="cpu").stream([3, 4, 5], max_new_tokens=30, ignore_eos=True)
+    first = next(iter(generation))
+    generation.close()
+    assert generation.run.over
+    assert generation.result(interrupted=True).completions[0].token_ids == first.token_ids
+    assert list(generation) == []
