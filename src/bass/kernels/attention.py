@@ -180,8 +180,8 @@ def _attend(
             total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)
             acc = tl.full((ROWS, WIDTH), 0.0, SUM)
             for other in range(0, splits):
-                share = tl.exp(tl.load(tops + other * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
-                acc += tl.load(parts + other * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * share[:, None]
+                weight = tl.exp(tl.load(tops + other * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
+                acc += tl.load(parts + other * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * weight[:, None]
     if last:
         acc = acc / tl.where(total > 0, total, 1.0)[:, None]
         tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)

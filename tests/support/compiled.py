@@ -1,0 +1,108 @@
+"""Compiles every kernel for a GPU that need not be there: `python -m support.compiled` prints what each takes, and fails if one cannot.
+
+The interpreter accepts what the compiler refuses, such as a variable that changes its shape. Of torch's tensors only types and strides are
+looked at; nothing is run.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from bass.kernels import attention, dense, launch, noise, quantize, sample, stream, verdict
+
+TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+BF16, F32, I64, E4M3 = torch.bfloat16, torch.float32, torch.int64, torch.float8_e4m3fn
+
+
+class Elsewhere:
+    """A driver for a GPU of compute capability 9.0 that compiles and never launches."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _: int) -> int:
+        return 0
+
+    def set_current_device(self, _: int) -> None:
+        return None
+
+
+def compile_only(self: Any, grid: Any) -> Any:
+    def compile_it(*args: Any, **kwargs: Any) -> None:
+        kernel = self.warmup(*args, grid=grid, **kwargs)
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(kernel.asm["cubin"])
+            file.flush()
+            said = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()  # type: ignore[union-attr]
+        line = f"{self.fn.__name__:>14} {kwargs.get('num_warps', 4)} warps: {registers:>3} registers, stack {stack:>4}, "
+        print(line + f"shared {kernel.metadata.shared:>6}", flush=True)
+
+    return compile_it
+
+
+def numbers(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def everything() -> None:
+    """Every kernel once, and again where what differs decides what is compiled at all."""
+    for x, w, scaled in (
+        (BF16, BF16, (False, False)),
+        (torch.int8, torch.int8, (True, True)),
+        (E4M3, E4M3, (True, True)),
+        (BF16, torch.int8, (False, True)),
+    ):
+        x_scale, w_scale = (numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True))
+        dense.linear(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), numbers(4096), x_scale, w_scale, BF16)
+        dense.gated(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16)
+    dense.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
+    for act in ("gelu", "gelu_tanh"):
+        dense.gated(numbers(3, 70), numbers(50, 70), act)
+        stream.gate(numbers(3, 2200), act)
+    for kind in (None, torch.int8, E4M3):
+        stream.add_norm(numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind)
+        if kind is not None:
+            quantize.quantize_rows(numbers(8, 4096), kind)
+    angles, window, positions, pool = numbers(64, 128), numbers(2, 2, 8, 48, 128, dtype=F32), numbers(2, 8, dtype=I64), numbers(64, 8, 128)
+    stream.turn(window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128))
+    stream.turn(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
+    stream.turn(window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16)
+    for heads, kv_heads, dim, queries, splits in ((32, 32, 128, 8, 5), (32, 8, 128, 8, 1), (4, 1, 20, 33, 5)):
+        q, positions = numbers(2, queries, heads, dim), numbers(2, queries, dtype=I64)
+        places = (positions, 512, 0.3, 20, 30.0, splits) if dim == 20 else (positions, 512, 0.3, None, None, splits)
+        attention.padded(q, *(numbers(2, 600, kv_heads, dim) for _ in range(2)), *places)
+        attention.ragged(q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places)
+        attention.paged(q, *(numbers(90, 16, kv_heads, dim) for _ in range(2)), numbers(2, 32, dtype=I64), *places)
+    noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
+    for options in ((0.0, 0, 1.0, 0.0), (0.8, 50, 1.0, 0.0), (0.8, 50, 0.9, 0.05)):
+        sample.warp(numbers(2, 3, 51200), *options)
+    sample.token_logprobs(numbers(2, 3, 51200), numbers(2, 3, dtype=I64))
+    probs, uniforms = numbers(2, 4, 51200, dtype=F32), numbers(2, 4, dtype=torch.float64)
+    verdict.draw(probs[:, 0], uniforms[:, 0])
+    for draft in (probs[:, :3], None):
+        verdict.verdict(numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms)
+
+
+if __name__ == "__main__":
+    driver.set_active(Elsewhere())
+    JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
+    for module in (attention, dense, noise, quantize, sample, stream, verdict):
+        module.dependent = lambda _: {"PDL": True, "launch_pdl": True}  # type: ignore[attr-defined]
+    assert not launch.INTERPRETED
+    sys.exit(everything())
