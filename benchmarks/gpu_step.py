@@ -35,7 +35,7 @@ from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
 from bass.llm import LLM
-from bass.loading import Models, Parts, backend_for, cache_class
+from bass.loading import Models, Parts, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
@@ -82,7 +82,7 @@ def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespa
     """The pair with one policy; plain decoding has no draft."""
     policy = make("policy", "fixed", k=int(length)) if length.isdigit() else make("policy", length)
     plain = length == "0"
-    cache = cache_class(arguments.cache)
+    cache = layout_for(arguments.cache, arguments.attention, models.device)
     backend = backend_for(arguments.attention, cache, models.device)
     parts = Parts(policy, cache, backend, Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft())
     return LLM(dataclasses.replace(models, draft=None) if plain else models, parts, batch, "auto" if arguments.graphs else False)
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--lengths", nargs="+", default=["0", "4", "7", "bass"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--cache", default="padded")
+    parser.add_argument("--cache", default="auto")
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--quantization", nargs="+", default=["none"])
     parser.add_argument("--results", type=Path)

@@ -21,7 +21,7 @@ from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, Quantization, StopRule, Verifier, Warp
-from bass.loading import Models, Parts, backend_for, cache_class, check_max_length, drafter_for, find_device, quantizations_for
+from bass.loading import Models, Parts, backend_for, check_max_length, drafter_for, find_device, layout_for, quantizations_for
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.noise import row_key
@@ -38,7 +38,7 @@ def load(
     target: str | Path | None = None,
     draft: str | Path | None = None,
     policy: str | type | Mapping[str, Any] | DraftLengthPolicy[Any] = "bass",
-    cache: str | type = "padded",
+    cache: str | type = "auto",
     attention: str | type | Mapping[str, Any] | AttentionBackend[Any, Any] = "auto",
     verifier: str | type | Mapping[str, Any] | Verifier = "rejection",
     drafter: str | type | Mapping[str, Any] | DraftMethod = "model",
@@ -61,9 +61,9 @@ def load(
     "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no draft. `num_assistant_tokens` and
     `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
-    `attention="auto"` takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is
-    one; `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the
-    blocks in fewer bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
+    `cache="auto"` is the split layout on a GPU and the padded one elsewhere, or with an `attention` of your choice; `attention="auto"`
+    takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one; `dtype="auto"`
+    is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the blocks in fewer bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
@@ -93,8 +93,9 @@ def load(
     if target is None and draft is None:
         target, draft = pair.TARGET, pair.DRAFT
     device_ = find_device(device)
-    backend = backend_for(attention, cache_class(cache), device_)
-    parts = Parts(policy_, cache_class(cache), backend, make("verifier", verifier), method, rule)
+    layout = layout_for(cache, attention, device_)
+    backend = backend_for(attention, layout, device_)
+    parts = Parts(policy_, layout, backend, make("verifier", verifier), method, rule)
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     backend.check(device_)
     quantizations = quantizations_for(quantization, draft_quantization, method, device_)

@@ -134,6 +134,14 @@ def cache_class(cache: str | type) -> type:
     )
 
 
+def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
+    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on the device (docs/log.md)."""
+    if cache != "auto":
+        return cache_class(cache)
+    kernels = device.type == "cuda" and obstacle(device) is None
+    return find_class("cache", "split" if kernels and attention == "auto" else "padded")
+
+
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
     """The attention backend for `attention=`; "auto" is the first that reads what the cache gives, on a GPU of the kernels."""
     if attention != "auto":

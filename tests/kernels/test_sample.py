@@ -39,7 +39,7 @@ OPTIONS = {
 def twins(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too, the functions that choose between kernels and torch are the twins here."""
     for module in (sampling, rejection, step):
-        monkeypatch.setattr(module, "by_kernels", lambda x: False)
+        monkeypatch.setattr(module, "serves", lambda x: False)
 
 
 @pytest.fixture(params=[(64, 32, 8), (4096, 256, 6)], ids=["many chunks", "one chunk"])

@@ -112,7 +112,9 @@ def test_a_product_is_that_of_the_quantized_numbers(name: str, device: torch.dev
     q, scale = (t.double() for t in quantized_rows(x, made.activations))
     assert made.bias is not None
     expected = (q * scale[:, None]) @ (made.weight.double() * made.scale.double()[:, None]).T + made.bias.double()
-    assert (made(x).double() - expected).norm() <= 1e-6 * expected.norm()
+    # A GPU's tensor cores add products of e4m3 up with fewer bits than float32 has.
+    close = 1e-3 if name == "fp8" and device.type == "cuda" else 1e-6
+    assert (made(x).double() - expected).norm() <= close * expected.norm()
 
 
 @pytest.mark.parametrize("name", EIGHT_BITS)

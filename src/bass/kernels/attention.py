@@ -28,7 +28,7 @@ from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, 
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
-SPLIT_KEYS = 64  # a split of fewer keys costs more when splits are put together than it saves
+SPLIT_KEYS = 128  # a split of fewer keys costs more when splits are put together than it saves
 LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
 MOST_TILES = 65536  # of queries, heads and rows

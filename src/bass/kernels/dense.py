@@ -7,7 +7,8 @@ w is read once, in tiles of BN rows, and K is divided among `splits` programs wh
 result of `linear` is a stack of `splits` summands, [splits, M, N], which the next kernel adds up as it reads them. (Letting the program
 that ends last add them up was slower on an H200, and so was norming x on its way into the product: docs/log.md.)
 
-x and w may be quantized, with a scale for each row of either.
+x and w may be quantized, with a scale for each row of either. Products of e4m3 are added up by the tensor cores with fewer bits than
+float32 has: a relative 1e-3 at most over 11,008 of them, of what quantization itself loses a twentieth.
 
 Kernels are launched with programmatic dependent launch: the next one may begin while this one ends, and waits before it reads what this
 one writes (Hopper and later; elsewhere they follow each other).

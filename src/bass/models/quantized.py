@@ -68,7 +68,7 @@ class QuantizedLinear(nn.Module):
     def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         rows = x.reshape(-1, x.shape[-1])
         kernels = rows.is_cuda and obstacle(rows.device) is None
-        if kernels and len(rows) <= _most_rows():
+        if kernels and len(rows) <= _most_rows() and x.dtype != torch.float64:
             y = self._few(rows)
         elif self.activations is None:
             y = self._widened(rows)
