@@ -63,10 +63,60 @@ def load(
     `gamma` mean the same. `cuda_graphs="auto"` replays steps as CUDA graphs where the parts allow it.
     `cache="auto"` is the split layout on a GPU and the padded one elsewhere, or with an `attention` of your choice; `attention="auto"`
     takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one; `dtype="auto"`
-    is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the blocks in fewer bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
+    is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the blocks in fewer
+    bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
+    ordered = order(**locals())
+    return ordered.serve(ordered.read())
+
+
+@final
+@dataclass(frozen=True)
+class Order:
+    """What `load` was asked for, found to fit together. No weight has been read."""
+
+    target: str | Path
+    draft: str | Path | None
+    parts: Parts
+    max_batch_size: int
+    device: torch.device
+    dtype: str
+    quantizations: tuple[Quantization | None, Quantization | None]
+    cuda_graphs: str | bool
+
+    def read(self) -> Models:
+        """The models: what takes time, and may serve other orders too."""
+        return Models.read(self.target, self.draft, self.parts.drafter.needs_draft, self.device, self.dtype, self.quantizations)
+
+    def serve(self, models: Models) -> "LLM":
+        """The strategies over models that are there."""
+        if self.parts.drafter.target_layers:
+            FirstLayers.check(models.target, self.parts.drafter.target_layers)
+        return LLM(models, self.parts, self.max_batch_size, self.cuda_graphs)
+
+
+def order(
+    *,
+    target: str | Path | None,
+    draft: str | Path | None,
+    policy: Any,
+    cache: Any,
+    attention: Any,
+    verifier: Any,
+    drafter: Any,
+    stop_rule: Any,
+    device: str,
+    dtype: str,
+    quantization: Any,
+    draft_quantization: Any,
+    cuda_graphs: str | bool,
+    max_batch_size: int,
+    num_speculative_tokens: int | None,
+    aliases: Mapping[str, Any],
+) -> Order:
+    """The arguments of `load`, all of them, checked: it raises what `load` raises before a checkpoint is looked at."""
     for name in aliases:
         if name not in _LENGTH_ALIASES:
             raise unknown_name("option", name, ({*load.__annotations__, *_LENGTH_ALIASES} - {"aliases", "return"}))
@@ -99,10 +149,7 @@ def load(
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     backend.check(device_)
     quantizations = quantizations_for(quantization, draft_quantization, method, device_)
-    models = Models.read(target or pair.TARGET, draft, method.needs_draft, device_, dtype, quantizations)
-    if method.target_layers:
-        FirstLayers.check(models.target, method.target_layers)
-    return LLM(models, parts, max_batch_size, cuda_graphs)
+    return Order(target or pair.TARGET, draft, parts, max_batch_size, device_, dtype, quantizations, cuda_graphs)
 
 
 @dataclass(frozen=True)
