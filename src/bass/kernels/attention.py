@@ -31,14 +31,23 @@ PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
 SPLIT_KEYS = 128  # a split of fewer keys costs more when splits are put together than it saves
 LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
+UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
 MOST_KEYS = 64  # of a block at a time
 MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
 TILE_BYTES = 16384  # of the keys of a block at a time: keys and values, twice for the pipeline, fit in shared memory at every dtype
 
 
-@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits"])
+@triton.jit
 @no_type_check  # Triton reads the source, not the function
+def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.constexpr):
+    """What one split adds to the weighted values at the common level."""
+    weight = tl.exp(tl.load(tops + split * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
+    return tl.load(parts + split * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * weight[:, None]
+
+
+@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits"])
+@no_type_check
 def _attend(
     q,
     k,
@@ -179,9 +188,12 @@ def _attend(
             sums = tl.load(totals + each_split * count + rows[None, :], mask=known, other=0.0, cache_modifier=".cg")
             total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)
             acc = tl.full((ROWS, WIDTH), 0.0, SUM)
-            for other in range(0, splits):
-                weight = tl.exp(tl.load(tops + other * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
-                acc += tl.load(parts + other * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * weight[:, None]
+            if MOST_SPLITS <= UNROLLED:  # so that the loads do not wait for each other
+                for other in tl.static_range(MOST_SPLITS):
+                    acc += _share(parts, tops, other, count, rows, at, level, inside & (other < splits), written & (other < splits), DIM)
+            else:
+                for other in range(0, splits):
+                    acc += _share(parts, tops, other, count, rows, at, level, inside, written, DIM)
     if last:
         acc = acc / tl.where(total > 0, total, 1.0)[:, None]
         tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
