@@ -53,15 +53,15 @@ def _linear(
     first = split * SIZE
     stop = tl.minimum(first + SIZE, k_size)
     m, k = tl.arange(0, BM), tl.arange(0, BK)
-    # Rows beyond the last are the last one again: nothing of them is masked while tiles are read, or stored.
+    # Rows of w beyond the last are the last one again. Those of x are not read: many reads of one place slow all of them down.
     w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
-    x_rows = x + tl.minimum(m, rows - 1)[None, :] * k_size
+    x_rows, x_live = x + m[None, :] * k_size, (m < rows)[None, :]
     wait_for_inputs(PDL)
     total = tl.zeros((BN, BM), dtype=SUM)
     for step in tl.range(0, SIZE, BK, num_stages=STAGES):
         at = first + step + k
         part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < stop)[None, :], other=None if EVEN else 0.0)
-        value = tl.load(x_rows + at[:, None], mask=None if EVEN else (at < stop)[:, None], other=None if EVEN else 0.0)
+        value = tl.load(x_rows + at[:, None], mask=x_live if EVEN else x_live & (at < stop)[:, None], other=0.0)
         total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
     result = total.to(tl.float32)
     if X_SCALED:
@@ -108,13 +108,13 @@ def _gated(
     row, m, k = tl.arange(0, BN), tl.arange(0, BM), tl.arange(0, BK)
     n = tl.program_id(0) * half + row % half
     w_rows = w + (tl.minimum(n, n_size - 1) + row // half * n_size).to(tl.int64)[:, None] * k_size
-    x_rows = x + tl.minimum(m, rows - 1)[None, :] * k_size
+    x_rows, x_live = x + m[None, :] * k_size, (m < rows)[None, :]
     wait_for_inputs(PDL)
     total = tl.zeros((BN, BM), dtype=SUM)
     for step in tl.range(0, SIZE, BK, num_stages=STAGES):
         at = step + k
         part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < k_size)[None, :], other=None if EVEN else 0.0)
-        value = tl.load(x_rows + at[:, None], mask=None if EVEN else (at < k_size)[:, None], other=None if EVEN else 0.0)
+        value = tl.load(x_rows + at[:, None], mask=x_live if EVEN else x_live & (at < k_size)[:, None], other=0.0)
         total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
     result = total.to(tl.float32)
     if X_SCALED:
