@@ -101,6 +101,9 @@ def _attend(
     head = tl.program_id(1)
     row = (first + tl.program_id(2)).to(tl.int64)
 
+    if LAYOUT == "ragged":
+        slot = tl.load(place + row * place_row).to(tl.int64)  # here, so that it comes together with the positions
+
     each = tile * ROWS + tl.arange(0, ROWS)
     query = each // GROUPS
     heads = head * GROUPS + each % GROUPS
@@ -128,7 +131,6 @@ def _attend(
         k_base += row * k_row
         v_base += row * v_row
     if LAYOUT == "ragged":
-        slot = tl.load(place + row * place_row).to(tl.int64)
         k_base += slot * k_key
         v_base += slot * v_key
 
