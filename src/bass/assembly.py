@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+import torch
 
 from bass.engine.bench import RunBench, draw_for
 from bass.engine.graphs import GraphedStep
@@ -55,14 +56,14 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
 
 
-def use_graphs(asked: str | bool, models: Models, parts: Parts) -> bool:
+def use_graphs(asked: str | bool, device: torch.device, parts: Parts) -> bool:
     """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
     if asked not in ("auto", True, False):
         raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
-    able = models.device.type == "cuda" and parts.attention.capturable
+    able = device.type == "cuda" and parts.attention.capturable
     if asked is True and not able:
-        if models.device.type != "cuda":
-            raise OptionError(f"`cuda_graphs=True` needs a CUDA device, and the models are on `{models.device}`: leave it out.")
+        if device.type != "cuda":
+            raise OptionError(f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave it out.")
         view = parts.cache.view_type
         valid = [n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable]  # pyright: ignore[reportAttributeAccessIssue]
         raise OptionError(

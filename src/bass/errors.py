@@ -28,6 +28,10 @@ class OptionError(BassError, ValueError):
     """An option or a name that does not exist, or a value outside its range."""
 
 
+class RunFolderError(BassError):
+    """A folder of experiments that is missing, damaged, or of another format version."""
+
+
 class StrategyError(BassError):
     """A strategy of whichever kind that breaks its contract while it runs."""
 

@@ -30,7 +30,7 @@ class Generation:
     def __init__(
         self, run: Run, tokenizer: Tokenizer | None, stop: tuple[str, ...], cost: PairCost, peaks: Callable[[], Peaks], lossless: bool
     ) -> None:
-        self.run, self._stop, self._cost, self._peaks, self._lossless = run, stop, cost, peaks, lossless
+        self.run, self._stop, self.cost, self.peaks, self._lossless = run, stop, cost, peaks, lossless
         self._samples = [_Sample(TextStream(tokenizer) if tokenizer else None) for _ in run.requests]
         self._events = self._iterate()
         self._seconds = 0.0
@@ -59,7 +59,7 @@ class Generation:
             )
             for index, (request, sample) in enumerate(zip(self.run.requests, self._samples, strict=True))
         ]
-        stats = summarize(self.run.trace, completions, self._cost, self._peaks(), self._seconds, self._lossless)
+        stats = summarize(self.run.trace, completions, self.cost, self.peaks(), self._seconds, self._lossless)
         return Result(completions, stats, self.run.trace.steps)
 
     def close(self) -> None:

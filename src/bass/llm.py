@@ -148,6 +148,7 @@ def order(
     parts = Parts(policy_, layout, backend, make("verifier", verifier), method, rule)
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     backend.check(device_)
+    use_graphs(cuda_graphs, device_, parts)  # refuses what cannot be
     quantizations = quantizations_for(quantization, draft_quantization, method, device_)
     return Order(target or pair.TARGET, draft, parts, max_batch_size, device_, dtype, quantizations, cuda_graphs)
 
@@ -172,7 +173,7 @@ class LLM:
 
     def __init__(self, models: Models, parts: Parts, max_batch_size: int, cuda_graphs: str | bool = "auto") -> None:
         self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
-        self.graphs = use_graphs(cuda_graphs, models, parts)
+        self.graphs = use_graphs(cuda_graphs, models.device, parts)
         self._kept: Kept | None = None
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Result:

@@ -1,5 +1,6 @@
 """What a generation returns: completions, statistics, trace."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,19 +51,33 @@ class StreamEvent:
 
 
 @dataclass(frozen=True)
-class Stats:
-    """A run in numbers. Row-steps are active rows summed over steps, which is the number of target calls per sequence.
-
-    `first`, `last`, `all`: seconds per token of the first and the last sequence to finish, and the mean over sequences,
-    each from the end of its prefill. `acceptance_by_position[i]`: of the drafts that had a position i+1 and had all
-    before it accepted, the share whose token there was accepted; `reached_by_position[i]`: how many those were.
-    """
+class Counts:
+    """The accounts of some steps. Row-steps are active rows summed over steps: the target calls of all sequences."""
 
     steps: int
     row_steps: int
     drafted: int
     accepted: int
     emitted: int
+
+    @property
+    def tau(self) -> float:
+        """Emitted tokens per target call of a row, bonus included."""
+        return self.emitted / self.row_steps if self.row_steps else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted; 0 where nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+
+@dataclass(frozen=True)
+class Stats(Counts):
+    """A run in numbers.
+
+    `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`: see the function of that name.
+    """
+
     tokens: int  # emitted and kept: those after a stop string are cut
     acceptance_by_position: list[float]
     reached_by_position: list[int]
@@ -77,16 +92,6 @@ class Stats:
     mfu_kept: float
     mbu: float
     lossless: bool
-
-    @property
-    def tau(self) -> float:
-        """Emitted tokens per target call of a row, bonus included."""
-        return self.emitted / self.row_steps if self.row_steps else 0.0
-
-    @property
-    def acceptance_rate(self) -> float:
-        """Accepted / drafted; 0 where nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -107,46 +112,89 @@ class Result:
     trace: list[StepRecord] = field(repr=False)
 
 
-def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float], list[int]]:
-    """Conditional acceptance rate at each draft position, and its denominators."""
-    if not steps:
-        return [], []
-    drafted = np.concatenate([s.drafted for s in steps])
-    accepted = np.concatenate([s.accepted for s in steps])
-    reached = [int(((drafted > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))]
-    kept = [int((accepted > i).sum()) for i in range(len(reached))]
-    return [a / r if r else 0.0 for a, r in zip(kept, reached, strict=True)], reached
-
-
-def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks: Peaks, seconds: float, lossless: bool) -> Stats:
-    """The statistics of a run."""
-    steps = trace.steps
-    rates, reached = acceptance_by_position(steps)
-    ended = sorted(
-        (c.seconds + trace.prefilled.get(i, 0.0), c.seconds / len(c.token_ids)) for i, c in enumerate(completions) if c.token_ids
-    )
-    per_token = [rate for _, rate in ended] or [0.0]
-    stepping = sum(s.seconds for s in steps) or float("inf")
-    bound = sum(cost.step_bytes(s) for s in steps) / peaks.bandwidth
-    flops = np.array([cost.step_flops(s) for s in steps]).reshape(-1, 2).sum(0) / peaks.flops
-    return Stats(
+def count(steps: list[StepRecord]) -> Counts:
+    """The accounts of these steps."""
+    return Counts(
         steps=len(steps),
         row_steps=sum(int(s.active.sum()) for s in steps),
         drafted=sum(int(s.drafted.sum()) for s in steps),
         accepted=sum(int(s.accepted.sum()) for s in steps),
         emitted=sum(int(s.emitted.sum()) for s in steps),
+    )
+
+
+def judged_lengths(step: StepRecord) -> np.ndarray:
+    """How many tokens of each row's draft were judged, int [B]: all, unless the sequence ended with a drafted token.
+
+    Then nothing but accepted tokens was emitted, and of what had been drafted beyond its end nobody knows.
+    """
+    return np.where(step.active & (step.emitted == step.accepted), step.accepted, step.drafted)
+
+
+def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float], list[int]]:
+    """Conditional acceptance rate at each draft position, and its denominators.
+
+    Entry i: of the drafts whose position i+1 was judged and that had all before it accepted (`reached[i]` of them), the share
+    whose token there was accepted.
+    """
+    if not steps:
+        return [], []
+    drafted = np.concatenate([s.drafted for s in steps])
+    judged = np.concatenate([judged_lengths(s) for s in steps])
+    accepted = np.concatenate([s.accepted for s in steps])
+    reached = [int(((judged > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))]
+    kept = [int((accepted > i).sum()) for i in range(len(reached))]
+    return [a / r if r else 0.0 for a, r in zip(kept, reached, strict=True)], reached
+
+
+def first_last_all(sequences: Iterable[tuple[float, float, int]]) -> tuple[float, float, float]:
+    """Seconds per token of the first and the last sequence to finish, and the mean over sequences: the BASS paper's latencies.
+
+    A sequence is (end of its prefill since the run began, seconds from then to its last token, tokens). Those without tokens are
+    left out; zeros where none is left.
+    """
+    ended = sorted((prefilled + seconds, seconds / tokens) for prefilled, seconds, tokens in sequences if tokens)
+    rates = [rate for _, rate in ended] or [0.0]
+    return rates[0], rates[-1], float(np.mean(rates))
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """How much of the device the steps used. `bound_seconds`: the least time in which it can move the bytes they must move.
+
+    MFU: FLOPs done over those that the time in steps allows; `mfu_kept`: of them, for tokens that were kept. MBU: the bound over
+    the time in steps. Attention's FLOPs are left out.
+    """
+
+    bound_seconds: float
+    mfu: float
+    mfu_kept: float
+    mbu: float
+
+
+def utilization(steps: list[StepRecord], cost: PairCost, peaks: Peaks) -> Utilization:
+    """Of these steps, on a device with these ceilings; zeros for no steps."""
+    stepping = sum(s.seconds for s in steps) or float("inf")
+    bound = sum(cost.step_bytes(s) for s in steps) / peaks.bandwidth
+    flops = np.array([cost.step_flops(s) for s in steps]).reshape(-1, 2).sum(0) / peaks.flops
+    return Utilization(bound, float(flops[0]) / stepping, float(flops[1]) / stepping, bound / stepping)
+
+
+def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks: Peaks, seconds: float, lossless: bool) -> Stats:
+    """The statistics of a run."""
+    rates, reached = acceptance_by_position(trace.steps)
+    first, last, mean = first_last_all((trace.prefilled.get(i, 0.0), c.seconds, len(c.token_ids)) for i, c in enumerate(completions))
+    return Stats(
+        **vars(count(trace.steps)),
         tokens=sum(len(c.token_ids) for c in completions),
         acceptance_by_position=rates,
         reached_by_position=reached,
-        first=per_token[0],
-        last=per_token[-1],
-        all=float(np.mean(per_token)),
+        first=first,
+        last=last,
+        all=mean,
         seconds=seconds,
         prefill_seconds=min(trace.prefilled.values(), default=0.0),
         capture_seconds=trace.capture_seconds,
-        bound_seconds=bound,
-        mfu=float(flops[0]) / stepping,
-        mfu_kept=float(flops[1]) / stepping,
-        mbu=bound / stepping,
+        **vars(utilization(trace.steps, cost, peaks)),
         lossless=lossless,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = "--headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars --remote-debugging-pipe".split()
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"]
 # Chromium reads its commands from descriptor 3 and answers on 4.
 LAUNCH = "import os, sys; r, w = map(int, sys.argv[1:3]); os.dup2(r, 200); os.dup2(w, 201); os.dup2(200, 3); os.dup2(201, 4); "
 LAUNCH += "os.execvp(sys.argv[3], sys.argv[3:])"
@@ -92,7 +92,9 @@ class Page:
     def hover(self, selector: str) -> None:
         """Move the pointer over the first element that a selector finds."""
         self.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', inline: 'center'}})")
-        box = self.value(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())")
+        box = self.value(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
+        )
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
 
     def looks(self, media: str = "screen", scheme: str = "light", width: int = 1200, height: int = 900) -> None:

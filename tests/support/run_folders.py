@@ -24,7 +24,39 @@ from bass.experiments.records import (
     write_atomically,
 )
 
-WORDS = 'def |fib|(|n|):|\n|    |return| |if| <| 2|else|</script>|"&quot;"|for| in| range|self|.|x|=| +| 1|é|→|\u2028|print|,|# a comment|\t'.split("|")
+WORDS = [
+    "def ",
+    "fib",
+    "(",
+    "n",
+    "):",
+    "\n",
+    "    ",
+    "return",
+    " ",
+    "if",
+    " <",
+    " 2",
+    "else",
+    "</script>",
+    '"&quot;"',
+    "for",
+    " in",
+    " range",
+    "self",
+    ".",
+    "x",
+    "=",
+    " +",
+    " 1",
+    "é",
+    "→",
+    "\u2028",
+    "print",
+    ",",
+    "# a comment",
+    "\t",
+]
 COST = PairCost(ModelCost(16_000_000, 16_000_000, 4_096), ModelCost(2_000_000, 2_000_000, 1_024))
 PEAKS = Peaks(4e9, 1e12)
 AGREEMENT = 0.8  # of draft and target, at every position
@@ -42,7 +74,7 @@ def agreed(rng: np.random.Generator, drafted: int) -> int:
 
 
 def simulate(
-    rng: np.random.Generator, policy: str, batch: int, tokens: int, repeat: int
+    rng: np.random.Generator, policy: str, batch: int, tokens: int, repeat: int, slower: float = 1.0
 ) -> tuple[list[StepLine], list[RequestLine], list[DraftLine]]:
     """One repeat with half as many requests more than rows; a row that is free takes the next one."""
     count = batch + batch // 2
@@ -62,7 +94,7 @@ def simulate(
         accepted = [min(a, limits[row] - len(done[row])) if row >= 0 else 0 for a, row in zip(accepted, rows, strict=True)]
         emitted = [min(a + 1, limits[row] - len(done[row])) if row >= 0 else 0 for a, row in zip(accepted, rows, strict=True)]
         held = sum(int(prompts[row]) + len(done[row]) + d + 1 for row, d in zip(rows, drafted, strict=True) if row >= 0)
-        seconds = float((0.005 + 0.0004 * k + 1e-5 * held) * rng.uniform(0.97, 1.1))
+        seconds = float((0.005 + 0.0004 * k + 1e-5 * held) * rng.uniform(0.97, 1.03) * slower)
         host = float(rng.uniform(2e-4, 5e-4))
         at += seconds + host
         mark = replace_ints(rows, drafted, accepted, emitted)
@@ -89,7 +121,9 @@ def replace_ints(*lists: Sequence[int]) -> list[list[int]]:
     return [[int(value) for value in values] for values in lists]
 
 
-def finished(rng: np.random.Generator, row: int, repeat: int, prompt: int, tokens: list[int], when: list[float], began: float) -> RequestLine:
+def finished(
+    rng: np.random.Generator, row: int, repeat: int, prompt: int, tokens: list[int], when: list[float], began: float
+) -> RequestLine:
     """The line of a request at its end."""
     logprobs = [math.log(p) for p in rng.uniform(0.1, 1, len(tokens))]
     text = "".join(WORDS[token] for token in tokens)
@@ -104,10 +138,14 @@ def write_run(
     tokens: int = 24,
     seed: int = 0,
     watched: int = 10_000,
+    slower: float = 1.0,
     unfinished: Sequence[int] = (),
     failed: Sequence[int] = (),
 ) -> RunFolder:
-    """A run folder. `watched`: steps whose drafts are noted; `unfinished`, `failed`: cells (by number) that came to that."""
+    """A run folder.
+
+    watched: steps whose drafts are noted. slower: the factor of every step's time. unfinished, failed: cells (by number) that came to that.
+    """
     folder.mkdir(parents=True)
     settings = [{"policy": policy, "batch": batch} for batch in batches for policy in policies]
     cells = [CellEntry(f"{i:04}-{s['policy']}-b{s['batch']}", s) for i, s in enumerate(settings)]
@@ -125,7 +163,7 @@ def write_run(
             continue
         of_repeats = []
         for repeat in range(repeats):
-            steps, requests, drafts = simulate(rng, str(cell.settings["policy"]), int(cell.settings["batch"]), tokens, repeat)
+            steps, requests, drafts = simulate(rng, str(cell.settings["policy"]), int(cell.settings["batch"]), tokens, repeat, slower)
             for name, lines in (("steps.jsonl", steps), ("requests.jsonl", [*requests, EndLine(repeat)]), (DRAFTS, drafts[:watched])):
                 for line in lines:
                     append_line(where / name, line)

@@ -10,10 +10,13 @@ from bass.errors import BassError, OptionError, is_out_of_memory, unknown_name
 
 COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
+    "ablate": "run a config's cells, as a grid over strategies and settings, into a folder",
+    "report": "make one HTML page of a run, or of the difference of two",
+    "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
     "list": "show every registered strategy with its parameters",
     "info": "describe a checkpoint, and whether a draft can serve it",
 }
-MODULES = {"generate": "generate", "list": "strategies", "info": "checkpoint"}
+MODULES = {"generate": "generate", "ablate": "ablate", "report": "report", "eval": "eval", "list": "strategies", "info": "checkpoint"}
 _HELP = """usage: bass COMMAND [options]
 
 Batched speculative decoding of language models.

@@ -1,6 +1,6 @@
-"""The options of `bass generate`, made from the signatures of `load`, `LLM.stream` and the strategies' own classes."""
+"""The options of `bass generate` and `bass eval`, made from the signatures of `load`, `LLM.stream` and the strategies' own classes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import Any, Literal
 
@@ -37,8 +37,8 @@ HELP = {
 }
 
 
-def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, dict[str, Any], dict[str, Any]]:
-    """The command's own options, the arguments of `load`, and those of `LLM.stream`."""
+def add_sources(parser: ArgumentParser) -> None:
+    """The options of `bass generate` alone."""
     parser.add_argument("prompt", nargs="*", type=str, help="text to continue, several for several rows; without it, standard input")
     parser.add_argument("--file", type=str, help="continue the whole text of this file")
     parser.add_argument("--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids")
@@ -47,6 +47,13 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
     parser.add_argument("--system", type=str, metavar="TEXT", help="a message before it, with --chat, that says how to answer")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
     parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
+
+
+def read_options(
+    parser: ArgumentParser, argv: list[str], add_own: Callable[[ArgumentParser], None] = add_sources
+) -> tuple[Namespace, dict[str, Any], dict[str, Any]]:
+    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds the command's own."""
+    add_own(parser)
     parser.add_argument("--config", type=str, metavar="FILE", help=_CONFIG)
     names, argv = take_files(argv)
     files = [(name, *read_file(name)) for name in names]
@@ -81,7 +88,7 @@ def read_options(parser: ArgumentParser, argv: list[str]) -> tuple[Namespace, di
         elif any(key.partition(".")[0] == option for key in said):
             load_with[option] = make(choices.OPTIONS[option], choice.spec)
     stream_with = {name: config[name] for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")}
-    stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.example else ())
+    stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.get("example") else ())
     return config, load_with, stream_with | {"stop": stop}
 
 
@@ -91,7 +98,7 @@ def layered(defaults: Namespace, layers: Iterable[Namespace]) -> Namespace:
     for layer in layers:
         given = {name: value for name, value in vars(layer).items() if name != "prompt" or value}
         if given.keys() & SOURCES:
-            config |= {name: defaults[name] for name in SOURCES}
+            config |= {name: defaults[name] for name in SOURCES if name in config}
         config |= given
     return Namespace(config)
 

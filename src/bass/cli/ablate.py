@@ -1,0 +1,218 @@
+"""`bass ablate`: a config's cells, run into a folder, with what is left to do on the terminal."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, final
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bass.cli.generate import INTERRUPTED
+from bass.cli.options import HELP
+from bass.cli.parsing import describe, parse, unknown_option
+from bass.errors import BassError, OptionError
+from bass.experiments.cells import Task
+from bass.experiments.checkpoints import check_checkpoints
+from bass.experiments.config import Plan, plan, read_config, shipped, with_overrides
+from bass.experiments.estimate import estimate, weight
+from bass.experiments.executors import Executor, Local, Ray, Watch
+from bass.experiments.records import Summary
+from bass.experiments.runner import Ablation
+from bass.experiments.settings import DEFAULTS, SETTINGS
+from bass.experiments.strategies import called
+
+FAILED = 2
+REDRAW_SECONDS = 0.5
+FIGURES = {  # of the table at the end: metric, heading, how it is shown
+    "mean_acceptance_length": ("tau", lambda x: f"{x:.2f}"),
+    "draft_acceptance_rate": ("accepted", lambda x: f"{x:.0%}"),
+    "first": ("first, ms", lambda x: f"{x * 1e3:.2f}"),
+    "last": ("last, ms", lambda x: f"{x * 1e3:.2f}"),
+    "all": ("all, ms", lambda x: f"{x * 1e3:.2f}"),
+    "tokens_per_second": ("tokens/s", lambda x: f"{x:.1f}"),
+}
+OWN_HELP = {
+    "batch": "rows that decode together",
+    "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
+    "prompts": "a list of texts or of token ids, a file (.jsonl: one `prompt` or `token_ids` per line), or python, the built-in ones",
+    "num_prompts": "use so many of the prompts",
+    "repeats": "do it all so often, each time with the next seed",
+    "warm_up": "make a first step whose time does not count",
+    "stop": "text before which a sample ends, or a list of texts",
+    "ignore_eos": "go on after an end-of-sequence token",
+}
+
+
+def run(parser: ArgumentParser, argv: list[str]) -> int:
+    """Run, or show what would be run; nothing is written before the whole config was found good."""
+    overrides, argv = take_overrides(_add_options(parser), argv)
+    printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
+    config = parse(parser, [word for word in argv if word != "--print_config"])
+    made = plan(with_overrides(read_config(config.config), config.quick, overrides))
+    if printed:
+        print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
+        return 0
+    executor = _executor(config)
+    check_checkpoints(made)
+    folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
+    ablation = Ablation(made, folder, config.retry_failed)
+    console = Console(stderr=True, highlight=False)
+    if config.dry_run:
+        return dry_run(ablation, Console(highlight=False))
+    began = time.perf_counter()
+    try:
+        with Shown(console, ablation) as watch:
+            summaries = ablation.run(executor, watch)
+    except KeyboardInterrupt:
+        console.print(
+            f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True
+        )
+        return INTERRUPTED
+    Console(highlight=False).print(results(made, summaries))
+    wrong = [summary for summary in summaries.values() if summary.state == "failed"]
+    for summary in wrong:
+        console.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
+    after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
+    told = f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. Next: bass report {folder}"
+    console.print(told, markup=False, soft_wrap=True)
+    return FAILED if wrong else 0
+
+
+def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
+    """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy fixed`; and the other arguments."""
+    said: list[tuple[str, Any]] = []
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        key, equals, value = word.removeprefix("--").partition("=")
+        head, dot, _ = key.partition(".")
+        if not word.startswith("--") or not (head in SETTINGS or (head in ("base", "axes") and dot)):
+            rest.append(word)
+            continue
+        value = value if equals else next(words, "--")
+        if value.startswith("--") and not equals:
+            raise OptionError(f"`--{key}` lacks its value: `bass ablate --help` lists the options.")
+        if head == "base" and key.split(".")[1] not in SETTINGS:
+            raise OptionError(unknown_option(f"--{key}", parser))
+        try:
+            said.append((f"base.{key}" if head in SETTINGS else key, yaml.safe_load(value)))
+        except (ValueError, yaml.YAMLError) as error:
+            raise OptionError(f"`--{key} {value}` is not YAML: write a list as [1, 2], and quote a text that has colons.") from error
+    return said, rest
+
+
+def dry_run(ablation: Ablation, console: Console) -> int:
+    """The cells, those that are done already among them, and how long the others will take."""
+    pending = ablation.pending
+    table = Table("cell", *ablation.plan.axes, "calls", "sequences", "")
+    for task in ablation.tasks:
+        calls = task.settings.calls
+        row = [task.id, *map(str, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
+        table.add_row(*row, "" if task in pending else "done")
+    console.print(table)
+    try:
+        seconds = _time(estimate(pending))
+    except BassError as error:
+        seconds = f"unknown: {error}"
+    told = f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One after the other, about: {seconds}"
+    console.print(told, markup=False, soft_wrap=True)
+    return 0
+
+
+def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
+    """The main figures of every cell: medians over its repeats."""
+    table = Table(*made.axes, title=made.about or made.name, title_justify="left")
+    for heading, _ in FIGURES.values():
+        table.add_column(heading, justify="right")
+    for summary in summaries.values():
+        labels = [str(called(summary.settings[axis])) for axis in made.axes]
+        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in FIGURES.items()]
+        table.add_row(*labels, *(figures if summary.state == "done" else ["failed", *[""] * (len(FIGURES) - 1)]))
+    return table
+
+
+@final
+class Shown(Watch, AbstractContextManager["Shown"]):
+    """Two bars on a terminal: all cells, with the time that remains, and the cell that runs. Elsewhere a line for each cell."""
+
+    def __init__(self, console: Console, ablation: Ablation) -> None:
+        self._console, self._tasks = console, {task.id: task for task in ablation.tasks}
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, refresh_per_second=2, speed_estimate_period=3600)
+        pending = {task.id for task in ablation.pending}
+        self._weights = {task.id: weight(task) for task in ablation.tasks if task.id in pending}
+        self._shares: dict[str, float] = {}
+        self._done = 0
+        self._all = self._progress.add_task("cells", total=sum(self._weights.values()))
+        self._one = self._progress.add_task("", total=1.0)
+        self._drawn = 0.0
+
+    def __enter__(self) -> "Shown":
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._console.is_terminal:
+            self._progress.stop()
+
+    def at(self, task: Task, share: float) -> None:
+        now = time.perf_counter()
+        self._shares[task.id] = share
+        if now - self._drawn >= REDRAW_SECONDS:
+            self._drawn = now
+            self._progress.update(self._one, completed=share, description=task.id)
+            self._advance()
+
+    def ended(self, task: Task, summary: Summary) -> None:
+        self._done += 1
+        self._shares[task.id] = 1.0
+        self._advance()
+        if task.id in self._weights:
+            state = summary.state if summary.error is None else f"FAILED: {summary.error}"
+            told = f"[{self._done}/{len(self._tasks)}] {task.id}: {state}, {_time(summary.seconds)}"
+            self._console.print(told, markup=False, soft_wrap=True, style=None if summary.error is None else "bold red")
+
+    def _advance(self) -> None:
+        done = sum(self._shares.get(name, 0.0) * weight for name, weight in self._weights.items())
+        self._progress.update(self._all, completed=done, description=f"{self._done} of {len(self._tasks)} cells")
+
+
+def _add_options(parser: ArgumentParser) -> ArgumentParser:
+    names = ", ".join(shipped())
+    parser.add_argument("config", type=str, metavar="CONFIG", help=f"a YAML file, or one of {names}")
+    parser.add_argument("--output", type=str, metavar="FOLDER", help="the run folder; by default runs/NAME, after the config's name")
+    parser.add_argument("--quick", action="store_true", help="put the config's `quick` part over it: minutes, not hours")
+    parser.add_argument("--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing")
+    parser.add_argument("--print_config", action="store_true", help="print the config with everything in it, and run nothing")
+    parser.add_argument("--retry_failed", action="store_true", help="run cells again that failed before")
+    parser.add_argument("--executor", type=Literal["local", "ray"], default="local", help="where cells run: here, or on a Ray cluster")
+    parser.add_argument("--address", type=str, help="of the Ray cluster; without it, this machine's processors")
+    parser.add_argument("--cpus_per_cell", type=float, default=1, help="of the Ray cluster")
+    parser.add_argument("--gpus_per_cell", type=float, default=0, help="of the Ray cluster")
+    group = parser.add_argument_group(
+        "settings of the base run (short for --base.NAME; parameters of a strategy as --NAME.PARAMETER; --axes.NAME [A, B] is an axis)"
+    )
+    for name, default in DEFAULTS.items():
+        group.add_argument(f"--{name}", type=str, default=default if isinstance(default, str) else yaml.safe_dump(default).split("\n")[0])
+    describe(parser, HELP | OWN_HELP)
+    return parser
+
+
+def _executor(config: Namespace) -> Executor:
+    if config.executor == "ray":
+        return Ray(config.address, config.cpus_per_cell, config.gpus_per_cell)
+    for name, default in (("address", None), ("cpus_per_cell", 1), ("gpus_per_cell", 0)):
+        if config[name] != default:
+            raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
+    return Local()
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,173 @@
+"""`bass eval`: a pair on a benchmark, scored, into a folder; what is left to do on the terminal."""
+
+import json
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bass.cli.generate import INTERRUPTED, called, not_lossless
+from bass.cli.options import read_options
+from bass.errors import OptionError, check_integer
+from bass.evaluation.confine import Limits
+from bass.evaluation.evaluate import METHODS, Evaluation, evaluate, fitting, with_shots
+from bass.evaluation.folder import opened
+from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.tasks import SCORES, TASKS, read_problems
+from bass.llm import LLM, load
+
+_DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as org/name[@revision]:path/of/file"
+
+
+def run(parser: ArgumentParser, argv: list[str]) -> int:
+    """Evaluate, or go on with an evaluation that was interrupted. Nothing is written before options and problems were found good."""
+    config, load_with, stream_with = read_options(parser, argv, _add_options)
+    for name in ("task", "data", "output"):
+        if config[name] is None:
+            known = f", one of {', '.join(TASKS)}" if name == "task" else ""
+            raise OptionError(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
+    for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
+        if config[name] is not None:
+            check_integer(name, config[name], least)
+    problems = with_shots(read_problems(config.task, config.data), config.shots)
+    sandbox = Sandbox(Limits(config.program_seconds, config.program_memory), **({"workers": config.workers} if config.workers else {}))
+    asked = Evaluation(config.task, problems[: config.limit], stream_with, config.methods, config.k, config.budgets, sandbox)
+    llm = load(**load_with)
+    if config.skip_long:
+        kept = fitting(llm, asked.problems, stream_with["max_new_tokens"])
+        if not kept:
+            raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
+        asked = Evaluation(config.task, kept, stream_with, config.methods, config.k, config.budgets, sandbox)
+    told = Console(stderr=True, highlight=False)
+    with opened(Path(config.output), _identity(config, asked, llm), _about(llm)) as folder:
+        try:
+            with _Bars(told) as progress:
+                summary = evaluate(llm, asked, folder, progress)
+        except KeyboardInterrupt:
+            told.print(
+                f"bass: Interrupted; what was finished is in {config.output}, and the same command goes on from there.", markup=False
+            )
+            return INTERRUPTED
+    if config.json:
+        print(json.dumps(summary))
+    else:
+        show(Console(highlight=False), summary)
+    skipped = len(problems[: config.limit]) - len(asked.problems)
+    if skipped:
+        told.print(f"bass: {skipped} problems were left out, whose prompts do not fit the context.", markup=False)
+    if not llm.parts.verifier.lossless:
+        told.print(not_lossless(llm), style="bold red", markup=False)
+    return 0
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--task", type=str, help=f"what the problems are: {', '.join(TASKS)}")
+    parser.add_argument("--data", type=str, metavar="FILE", help=_DATA)
+    parser.add_argument("--output", type=str, metavar="FOLDER", help="where samples and scores go; one begun before is gone on with")
+    parser.add_argument(
+        "--methods", type=list[str], default=["batched"], metavar="[NAME,...]", help=f"to be compared: {', '.join(METHODS)}"
+    )
+    parser.add_argument("--k", type=list[int], default=[], metavar="[K,...]", help="also print pass@k, unbiased")
+    parser.add_argument(
+        "--budgets", type=list[float], default=[], metavar="[S,...]", help="seconds at which First and All are told; by default ten shares"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
+    parser.add_argument("--shots", type=int, default=0, metavar="N", help="the first N problems stand, solved, before each of the others")
+    parser.add_argument("--skip_long", action="store_true", help="leave out problems whose prompts do not fit the context")
+    parser.add_argument("--program_seconds", type=float, default=10.0, help="time for each generated program")
+    parser.add_argument("--program_memory", type=int, default=1024, metavar="MIB", help="address space of each generated program")
+    parser.add_argument("--workers", type=int, metavar="N", help="programs that run at a time; by default as many as there are cores")
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON line")
+
+
+def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
+    """All that samples and scores depend on."""
+    parts, models = llm.parts, llm.models
+    strategies = [parts.policy, parts.drafter, parts.stop_rule, parts.verifier, parts.cache, parts.attention]
+    limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
+    return {
+        "task": asked.task,
+        "problems": asked.fingerprint,
+        "target": config.target,
+        "draft": config.draft,
+        "strategies": [called(s) for s in strategies],
+        "quantization": [called(q) for q in models.quantizations],
+        "dtype": str(models.dtype),
+        "device": str(models.device),
+        "max_batch_size": llm.max_batch_size,
+        "options": asked.options,
+        **(limits if SCORES[asked.task] == "code" else {}),
+    }
+
+
+def _about(llm: LLM) -> dict[str, Any]:
+    device = llm.models.device
+    return {
+        "bass": version("bass"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+class _Bars:
+    """A bar per stage on a terminal; a line per stage elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._tasks: dict[str, TaskID] = {}
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._console, self._bars = console, Progress(*columns, console=console, disable=not console.is_terminal)
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        self._bars.start()
+        return self._take
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _take(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, completed=done)
+        self._bars.update(self._tasks[stage], completed=done)
+        if not self._console.is_terminal and done == total:
+            self._console.print(f"{stage}: {done} of {total}", markup=False)
+
+
+def show(console: Console, summary: dict[str, Any]) -> None:
+    """The scores, and First and All by budget, method beside method."""
+    methods = summary["methods"]
+    heading = {"code": "share of problems that pass", "exact_match": "share of problems answered", "rouge2": "ROUGE-2, F-measure"}
+    console.print(f"{summary['task']}: {summary['problems']} problems, {summary['samples']} samples each; {heading[summary['score']]}")
+    if summary["confined_by"]:
+        console.print(f"programs were confined by {', '.join(summary['confined_by'])}", style="dim")
+    grid = Table("", *methods)
+    rows = {
+        "first (highest mean log-probability)": "first",
+        "all (any sample)": "all",
+        "mean of samples": "mean",
+        "samples finished": "finished",
+    }
+    for label, name in rows.items():
+        grid.add_row(label, *(f"{one[name]:.1%}" for one in methods.values()))
+    for k in next(iter(methods.values()))["pass@k"]:
+        grid.add_row(f"pass@{k}", *(f"{one['pass@k'][k]:.1%}" for one in methods.values()))
+    console.print(grid)
+    curves = [one["curve"] for one in methods.values()]
+    for clock, since in (("prefill", "the end of the prefill"), ("start", "the start")):
+        console.print(f"first / all (samples finished), within so many seconds from {since}:")
+        table = Table("seconds", *methods)
+        for points in zip(*([p for p in curve if p["clock"] == clock] for curve in curves), strict=True):
+            table.add_row(f"{points[0]['budget']:.3g}", *(f"{p['first']:.1%} / {p['all']:.1%} ({p['finished']:.0%})" for p in points))
+        console.print(table)

@@ -1,0 +1,188 @@
+"""Samples of a model for every problem, then their scores; both go on where they were left."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from bass.drafters import NoDrafter
+from bass.errors import OptionError, RequestError, unknown_name
+from bass.evaluation.folder import Folder
+from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.scores import CLOCKS, Sample, Scored, curve, exact_match, mean_pass_at_k, point, rouge2, useful_budgets
+from bass.evaluation.tasks import SCORES, Problem
+from bass.llm import LLM
+from bass.policies import Fixed
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+WARM_UP_TOKENS = 4
+
+
+def plain(llm: LLM) -> LLM:
+    """The same target in the same batch without speculation; the weights are shared."""
+    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
+    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
+
+
+def single(llm: LLM) -> LLM:
+    """The same speculation for one sequence at a time: samples of a problem follow each other."""
+    return LLM(llm.models, llm.parts, 1, llm.graphs)
+
+
+METHODS: dict[str, Callable[[LLM], LLM]] = {"batched": lambda llm: llm, "plain": plain, "single": single}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is asked. `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, none for ten that follow from the samples."""
+
+    task: str
+    problems: Sequence[Problem]
+    options: Mapping[str, Any]
+    methods: Sequence[str] = ("batched",)
+    ks: Sequence[int] = ()
+    budgets: Sequence[float] = ()
+    sandbox: Sandbox = field(default_factory=Sandbox)
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            if method not in METHODS:
+                raise unknown_name("method", method, METHODS)
+        if len(set(self.methods)) != len(self.methods) or not self.methods:
+            raise OptionError(f"`methods={list(self.methods)}` must name one or more methods, each once.")
+        samples = self.options["num_return_sequences"]
+        for k in self.ks:
+            if not 1 <= k <= samples:
+                raise OptionError(f"pass@{k} needs 1 to {samples} of {samples} samples: raise `num_return_sequences`, or lower k.")
+        if self.ks and SCORES[self.task] == "rouge2":
+            raise OptionError("pass@k counts samples that pass, and a summary neither passes nor fails: leave it out.")
+        if not all(b > 0 for b in self.budgets):
+            raise OptionError(f"`budgets={list(self.budgets)}` must be more than 0 seconds each.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the problems, so that a folder is gone on with for the same ones only."""
+        return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[:16]
+
+
+def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
+    """The problems after the first `shots`, which stand with their solutions before each of them."""
+    if not 0 <= shots < len(problems):
+        raise OptionError(f"`shots={shots}` must leave one of the {len(problems)} problems or more to evaluate: give a smaller number.")
+    before = "".join(f"{p.prompt}{p.solution}\n\n" for p in problems[:shots])
+    return [replace(p, prompt=before + p.prompt) for p in problems[shots:]]
+
+
+def check_room(llm: LLM, evaluation: Evaluation) -> None:
+    """Refuse prompts that do not fit before any sample is made."""
+    tokenizer = llm.models.tokenizer
+    if tokenizer is None:
+        raise RequestError("The problems are texts, and the target's folder has no tokenizer: add its files.")
+    room = min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None)
+    room -= evaluation.options["max_new_tokens"]
+    sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
+    long = sum(size > room for size in sizes)
+    if long:
+        raise RequestError(
+            f"{long} of {len(sizes)} prompts have more than the {max(room, 0)} tokens that the context leaves beside `max_new_tokens`: "
+            "lower it or `shots`, or leave them out with `skip_long`."
+        )
+
+
+def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[Problem]:
+    """The problems whose prompts fit."""
+    tokenizer = llm.models.tokenizer
+    room = min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None)
+    return [p for p in problems if tokenizer is None or len(tokenizer.encode(p.prompt)) + max_new_tokens <= room]
+
+
+def sample(llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress) -> dict[str, list[Sample]]:
+    """Samples of every problem by a method, one problem at a time: the clocks are those of one request with its samples."""
+    done = folder.samples(method)
+    model = METHODS[method](llm)
+    options = dict(evaluation.options)
+    left = [p for p in evaluation.problems if p.task_id not in done]
+    progress(f"sampling, {method}", len(evaluation.problems) - len(left), len(evaluation.problems))
+    if left:  # what happens once per process is not to count for the first problem
+        few: dict[str, Any] = {"max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]), "time_budget": None}
+        model.generate(left[0].prompt, **options | few)
+    for i, problem in enumerate(left, len(done) + 1):
+        own: dict[str, Any] = {"stop": (*problem.stop, *options.get("stop", ()))}
+        generation = model.stream(problem.prompt, **options | own)
+        result = generation.result()
+        prefilled = generation.run.trace.prefilled
+        began = min(prefilled.values(), default=0.0)
+        group = []
+        for index, c in enumerate(result.completions):
+            ended = prefilled.get(index, began) + c.seconds
+            text = c.text or ""
+            group.append(Sample(problem.task_id, c.sample_index, text, c.token_ids, c.mean_logprob, c.finish_reason, ended - began, ended))
+        folder.add_samples(method, problem.task_id, group)
+        done[problem.task_id] = group
+        progress(f"sampling, {method}", i, len(evaluation.problems))
+    return done
+
+
+def score(
+    evaluation: Evaluation, method: str, samples: Mapping[str, Sequence[Sample]], folder: Folder, progress: Progress
+) -> list[list[Scored]]:
+    """The scores of all samples, problem by problem in the order of the file."""
+    known = folder.scores(method)
+    problems = {p.task_id: p for p in evaluation.problems}
+    left = [s for p in evaluation.problems for s in samples[p.task_id] if (s.task_id, s.sample) not in known]
+    total = sum(len(samples[p.task_id]) for p in evaluation.problems)
+    progress(f"scoring, {method}", total - len(left), total)
+    kind = SCORES[evaluation.task]
+    if kind == "code":
+        outcomes = evaluation.sandbox.check_all(problems[s.task_id].program(s.text) for s in left)
+        judged = (({"value": float(o.passed), "reason": o.reason, "detail": o.detail}) for o in outcomes)
+    else:
+        measure = exact_match if kind == "exact_match" else rouge2
+        judged = ({"value": measure(problems[s.task_id], s.text)} for s in left)
+    for i, (one, verdict) in enumerate(zip(left, judged, strict=True), total - len(left) + 1):
+        line = {"task_id": one.task_id, "sample": one.sample, **verdict}
+        folder.add_score(method, line)
+        known[one.task_id, one.sample] = line
+        progress(f"scoring, {method}", i, total)
+    return [[Scored(s, known[s.task_id, s.sample]["value"]) for s in samples[p.task_id]] for p in evaluation.problems]
+
+
+def evaluate(llm: LLM, evaluation: Evaluation, folder: Folder, progress: Progress = lambda stage, done, total: None) -> dict[str, Any]:
+    """Sample and score by every method, and write the summary, which is returned."""
+    check_room(llm, evaluation)
+    if SCORES[evaluation.task] == "code":
+        layers = list(evaluation.sandbox.layers)  # refused here, rather than after hours of sampling, where nothing can be run
+    else:
+        layers = []
+        if SCORES[evaluation.task] == "rouge2":
+            rouge2(evaluation.problems[0], "")  # refused here without its library
+    drawn = {method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods}
+    scored = {method: score(evaluation, method, drawn[method], folder, progress) for method in evaluation.methods}
+    # The same budgets for all methods, so that their curves can be laid over each other.
+    budgets = sorted(evaluation.budgets) or useful_budgets([group for groups in scored.values() for group in groups])
+    summary = {
+        "task": evaluation.task,
+        "score": SCORES[evaluation.task],
+        "problems": len(evaluation.problems),
+        "samples": evaluation.options["num_return_sequences"],
+        "confined_by": layers,
+        "methods": {method: summarize(groups, evaluation.ks, budgets) for method, groups in scored.items()},
+    }
+    folder.finish(summary)
+    return summary
+
+
+def summarize(groups: Sequence[Sequence[Scored]], ks: Sequence[int], budgets: Sequence[float]) -> dict[str, Any]:
+    """Scores without a budget, pass@k, and the curve."""
+    whole = point(groups, math.inf, CLOCKS[0])
+    flat = [s for group in groups for s in group]
+    return {
+        "first": whole.first,
+        "all": whole.all,
+        "mean": math.fsum(s.value for s in flat) / len(flat),
+        "finished": whole.finished,
+        "pass@k": {str(k): mean_pass_at_k(groups, k) for k in ks},
+        "curve": [asdict(p) for p in curve(groups, budgets)],
+    }

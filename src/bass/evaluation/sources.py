@@ -1,0 +1,64 @@
+"""Files of problems, here or on the hub, as lists of records."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bass.errors import RequestError
+
+HUB_FILE = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?:(?P<path>[\w./-]+)", re.ASCII)
+_KINDS = ".jsonl, .json, either with .gz, or .parquet"
+
+
+def locate(data: str | Path) -> Path:
+    """The file: a path, or `org/name[@revision]:path/of/file` of a data set on the hub, which `huggingface_hub` fetches and keeps."""
+    if isinstance(data, Path) or Path(data).exists() or not (found := HUB_FILE.fullmatch(data)):
+        return Path(data)
+    try:
+        import huggingface_hub as hub
+    except ImportError as error:
+        raise RequestError(f"`{data}` is on the hub, which needs the package huggingface_hub: `pip install bass[hub]`.") from error
+    try:
+        return Path(hub.hf_hub_download(found["id"], found["path"], repo_type="dataset", revision=found["revision"]))
+    except Exception as error:  # of the network, the hub, the cache: the library has dozens
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise RequestError(f"`{data}` could not be fetched from the hub ({reason}): correct the name, or give a file.") from error
+
+
+def read_records(path: Path) -> list[Any]:
+    """The records of a file, by its name's ending. Raises `RequestError`."""
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    except (OSError, EOFError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"`{path}` cannot be read ({reason}): give a file of problems, {_KINDS}.") from error
+    if path.name.removesuffix(".gz").endswith(".json"):
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"`{path}` is not JSON ({error}): download it again.") from error
+        return whole if isinstance(whole, list) else [whole]
+    records = []
+    for number, line in enumerate(text.split("\n"), 1):  # other line breaks may stand within a text
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise RequestError(f"Line {number} of `{path}` is not JSON ({error}): download the file again.") from error
+    return records
+
+
+def _parquet(path: Path) -> list[Any]:
+    try:
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise RequestError(f"`{path}` is a Parquet file, which needs the package pyarrow: install it, or convert it to .jsonl.") from error
+    try:
+        return parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        raise RequestError(f"`{path}` cannot be read ({error}): download it again.") from error

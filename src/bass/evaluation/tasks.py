@@ -1,0 +1,169 @@
+"""Problems of the benchmarks, read from files as their authors published them."""
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bass.errors import RequestError, unknown_name
+from bass.evaluation.sandbox import Program
+from bass.evaluation.sources import locate, read_records
+
+TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')  # where a function has ended
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One prompt, and how its completion is scored.
+
+    Of `program`, `answer` and `reference` exactly one is there: the tests of code (with `before`, what they need; `opening`: what stands
+    before the completion in the program), the exact answer, or the reference summary. `solution`: a completion known to be right.
+    """
+
+    task_id: str
+    prompt: str
+    stop: tuple[str, ...]
+    tests: str | None = None
+    names: tuple[str, ...] = ()
+    before: str = ""
+    opening: str = ""
+    answer: str | None = None
+    reference: str | None = None
+    solution: str = ""
+
+    def program(self, completion: str) -> Program:
+        """The completion with its tests."""
+        assert self.tests is not None, "this problem is not one of code"
+        return Program(self.opening + completion, self.tests, self.names, self.before)
+
+
+def read_problems(task: str, data: str | Path) -> list[Problem]:
+    """All problems of a file or a file on the hub, see `sources.locate`. Raises `RequestError` or `OptionError`, one sentence each."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    path = locate(data)
+    records = read_records(path)
+    problems = []
+    for number, record in enumerate(records, 1):
+        try:
+            problems.append(TASKS[task](record, number))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError) as error:
+            what = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise RequestError(
+                f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a file of that task, or name another task."
+            ) from error
+    if not problems:
+        raise RequestError(f"`{path}` has no problems: give a file with one JSON object per line.")
+    doubled = len(problems) - len({problem.task_id for problem in problems})
+    if doubled:
+        raise RequestError(f"`{path}` has {doubled} problems whose `task_id` occurs before: give each its own.")
+    return problems
+
+
+def humaneval(record: dict[str, Any], number: int) -> Problem:
+    """Chen et al. (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's."""
+    prompt, entry = _text(record, "prompt"), _text(record, "entry_point")
+    return Problem(
+        task_id=_text(record, "task_id"),
+        prompt=prompt,
+        stop=TOP_LEVEL,
+        tests=f"{_text(record, 'test')}\ncheck({entry})\n",
+        names=(entry,),
+        before=prompt + "    pass\n",
+        opening=prompt,
+        solution=_text(record, "canonical_solution"),
+    )
+
+
+def mbpp(record: dict[str, Any], number: int) -> Problem:
+    """Austin et al. (2021), the whole set or the sanitized one: a docstring with the text and its tests, then the function."""
+    code, tests = _text(record, "code"), [_whole(test) for test in record["test_list"]]
+    text = _text(record, "text" if "text" in record else "prompt")
+    setup = _whole(record.get("test_setup_code") or "")
+    imports = [_whole(line) for line in record.get("test_imports", [])]
+    names, own = _used("\n".join([setup, *tests]), code)
+    quoted = f"{text}\n{chr(10).join(tests)}".replace("\\", "\\\\").replace('"""', "'''")
+    return Problem(
+        task_id=f"MBPP/{record['task_id']}",
+        prompt=f'"""\n{quoted}\n"""\n',
+        stop=("\nassert ", "\nprint", "\nif __name__", '\n"""', "\n#"),
+        tests="\n".join([setup, *tests]),
+        names=names,
+        before="\n".join([*own, *imports]),
+        solution=code,
+    )
+
+
+def gsm8k(record: dict[str, Any], number: int) -> Problem:
+    """Cobbe et al. (2021): a question whose answer is the number after `####`."""
+    answer = final_number(_text(record, "answer").rpartition("####")[2])
+    if answer is None:
+        raise ValueError("its answer has no number after ####")
+    prompt = f"Question: {_text(record, 'question')}\nAnswer:"
+    return Problem(f"GSM8K/{number - 1}", prompt, ("\nQuestion:",), answer=answer, solution=f" {record['answer']}")
+
+
+def summaries(record: dict[str, Any], number: int) -> Problem:
+    """A document and its summary: XSum (Narayan et al., 2018), or any file with both; also `turns` with `reference`."""
+    document = record["document"] if "document" in record else record["turns"]
+    summary = record["summary"] if "summary" in record else record["reference"]
+    document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
+    if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
+        raise ValueError("its document and its summary are to be texts")
+    name = record.get("id", record.get("question_id", number - 1))
+    return Problem(f"summary/{name}", f"Document: {document.strip()}\nSummary:", ("\n",), reference=summary, solution=f" {summary}")
+
+
+TASKS: dict[str, Callable[[dict[str, Any], int], Problem]] = {"humaneval": humaneval, "mbpp": mbpp, "gsm8k": gsm8k, "summaries": summaries}
+SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
+
+
+def final_number(text: str) -> str | None:
+    """The last number of a text without signs of currency and thousands, as GSM8K's own script compares it; None: there is none."""
+    found = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
+    if not found:
+        return None
+    number = found[-1].replace(",", "")
+    whole, _, fraction = number.partition(".")
+    return whole if not fraction.strip("0") else f"{whole}.{fraction.rstrip('0')}"
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record[key]
+    if not isinstance(value, str):
+        raise ValueError(f"its `{key}` is {type(value).__name__} instead of a text")
+    return value
+
+
+def _whole(code: str) -> str:
+    """Code without the carriage returns that some records have."""
+    return textwrap.dedent(code.replace("\r\n", "\n"))
+
+
+def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
+    """The names that the tests use and the reference solution defines; and its imports of what they use, which the tests need too."""
+    used = {node.id for node in ast.walk(_parsed(tests)) if isinstance(node, ast.Name)}
+    body = _parsed(_whole(code)).body
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    own = [node for node in imports if used & {(alias.asname or alias.name).split(".")[0] for alias in node.names}]
+    names = {name for node in body for name in _bound(node)} & used
+    if not names:
+        raise ValueError("its tests use nothing that its code defines")
+    return tuple(sorted(names)), [ast.unparse(node) for node in own]
+
+
+def _parsed(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that are none, as some solutions have them
+        return ast.parse(code)
+
+
+def _bound(node: ast.stmt) -> Iterable[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]

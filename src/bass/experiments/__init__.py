@@ -1,0 +1,1 @@
+"""Experiments: run folders, metrics, statistics, ablations and their reports."""

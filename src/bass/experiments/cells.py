@@ -1,0 +1,210 @@
+"""One cell of an ablation, run into its folder: a function of its settings and of what the folder already holds."""
+
+import contextlib
+import fcntl
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from bass.errors import BassError, RunFolderError
+from bass.experiments.metrics import Repeat, measure, over_repeats
+from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line, write_atomically
+from bass.experiments.settings import Call, Settings
+from bass.generation import Generation
+from bass.llm import Order
+from bass.loading import Models
+
+TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
+
+
+class UnwritableError(RunFolderError):
+    """Files that cannot be written: no cell can go on then."""
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """A cell and the run folder that it belongs to. `labels`: its value on each axis."""
+
+    id: str
+    labels: dict[str, Any]
+    settings: Settings
+    run: str
+
+    @property
+    def folder(self) -> Path:
+        """The cell's own folder."""
+        return RunFolder(Path(self.run)).cell_folder(self.id)
+
+
+@final
+@dataclass
+class Pairs:
+    """The models that were loaded last, which serve every cell that names the same ones."""
+
+    _order: Order | None = None
+    _models: Models | None = field(default=None, repr=False)
+
+    def models(self, order: Order) -> Models:
+        """The models of an order, without a draft where it names none."""
+        if self._models is None or self._order is None or not _serves(self._order, order):
+            self._order = self._models = None  # given back first: there may be no room for two
+            self._order, self._models = order, order.read()
+        if order.draft is not None or self._models.draft is None:
+            return self._models
+        return replace(self._models, draft=None, quantizations=(self._models.quantizations[0], None))
+
+
+def _serves(loaded: Order, wanted: Order) -> bool:
+    """Whether the models of one order are those of the other, or more."""
+
+    def target(order: Order) -> tuple[Any, ...]:
+        return str(order.target), order.device, order.dtype, order.quantizations[0]
+
+    drafts = wanted.draft is None or (str(loaded.draft), loaded.quantizations[1]) == (str(wanted.draft), wanted.quantizations[1])
+    return target(loaded) == target(wanted) and drafts
+
+
+def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda share: None) -> Summary:
+    """Run what the cell's folder does not hold yet, and write its summary. `say` is told the share that is done.
+
+    A cell that fails has a summary that says so. Raises `UnwritableError` where the folder cannot be written, and `RunFolderError`
+    where what it holds is damaged; what is there is kept.
+    """
+    with writing(task.folder):
+        task.folder.mkdir(parents=True, exist_ok=True)
+    with locked(task.folder):
+        run = RunFolder(Path(task.run))
+        if (summary := run.summary(task.id)) is not None:
+            return summary
+        began, lines = time.perf_counter(), resumed(run, task.id)
+        earlier = sum(one.seconds for one in _repeats(lines, None))
+        try:
+            facts = _generate(task, pairs, lines.repeats, say)
+            repeats = _repeats(run.lines(task.id), facts)
+            measured = [measure(repeat) for repeat in repeats]
+            seconds = earlier + time.perf_counter() - began
+            summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
+        except UnwritableError:
+            raise
+        except Exception as error:  # of a user's class, or of a machine that has no room: the other cells may do
+            told = str(error) if isinstance(error, BassError) else f"{type(error).__name__}: {error}"
+            summary = failed(task, told, earlier + time.perf_counter() - began)
+            with writing(task.folder):
+                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
+        finish(task, summary)
+    return summary
+
+
+def failed(task: Task, error: str, seconds: float) -> Summary:
+    """The summary of a cell that could not be run to its end."""
+    return Summary(task.id, task.labels, "failed", " ".join(error.split()), {}, [], seconds)
+
+
+def finish(task: Task, summary: Summary) -> None:
+    """Write the summary, after all else is on the disk."""
+    with writing(task.folder):
+        for name in (RunFolder.STEPS, RunFolder.REQUESTS):
+            if (task.folder / name).exists():
+                with (task.folder / name).open("rb") as file:
+                    os.fsync(file.fileno())
+        write_atomically(task.folder / RunFolder.SUMMARY, summary.to_json(indent=1) + "\n")
+
+
+def share_done(task: Task) -> float:
+    """The share of the cell's repeats that have ended, as its folder tells."""
+    path = task.folder / RunFolder.REQUESTS
+    return path.read_bytes().count(b'"end": true') / len(task.settings.calls) if path.exists() else 0.0
+
+
+def resumed(run: RunFolder, cell: str) -> CellLines:
+    """The lines of the repeats that ended; those of a repeat that did not are taken out of the files."""
+    lines, folder = run.lines(cell), run.cell_folder(cell)
+    ends = [EndLine(repeat) for repeat in lines.repeats]
+    requests = [one for end in ends for one in (*(r for r in lines.requests if r.repeat == end.repeat), end)]
+    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests)):
+        text = "".join(f"{one.to_json()}\n" for one in kept)
+        path = folder / name
+        if path.exists() and path.read_bytes() != text.encode():
+            with writing(folder):
+                write_atomically(path, text)
+    return lines
+
+
+def _generate(task: Task, pairs: Pairs, ended: list[int], say: Callable[[float], None]) -> Facts:
+    """Make the calls that have not ended yet."""
+    settings, calls = task.settings, task.settings.calls
+    order = settings.order()
+    llm = order.serve(pairs.models(order))
+    cuda = llm.models.device if llm.models.device.type == "cuda" else None
+    if cuda is not None:
+        torch.cuda.reset_peak_memory_stats(cuda)
+    left = [call for call in calls if call.number not in ended]
+    if settings.warm_up and left:
+        llm.warm_up(left[0].prompts, num_return_sequences=left[0].samples, seed=left[0].seed, **settings.stream_with)
+    generation = None
+    for call in left:
+        generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with)
+        tokens = 0
+        for event in generation:
+            tokens += len(event.token_ids)
+            say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
+        _record(task.folder, call, generation)
+        say((call.number + 1) / len(calls))
+    if generation is None:  # all repeats had ended, and the process before the summary was written
+        generation = llm.stream(calls[0].prompts, num_return_sequences=1, **settings.stream_with)
+    memory = None if cuda is None else torch.cuda.max_memory_allocated(cuda)
+    return Facts.of(generation.cost, generation.peaks(), memory)
+
+
+def _record(folder: Path, call: Call, generation: Generation) -> None:
+    """A call's lines. They are written when it has ended, so that no file is written while its steps are timed."""
+    run, result = generation.run, generation.result()
+    with writing(folder):
+        for step in run.trace.steps:
+            append_line(folder / RunFolder.STEPS, StepLine.of(step, call.number))
+        for i, (request, completion) in enumerate(zip(run.requests, result.completions, strict=True)):
+            prefilled = run.trace.prefilled.get(i, 0.0)
+            line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)
+            append_line(folder / RunFolder.REQUESTS, line)
+        append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
+
+
+def _repeats(lines: CellLines, facts: Facts | None) -> list[Repeat]:
+    steps: dict[int, list[Any]] = {number: [] for number in lines.repeats}
+    requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}
+    for step in lines.steps:
+        steps[step.repeat].append(step.record())
+    for request in lines.requests:
+        requests[request.repeat].append(request)
+    return [Repeat(steps[number], requests[number], facts) for number in lines.repeats]
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """What cannot be written is said in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else folder
+        raise UnwritableError(
+            f"`{where}` cannot be written ({error.strerror or error}): make room or name another folder with `--output`, and give the "
+            "command again; what was finished is kept."
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes the cell: one that is being ended may still be at it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

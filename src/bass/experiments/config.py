@@ -1,0 +1,325 @@
+"""From a config to a plan: a base run, and axes along which it is varied.
+
+    name: lengths                     # of the run's folder
+    about: one sentence
+    base: {temperature: 0.8, policy: bass}            # settings of every cell, see `Settings`; a parameter as `policy.start: 4`
+    axes:                                             # each a list of values, or a mapping from labels to values;
+      batch: [1, 8]                                   # cells are all combinations
+      policy.increment: [1, 2]
+      method: {pad: {cache: padded}, split: {cache: split}}    # any other name: labels for several settings at once
+    points: [{batch: 3, method: pad}]                 # cells beside the grid; what a point does not say is the base run's
+    exclude: [{batch: 1, method: split}]              # combinations to leave out
+    quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}    # what `--quick` puts over all that
+
+Whatever is wrong is told at once, before anything runs.
+"""
+
+import copy
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, final
+
+import yaml
+
+from bass.errors import OptionError, unknown_name
+from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid, problems_of
+from bass.experiments.strategies import called
+
+KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
+_SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}  # in the names of cells
+BASE = "base"  # the label of a point that names no value of an axis with labels of its own
+MOST_CELLS = 10_000
+_MOST_TOLD = 12  # problems, of perhaps thousands
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One run of the plan. `labels`: its value on each axis; `settings`: everything, by name."""
+
+    id: str
+    labels: dict[str, Any]
+    settings: Settings
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What an ablation will run. `config`: what it was made of, from which `plan` makes it again."""
+
+    name: str
+    about: str
+    axes: list[str]
+    cells: list[Cell]
+    config: dict[str, Any]
+
+
+@dataclass
+class Problems:
+    """What is wrong, sentence by sentence."""
+
+    told: list[str] = field(default_factory=list)
+
+    def raise_any(self, what: str) -> None:
+        """One sentence as it is, several by number."""
+        told = list(dict.fromkeys(self.told))
+        if len(told) == 1:
+            raise OptionError(told[0])
+        if told:
+            shown = " ".join(f"({i}) {sentence}" for i, sentence in enumerate(told[:_MOST_TOLD], start=1))
+            more = f" And {len(told) - _MOST_TOLD} more." if len(told) > _MOST_TOLD else ""
+            raise OptionError(f"{what} has {len(told)} problems: {shown}{more}")
+
+
+def shipped() -> dict[str, Path]:
+    """The configs that come with the package, by name."""
+    folder = Path(str(files("bass.experiments").joinpath("configs")))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_config(name: str) -> dict[str, Any]:
+    """What a YAML file says, or the shipped config of this name."""
+    path = shipped().get(name, Path(name))
+    if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
+        raise unknown_name("config", name, shipped())
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file, or one of {', '.join(shipped())}.") from error
+    except yaml.YAMLError as error:
+        raise OptionError(f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config.") from error
+    if not isinstance(said, dict):
+        raise OptionError(f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`.")
+    return {"name": path.stem} | said
+
+
+def with_overrides(raw: Mapping[str, Any], quick: bool, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The config with its `quick` part over it where that is asked for, and over both what the command line says.
+
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any more.
+    """
+    result = copy.deepcopy(dict(raw))
+    faster = result.pop("quick", None) or {}
+    problems = Problems()
+    if quick and not faster:
+        problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
+    if not isinstance(faster, Mapping):
+        problems.told.append(f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it.")
+        faster = {}
+    problems.told += [_unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude")) for key in faster if key not in KEYS[2:6]]
+    layers = [(f"{part}.{key}", value) for part in ("base", "axes") for key, value in _mapping(faster, part, problems).items()]
+    if quick:
+        result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
+    for path, value in [*(layers if quick else ()), *overrides]:
+        part, _, key = path.partition(".")
+        whole = result.get(part) or {}
+        if not isinstance(whole, Mapping):  # which is told when the plan is made
+            continue
+        kept = {k: v for k, v in whole.items() if k != key and not (part == "base" and k.startswith(f"{key}."))}
+        if part == "base" and key.partition(".")[0] in _axes_that_set(result, key):
+            problems.told.append(f"`{key}` is an axis of the config, and would be overridden by it: give `--axes.{key} [{value}]`.")
+        gone = part == "axes" and value is None
+        result[part] = {k: value if k == key else v for k, v in whole.items() if k in kept or (k == key and not gone)}
+        result[part] |= {} if gone else {key: value}
+    problems.raise_any("The command line")
+    return result
+
+
+def plan(raw: Mapping[str, Any]) -> Plan:
+    """All cells of a config, each found to be possible as far as can be seen without loading anything."""
+    problems = Problems()
+    problems.told += [_unknown(key, key, KEYS) for key in raw if key not in KEYS]
+    name, about = raw.get("name"), raw.get("about") or ""
+    if not (isinstance(name, str) and re.fullmatch(r"[\w.+-]+", name)):
+        problems.told.append(f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the run's folder.")
+    base = _settled(dict(DEFAULTS), _mapping(raw, "base", problems), "base", problems)
+    try:
+        base = anchored(base)
+    except OptionError as error:
+        problems.told.append(str(error))
+    count = math.prod(len(values) for values in _mapping(raw, "axes", problems).values() if isinstance(values, list | Mapping) and values)
+    if count > MOST_CELLS:  # before each of them is looked at
+        raise OptionError(f"The grid of `{name}` has {count} cells, and {MOST_CELLS} are the most: make several configs of it.")
+    axes = {key: _axis(key, values, base, problems) for key, values in _mapping(raw, "axes", problems).items()}
+    points = [dict(point) for point in _mappings(raw, "points", problems)]
+    for key in dict.fromkeys(key for point in points for key in point):
+        axes.setdefault(key, {})
+    _refuse_overlap(axes, problems)
+    excluded = _exclusions(_mappings(raw, "exclude", problems), axes, problems)
+    problems.raise_any(f"The config `{name}`")
+    grid = [] if points and not _mapping(raw, "axes", problems) else _grid({k: v for k, v in axes.items() if v})
+    drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for said in grid:
+        labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
+        if not any(all(labels[key] in allowed for key, allowed in out.items()) for out in excluded):
+            drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
+    for i, point in enumerate(points):
+        drafts.append(_point(i, point, axes, base, problems))
+    cells = _cells(base, drafts, problems)
+    if not drafts and not problems.told:
+        problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
+    problems.raise_any(f"The config `{name}`")
+    config = {"name": name, "about": about, "base": asdict(Settings(**base))}
+    config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
+    return Plan(str(name), about, list(axes), cells, config)
+
+
+def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> dict[Any, dict[str, Any]]:
+    """The settings for each label of an axis."""
+    own = key.partition(".")[0] in SETTINGS
+    if isinstance(values, Mapping) and values:
+        labelled = dict(values.items())
+    elif isinstance(values, list) and values and own:
+        labelled = {called(value): value for value in values}
+        if len(labelled) < len(values):
+            problems.told.append(f"The axis `{key}` has a value twice: leave one out.")
+    elif isinstance(values, list) and values:
+        problems.told.append(_unknown(f"axes.{key}", key, SETTINGS) + " An axis of another name maps labels to settings.")
+        return {}
+    else:
+        problems.told.append(f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from labels to values.")
+        return {}
+    overlays = {label: {key: value} if own else value for label, value in labelled.items()}
+    for label, overlay in overlays.items():
+        if not isinstance(overlay, Mapping):
+            problems.told.append(f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since `{key}` is none itself.")
+            overlays[label] = {}
+        else:  # parameters depend on other axes, and are looked at cell by cell
+            whole = {k: v for k, v in overlay.items() if "." not in str(k)}
+            settled = _settled(base, whole, f"axes.{key}", problems)
+            try:
+                overlays[label] = {k: anchored(settled)[k] if k in whole else v for k, v in overlay.items() if k in settled or "." in k}
+            except OptionError as error:
+                problems.told.append(str(error))
+    return overlays
+
+
+def _point(i: int, point: Mapping[str, Any], axes: Mapping[str, Any], base: dict[str, Any], problems: Problems) -> Any:
+    """Labels and settings of an explicit cell."""
+    labels = {key: _base_label(key, base) for key in axes}
+    overlay: dict[str, Any] = {}
+    for key, value in point.items():
+        label = called(value)
+        if label in axes.get(key, {}):
+            overlay |= axes[key][label]
+        elif key.partition(".")[0] in SETTINGS:
+            overlay[key] = value
+        else:
+            problems.told.append(_unknown(f"points.{i}.{key}", label, axes.get(key) or SETTINGS))
+        labels[key] = label
+    _settled(base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems)
+    return labels, overlay
+
+
+def _cells(base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]], problems: Problems) -> list[Cell]:
+    """The cells, those that cannot be told by what is wrong with them."""
+    cells: list[Cell] = []
+    wrong: dict[str, list[str]] = {}
+    seen: dict[str, str] = {}
+    uses_draft = False
+    for i, (labels, overlay) in enumerate(drafts):
+        id_ = cell_id(i, labels)
+        if (twin := seen.setdefault(repr(labels), id_)) != id_:
+            problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
+        try:
+            settings, problem = problems_of(overlaid(base, overlay))
+        except OptionError as error:
+            settings, problem = None, str(error)
+        if settings is None:
+            wrong.setdefault(str(problem), []).append(id_)
+        else:
+            cells.append(Cell(id_, labels, settings))
+            uses_draft |= settings.order().draft is not None
+    for problem, ids in wrong.items():
+        problems.told.append(f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})")
+    if cells and not wrong and base["draft"] is not None and not uses_draft:
+        problems.told.append(
+            f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter that needs a draft model."
+        )
+    return cells
+
+
+def cell_id(number: int, labels: Mapping[str, Any]) -> str:
+    """`0007-bass-b8`: a name for files and people."""
+    parts = [f"{_SHORT.get(key, '' if isinstance(label, str) else f'{key}-')}{label}" for key, label in labels.items()]
+    slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-")[:60].rstrip("-.")
+    return f"{number:04d}-{slug}" if slug else f"{number:04d}"
+
+
+def _grid(axes: Mapping[str, Mapping[Any, Any]]) -> list[dict[str, Any]]:
+    """All combinations of labels; the base run alone where there is no axis."""
+    return [dict(zip(axes, labels, strict=True)) for labels in itertools.product(*axes.values())]
+
+
+def _base_label(key: str, base: Mapping[str, Any]) -> Any:
+    """What the base run has on an axis."""
+    head, _, rest = key.partition(".")
+    value: Any = base.get(head, BASE)
+    for part in rest.split(".") if rest else ():
+        value = (value.get("init_args") or {}).get(part, BASE) if isinstance(value, Mapping) else BASE
+    return called(value)
+
+
+def _exclusions(given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], problems: Problems) -> list[dict[str, list[Any]]]:
+    found: list[dict[str, list[Any]]] = []
+    for one in given:
+        wanted = {key: [called(v) for v in value] if isinstance(value, list) else [called(value)] for key, value in one.items()}
+        for key, labels in wanted.items():
+            known = [str(label) for label in axes.get(key, {})]
+            if key not in axes:
+                problems.told.append(_unknown(f"exclude.{key}", key, axes))
+            problems.told += [_unknown(f"exclude.{key}", str(label), known) for label in labels if key in axes and str(label) not in known]
+        found.append(wanted)
+    return found
+
+
+def _refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
+    keys = {axis: {key for overlay in labels.values() for key in overlay} for axis, labels in axes.items()}
+    for one, other in itertools.combinations(keys, 2):
+        both = sorted(keys[one] & keys[other])
+        if both:
+            problems.told.append(f"The axes `{one}` and `{other}` both say `{both[0]}`: take it out of one of them.")
+
+
+def _axes_that_set(raw: Mapping[str, Any], key: str) -> set[str]:
+    """The heads of settings that an axis of the config says, as far as they are what `key` is about."""
+    axes = raw.get("axes") or {}
+    said = [k for k, v in axes.items() if k in (key, key.partition(".")[0])] if isinstance(axes, Mapping) else []
+    return {k.partition(".")[0] for k in said}
+
+
+def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Any]:
+    """The settings with what is said over them, and a problem for each key that cannot be."""
+    for key in sorted(said, key=lambda key: str(key).count(".")):
+        try:
+            base = overlaid(base, {str(key): said[key]})
+        except OptionError as error:
+            problems.told.append(f"In `{where}`: {error}")
+    return base
+
+
+def _mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
+    value = raw.get(part) or {}
+    if isinstance(value, Mapping):
+        return {str(key): one for key, one in value.items()}
+    problems.told.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
+    return {}
+
+
+def _mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> list[dict[str, Any]]:
+    value = raw.get(part) or []
+    if isinstance(value, list) and all(isinstance(one, Mapping) and one for one in value):
+        return [{str(key): v for key, v in one.items()} for one in value]
+    problems.told.append(f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}].")
+    return []
+
+
+def _unknown(where: str, name: str, known: Iterable[Any]) -> str:
+    sentence = str(unknown_name("key", str(name), map(str, known)))
+    return sentence if where == name else f"In `{where}`: {sentence}"

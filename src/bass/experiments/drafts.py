@@ -1,0 +1,64 @@
+"""What was drafted, token by token: optional files of a run folder, from which its report paints rejected tokens too.
+
+FOLDER/texts.json               the text of every token id, a JSON list of strings; without it tokens are shown by their ids
+FOLDER/cells/ID/drafts.jsonl    one `DraftLine` for each of the steps that were watched; without it rejected tokens are blanks
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from bass.errors import RunFolderError
+from bass.experiments.records import read_lines, write_atomically
+from bass.experiments.strict import Json
+from bass.text import Tokenizer
+
+DRAFTS, TEXTS = "drafts.jsonl", "texts.json"
+
+
+@final
+@dataclass(frozen=True)
+class DraftLine(Json):
+    """The drafts of one step, one list per row of the batch, empty for a row that drafted nothing."""
+
+    repeat: int
+    step: int  # which step of the repeat, from 0
+    tokens: list[list[int]]
+    probs: list[list[float]] | None  # of each token, in the distribution that it was drawn from; None for a deterministic drafter
+
+
+def read_drafts(folder: Path, repeat: int) -> tuple[dict[int, DraftLine], str | None]:
+    """The drafts of a repeat by step, and a sentence about a last line that was left out. Of a repeat that was begun twice, the later."""
+    lines = read_lines(folder / DRAFTS, DraftLine.from_json)
+    return {line.step: line for line in lines.values if line.repeat == repeat}, lines.dropped
+
+
+def write_texts(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write the text of every token id of the tokenizer, for the report."""
+    names = {index: name for name, index in tokenizer.vocabulary.items()}
+    texts = [token_text(tokenizer, index, names.get(index, "")) for index in range(max(names, default=-1) + 1)]
+    write_atomically(folder / TEXTS, json.dumps(texts))
+
+
+def token_text(tokenizer: Tokenizer, index: int, name: str) -> str:
+    """What a token adds to a text: decoded after itself, since some tokenizers drop the space that a text begins with.
+
+    A special token, which is no text, is shown by its name.
+    """
+    alone = tokenizer.raw([index])
+    return name if index in tokenizer.silent else tokenizer.raw([index, index]).removeprefix(alone)
+
+
+def read_texts(folder: Path) -> list[str]:
+    """The text of every token id; empty where the run did not write them."""
+    path = folder / TEXTS
+    if not path.exists():
+        return []
+    try:
+        texts = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged ({error}): delete it, and tokens are shown by their ids.") from error
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RunFolderError(f"{path} must hold a list of strings, one for each token id: delete it, and tokens are shown by their ids.")
+    return texts

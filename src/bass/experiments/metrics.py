@@ -1,0 +1,140 @@
+"""Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by name.
+
+measure(repeat)           the value of each metric that applies
+over_repeats(measured)    a cell's value of each: the median of its repeats
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from bass.experiments import acceptance, against_plain, speed
+from bass.experiments.repeats import Limits, Repeat
+
+Better = Literal["lower", "higher", "neither"]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """A number of a repeat; None where it does not apply.
+
+    `by_request`, where there is one: the values of single requests, of which the metric is the mean. They are what intervals over
+    requests and paired comparisons are made of.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    doc: str
+    function: Callable[[Repeat], float | None]
+    by_request: Callable[[Repeat], dict[int, float]] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Profile:
+    """A list of numbers of a repeat, by draft position or length; empty where there is none."""
+
+    name: str
+    doc: str
+    function: Callable[[Repeat], list[float]]
+
+
+def _doc(function: Callable[..., object]) -> str:
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def _metric(
+    unit: str,
+    better: Better,
+    function: Callable[[Repeat], float | None],
+    name: str = "",
+    by_request: Callable[[Repeat], dict[int, float]] | None = None,
+) -> Metric:
+    return Metric(name or function.__name__, unit, better, _doc(function), function, by_request)
+
+
+def _mean(name: str, unit: str, better: Better, by_request: Callable[[Repeat], dict[int, float]]) -> Metric:
+    """The mean over requests."""
+
+    def function(repeat: Repeat) -> float | None:
+        values = list(by_request(repeat).values())
+        return float(np.mean(values)) if values else None
+
+    return Metric(name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request)
+
+
+_METRICS = (
+    _metric("tokens per call", "higher", acceptance.mean_acceptance_length),
+    _mean("mean_acceptance_length_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
+    _metric("tokens per call", "higher", acceptance.accepted_per_call),
+    _metric("tokens per call", "neither", acceptance.drafted_per_call),
+    _metric("share", "higher", acceptance.draft_acceptance_rate),
+    _metric("share", "higher", acceptance.token_acceptance_rate),
+    _metric("tokens", "lower", acceptance.wasted_drafted_tokens),
+    _metric("tokens per token", "lower", acceptance.wasted_per_token),
+    _metric("share", "neither", acceptance.share_without_draft),
+    _metric("share", "lower", acceptance.padding_waste),
+    _metric("share", "lower", acceptance.cache_padding_waste),
+    _metric("seconds per token", "lower", speed.first),
+    _metric("seconds per token", "lower", speed.last),
+    _metric("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
+    _mean("ttft", "seconds", "lower", speed.first_token_times),
+    _mean("tpot", "seconds per token", "lower", speed.times_per_output_token),
+    _metric("seconds", "lower", speed.itl_p50),
+    _metric("seconds", "lower", speed.itl_p99),
+    _metric("tokens per second", "higher", speed.tokens_per_second),
+    _mean("tokens_per_second_per_user", "tokens per second", "higher", speed.tokens_per_second_of_requests),
+    _metric("tokens per second", "higher", speed.decode_tokens_per_second),
+    _metric("requests per second", "higher", speed.goodput),
+    _metric("share", "lower", speed.host_share),
+    _metric("seconds", "lower", speed.bound_seconds),
+    _metric("share", "higher", speed.mbu),
+    _metric("share", "higher", speed.mfu),
+    _metric("share", "higher", speed.mfu_kept),
+    _metric("bytes", "lower", speed.peak_memory_bytes),
+    _metric("ratio", "higher", against_plain.speedup),
+    _metric("ratio", "higher", against_plain.speedup_first),
+    _metric("ratio", "higher", against_plain.speedup_last),
+    _metric("ratio", "higher", against_plain.speedup_all),
+    _metric("ratio", "lower", against_plain.draft_cost_ratio),
+    _metric("ratio", "higher", against_plain.predicted_speedup),
+    _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
+    _metric("tokens", "higher", against_plain.first_divergence),
+)
+
+_PROFILES = (
+    acceptance.conditional_acceptance,
+    acceptance.conditional_counts,
+    acceptance.unconditional_acceptance,
+    acceptance.unconditional_counts,
+    acceptance.drafted_histogram,
+    acceptance.accepted_histogram,
+    acceptance.accepted_by_length,
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+PROFILES: Mapping[str, Profile] = {function.__name__: Profile(function.__name__, _doc(function), function) for function in _PROFILES}
+
+
+def measure(repeat: Repeat) -> dict[str, float]:
+    """The value of each metric that applies to the repeat."""
+    values = {name: metric.function(repeat) for name, metric in METRICS.items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def profiles(repeat: Repeat) -> dict[str, list[float]]:
+    """Every profile of the repeat."""
+    return {name: profile.function(repeat) for name, profile in PROFILES.items()}
+
+
+def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
+    """The median over repeats of each metric, over those in which it applies."""
+    return {name: float(np.median(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
+
+
+__all__ = ["METRICS", "PROFILES", "Limits", "Metric", "Profile", "Repeat", "measure", "over_repeats", "profiles"]

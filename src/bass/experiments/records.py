@@ -1,0 +1,367 @@
+"""The lines and files of a run folder, format version 1, and their reader.
+
+    FOLDER/manifest.json             what was asked for, on which machine: `Manifest`
+    FOLDER/cells/ID/steps.jsonl      one `StepLine` per step
+    FOLDER/cells/ID/requests.jsonl   one `RequestLine` per finished request; a repeat that ended is marked by an `EndLine`
+    FOLDER/cells/ID/summary.json     written last: `Summary`; a cell without it is not finished
+
+Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says where. Only the last line of a
+jsonl may be incomplete, since a process can end while it writes: it is left out, and `Lines.dropped` says so.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, final
+
+import numpy as np
+
+from bass.engine.cost import ModelCost, PairCost, Peaks
+from bass.engine.requests import StepRecord
+from bass.errors import RunFolderError
+from bass.experiments.strict import Json, checked, parsed
+from bass.results import Completion
+
+FORMAT = 1
+FINISHES = ("length", "eos", "stop", "budget")
+STATES = ("done", "failed")
+
+Value = TypeVar("Value")
+
+
+@final
+@dataclass(frozen=True)
+class StepLine(Json):
+    """One step of one repeat. The four lists have one entry per row of the batch; see `bass.engine.requests.StepRecord`."""
+
+    request_rows: list[int]  # whose row it was: index of the request, -1 for an idle row
+    k: int  # the longest draft that was asked for
+    span: int
+    positions: int  # of all active rows, committed and drafted
+    drafted: list[int]
+    accepted: list[int]  # committed draft tokens, without bonus or correction
+    emitted: list[int]
+    seconds: float  # of the step on the device
+    host_seconds: float  # before it
+    at: float  # when it ended, since the repeat began, without captures
+    repeat: int
+
+    def __post_init__(self) -> None:
+        if not len(self.request_rows) == len(self.drafted) == len(self.accepted) == len(self.emitted):
+            raise RunFolderError("the lists of a step must have one entry for each row")
+        for whose, drafted, accepted, emitted in zip(self.request_rows, self.drafted, self.accepted, self.emitted, strict=True):
+            if not 0 <= accepted <= drafted:
+                raise RunFolderError(f"a row accepted {accepted} of {drafted} drafted tokens")
+            if whose >= 0 and emitted not in (accepted, accepted + 1):
+                raise RunFolderError(f"a row that accepted {accepted} tokens emitted {emitted}: that must be as many, or one more")
+            if whose < 0 and (drafted or emitted):
+                raise RunFolderError("an idle row has no tokens")
+
+    @classmethod
+    def of(cls, step: StepRecord, repeat: int) -> "StepLine":
+        """The line of a step of a trace."""
+        return cls(
+            request_rows=step.requests.tolist(),
+            k=int(step.k),
+            span=int(step.span),
+            positions=int(step.positions),
+            drafted=step.drafted.tolist(),
+            accepted=step.accepted.tolist(),
+            emitted=step.emitted.tolist(),
+            seconds=float(step.seconds),
+            host_seconds=float(step.host_seconds),
+            at=float(step.at),
+            repeat=repeat,
+        )
+
+    def record(self) -> StepRecord:
+        """The step as a trace has it: the inverse of `of`."""
+        rows, drafted, accepted, emitted = np.array([self.request_rows, self.drafted, self.accepted, self.emitted], dtype=np.int64)
+        return StepRecord(self.k, self.span, self.positions, rows, drafted, accepted, emitted, self.seconds, self.host_seconds, self.at)
+
+
+@final
+@dataclass(frozen=True)
+class RequestLine(Json):
+    """One finished request of one repeat.
+
+    Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a wait for a row is in it);
+    `seconds`: from then until its last token; `token_seconds`: when each token was committed, since the repeat began, one per
+    token; None where it was not noted (then the steps tell).
+    """
+
+    request: int
+    repeat: int
+    prompt_tokens: int
+    tokens: list[int]
+    text: str | None
+    logprobs: list[float]
+    finish: str  # one of FINISHES
+    prefill_seconds: float
+    seconds: float
+    token_seconds: list[float] | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.finish not in FINISHES:
+            raise RunFolderError(f"`finish` is {self.finish!r}, and must be one of {', '.join(FINISHES)}")
+        if len(self.logprobs) != len(self.tokens):
+            raise RunFolderError(f"{len(self.logprobs)} log-probabilities for {len(self.tokens)} tokens")
+        if self.token_seconds is not None and len(self.token_seconds) != len(self.tokens):
+            raise RunFolderError(f"{len(self.token_seconds)} times for {len(self.tokens)} tokens")
+
+    @classmethod
+    def of(
+        cls,
+        completion: Completion,
+        request: int,
+        repeat: int,
+        prompt_tokens: int,
+        prefill_seconds: float,
+        seed: int,
+        token_seconds: list[float] | None = None,
+    ) -> "RequestLine":
+        """The line of a completion. One that ran out of its time budget has the finish `budget`."""
+        return cls(
+            request=request,
+            repeat=repeat,
+            prompt_tokens=prompt_tokens,
+            tokens=list(completion.token_ids),
+            text=completion.text,
+            logprobs=list(completion.logprobs),
+            finish="budget" if completion.finish_reason == "time" else completion.finish_reason,
+            prefill_seconds=prefill_seconds,
+            seconds=completion.seconds,
+            token_seconds=token_seconds,
+            seed=seed,
+        )
+
+    @property
+    def ended(self) -> float:
+        """When its last token was committed, in seconds since the repeat began."""
+        return self.prefill_seconds + self.seconds
+
+
+@final
+@dataclass(frozen=True)
+class EndLine(Json):
+    """Marks a repeat that ended, after the last of its requests."""
+
+    repeat: int
+    end: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.end:
+            raise RunFolderError("`end` is true, or the line is not there")
+
+
+@final
+@dataclass(frozen=True)
+class Facts(Json):
+    """What steps and requests do not tell and metrics need: costs of the pair, ceilings of the device, the most memory used."""
+
+    target: dict[str, int]  # fields of a ModelCost
+    draft: dict[str, int]
+    bandwidth: float  # bytes per second
+    flops: float  # per second
+    peak_memory_bytes: int | None
+
+    def __post_init__(self) -> None:
+        for name, cost in (("target", self.target), ("draft", self.draft)):
+            if set(cost) != set(ModelCost.__dataclass_fields__):
+                raise RunFolderError(f"`{name}` must have {', '.join(ModelCost.__dataclass_fields__)}")
+
+    @classmethod
+    def of(cls, cost: PairCost, peaks: Peaks, peak_memory_bytes: int | None) -> "Facts":
+        """As the engine has them."""
+        return cls(dict(vars(cost.target)), dict(vars(cost.draft)), peaks.bandwidth, peaks.flops, peak_memory_bytes)
+
+    @property
+    def cost(self) -> PairCost:
+        """Bytes and FLOPs of target and draft."""
+        return PairCost(ModelCost(**self.target), ModelCost(**self.draft))
+
+    @property
+    def peaks(self) -> Peaks:
+        """Ceilings of the device."""
+        return Peaks(self.bandwidth, self.flops)
+
+
+@final
+@dataclass(frozen=True)
+class Summary(Json):
+    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same for each repeat, in order.
+
+    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no entry.
+    """
+
+    cell: str
+    settings: dict[str, Any]
+    state: str  # one of STATES
+    error: str | None
+    metrics: dict[str, float]
+    repeats: list[dict[str, float]]
+    seconds: float
+    facts: Facts | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise RunFolderError(f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}")
+        if (self.error is None) != (self.state == "done"):
+            raise RunFolderError("a cell has an error if it failed, and none if it is done")
+
+
+@final
+@dataclass(frozen=True)
+class CellEntry(Json):
+    """A cell of the plan: one value for each axis."""
+
+    id: str
+    settings: dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Manifest(Json):
+    """What a run folder is a run of. `created`: ISO 8601."""
+
+    bass: str
+    commit: str
+    created: str
+    device: str
+    torch: str
+    python: str
+    platform: str
+    config: dict[str, Any]
+    axes: list[str]
+    cells: list[CellEntry]
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        ids = [cell.id for cell in self.cells]
+        if len(set(ids)) < len(ids):
+            raise RunFolderError("two cells have the same id")
+        for cell in self.cells:
+            if sorted(cell.settings) != sorted(self.axes):
+                raise RunFolderError(
+                    f"cell `{cell.id}` must have a value for each of the axes {', '.join(self.axes) or '(none)'}, and no other"
+                )
+
+    @classmethod
+    def check_version(cls, data: dict[str, Any], where: str) -> None:
+        if data.get("format") != FORMAT:
+            raise RunFolderError(
+                f"{where} has the format version {data.get('format')!r}, and this `bass` reads version {FORMAT}: use the `bass` that "
+                f"wrote it ({data.get('bass', 'unknown version')}), or run the experiment again."
+            )
+
+
+@final
+@dataclass(frozen=True)
+class Lines(Generic[Value]):
+    """The values of a jsonl file. `dropped`: a sentence about an incomplete last line that was left out, or None."""
+
+    values: list[Value]
+    dropped: str | None = None
+
+
+def append_line(path: Path, value: Json) -> None:
+    """Add one line with one write, and flush it to the operating system."""
+    line = value.to_json().encode() + b"\n"
+    with path.open("ab", buffering=0) as file:
+        while line:  # once, but where there is no room for all of it: then writing the rest says why
+            line = line[file.write(line) :]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that at any moment it is there whole, or not (or as it was before)."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
+    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
+    *whole, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
+    return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
+
+
+def _decoded(line: bytes, where: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise RunFolderError(f"{where} is damaged ({error.reason}): delete the cell's folder, and run it again.") from error
+
+
+def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
+    data = parsed(text, where)
+    return checked(EndLine if "end" in data else RequestLine, data, where)
+
+
+@final
+@dataclass(frozen=True)
+class CellLines:
+    """A cell's lines of the repeats that ended. `notes`: sentences about what was left out."""
+
+    steps: list[StepLine]
+    requests: list[RequestLine]
+    repeats: list[int]  # those that ended, in order
+    notes: list[str]
+
+
+@final
+@dataclass(frozen=True)
+class RunFolder:
+    """Reads a run folder. What is not there yet is absent, what is damaged is an error."""
+
+    path: Path
+
+    MANIFEST: ClassVar[str] = "manifest.json"
+    SUMMARY: ClassVar[str] = "summary.json"
+    STEPS: ClassVar[str] = "steps.jsonl"
+    REQUESTS: ClassVar[str] = "requests.jsonl"
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        """What was asked for."""
+        path = self.path / self.MANIFEST
+        if not path.is_file():
+            raise RunFolderError(f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that `bass ablate` wrote.")
+        return Manifest.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+
+    @property
+    def cells(self) -> list[CellEntry]:
+        """All cells of the plan, run or not."""
+        return self.manifest.cells
+
+    def cell_folder(self, cell: str) -> Path:
+        """Where a cell's files are."""
+        return self.path / "cells" / cell
+
+    def summary(self, cell: str) -> Summary | None:
+        """What came of a cell; None while it is not finished."""
+        path = self.cell_folder(cell) / self.SUMMARY
+        return Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path)) if path.exists() else None
+
+    def summaries(self) -> dict[str, Summary]:
+        """Those of the finished cells, in the order of the plan."""
+        return {cell.id: summary for cell in self.cells if (summary := self.summary(cell.id)) is not None}
+
+    def lines(self, cell: str) -> CellLines:
+        """The steps and requests of the repeats that ended."""
+        folder = self.cell_folder(cell)
+        steps = read_lines(folder / self.STEPS, StepLine.from_json)
+        requests = read_lines(folder / self.REQUESTS, _request_or_end)
+        ended = [line.repeat for line in requests.values if isinstance(line, EndLine)]
+        return CellLines(
+            [line for line in steps.values if line.repeat in ended],
+            [line for line in requests.values if isinstance(line, RequestLine) and line.repeat in ended],
+            ended,
+            [note for note in (steps.dropped, requests.dropped) if note],
+        )

@@ -1,0 +1,101 @@
+"""Two runs, setting by setting: the difference of each metric, with its interval, and whether it is larger than the noise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bass.experiments.metrics import METRICS, Metric
+from bass.experiments.report.cells import Cell
+from bass.experiments.report.contrast import difference
+from bass.experiments.report.summary import DECIDES
+from bass.experiments.report.words import COLUMNS, counted, number, shown
+from bass.experiments.statistics import Comparison
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One metric of one setting in two runs, the means over repeats. `found`: None where there are too few repeats to tell."""
+
+    metric: Metric
+    a: float
+    b: float
+    found: Comparison | None
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the runs differ in it."""
+        return self.found is not None and self.found.beyond_noise
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        if self.found is None:
+            return "too few values to tell"
+        if not self.found.beyond_noise:
+            return "within the noise"
+        if self.metric.better == "neither":
+            return "differs"
+        return "B is better" if (self.found.difference.estimate > 0) == (self.metric.better == "higher") else "B is worse"
+
+    @property
+    def relative(self) -> str:
+        """How much B is over A."""
+        return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 else ""
+
+    @property
+    def cells(self) -> list[str]:
+        """Of a table."""
+        unit, by = self.metric.unit, self.found and self.found.difference
+        within = f"{number(by.low, unit)} to {number(by.high, unit)}" if by else ""
+        difference = number(by.estimate if by else self.b - self.a, unit)
+        return [
+            f"{self.metric.name} ({shown(unit)})",
+            number(self.a, unit),
+            number(self.b, unit),
+            difference,
+            within,
+            self.relative,
+            self.verdict,
+        ]
+
+
+def pairs(a: Sequence[Cell], b: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """The cells with the same settings."""
+    others = {repr(sorted(cell.entry.settings.items())): cell for cell in b}
+    return [(cell, other) for cell in a if (other := others.get(repr(sorted(cell.entry.settings.items())))) is not None]
+
+
+def compared(both: Sequence[tuple[Cell, Cell]]) -> Mapping[str, list[Line]]:
+    """By the title of each setting: the metrics that both runs have, those of a report's table first."""
+    names = [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
+    found: dict[str, list[Line]] = {}
+    for a, b in both:
+        values = {name: (a.values(name), b.values(name)) for name in names}
+        found[a.title] = [
+            Line(METRICS[name], float(np.mean(x)), float(np.mean(y)), difference(a, b, METRICS[name]))
+            for name, (x, y) in values.items()
+            if x and y
+        ]
+    return found
+
+
+def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
+    """What the metric that decides says of each setting, at a level that holds over all of them; the sum of it first."""
+    lines = []
+    for a, b in both:
+        x, y = a.values(DECIDES.name), b.values(DECIDES.name)
+        if x and y:
+            lines.append((a.title, Line(DECIDES, float(np.mean(x)), float(np.mean(y)), difference(a, b, DECIDES, len(both)))))
+    verdicts = [line.verdict for _, line in lines]
+    counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
+    head = f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
+    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in lines)]
+
+
+def _change(line: Line) -> str:
+    unit, by = line.metric.unit, line.found and line.found.difference
+    within = f" (difference {number(by.low, unit)} to {number(by.high, unit)})" if by else ""
+    return f"{number(line.a, unit)} to {number(line.b, unit)} {shown(unit)}, {line.relative}{within}"

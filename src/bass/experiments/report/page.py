@@ -1,0 +1,181 @@
+"""A run, or two, as one HTML page that needs nothing beside it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bass.errors import RunFolderError
+from bass.experiments.drafts import read_drafts, read_texts
+from bass.experiments.metrics import METRICS
+from bass.experiments.records import Manifest, RunFolder
+from bass.experiments.report.cells import Cell, read_cells
+from bass.experiments.report.compared import compared, in_words, pairs
+from bass.experiments.report.palette import asset
+from bass.experiments.report.picture import embedded, picture
+from bass.experiments.report.plots import Plot, plots
+from bass.experiments.report.summary import sentences, winners
+from bass.experiments.report.words import COLUMNS, counted, number, shown
+from bass.experiments.statistics import LEVEL
+
+MOST_PICTURES = 6
+MOST_BYTES = 3_000_000
+
+
+def page(run: RunFolder) -> tuple[str, list[Plot]]:
+    """The HTML of a run's report, and its plots. Raises a RunFolderError where there is nothing to report."""
+    cells = read_cells(run)
+    done = _done(run, cells)
+    found = winners(done)
+    drawn = plots(done, [cell.label for winner in found.values() for cell in (winner.best, winner.plain) if cell is not None])
+    best = [winner.best for winner in found.values()]
+    pictures, notes = paint(run, done, best)
+    tables = [figures(done, best)]
+    broken = [cell for cell in cells if not cell.done]
+    if broken:
+        tables.append(unmeasured(broken))
+    html = render(
+        title=f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
+        facts=facts(run.manifest),
+        warnings=warnings(cells) + notes,
+        summary=sentences(found),
+        tables=tables,
+        pictures=pictures,
+        data=embedded(pictures, read_texts(run.path)),
+        plots=drawn,
+        sources=[("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))],
+    )
+    return html, drawn
+
+
+def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
+    """The HTML that compares two runs, and what it says in sentences."""
+    both = [read_cells(run) for run in (a, b)]
+    done = [_done(run, cells) for run, cells in zip((a, b), both, strict=True)]
+    common = pairs(*done)
+    if not common:
+        raise RunFolderError(f"{a.path} and {b.path} have no setting in common that is finished in both: there is nothing to compare.")
+    told = in_words(common)
+    alone = [len(cells) - len(common) for cells in done]
+    if any(alone):
+        told.append(f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and {alone[1]} of B.")
+    heads = [{"text": text} for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")]
+    note = "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, one is called different by chance."
+    tables = [
+        {
+            "title": title,
+            "note": note,
+            "heads": heads,
+            "rows": [{"cells": line.cells, "best": line.beyond_noise} for line in lines],
+            "words": False,
+            "folded": len(common) > 2,
+        }
+        for title, lines in compared(common).items()
+    ]
+    html = render(
+        title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
+        facts=[f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)],
+        warnings=[f"{name}: {text}" for name, cells in zip("AB", both, strict=True) for text in warnings(cells)],
+        summary=told,
+        tables=tables,
+        sources=[(f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False)) for n, r in (("A", a), ("B", b))],
+    )
+    return html, told
+
+
+def render(**values: Any) -> str:
+    """The template with these values; nothing in them can leave its place in the page."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    given = {"pictures": [], "data": embedded([], []), "plots": [], "words": [(m.name, m.doc) for m in METRICS.values()]} | values
+    html = environment.from_string(asset("page.html")).render(css=asset("report.css"), script=asset("report.js"), **given)
+    if len(html.encode()) > MOST_BYTES:
+        raise RunFolderError(f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report fewer cells at a time.")
+    return html
+
+
+def facts(manifest: Manifest) -> list[str]:
+    """What was run, when, on what."""
+    about = [str(manifest.config["about"])] if manifest.config.get("about") else []
+    made = f"bass {manifest.bass} ({manifest.commit or 'no commit'}), {manifest.created}"
+    return [*about, f"{made}, on {manifest.device}; torch {manifest.torch}, Python {manifest.python}, {manifest.platform}"]
+
+
+def warnings(cells: Sequence[Cell]) -> list[str]:
+    """What a reader must know of before the figures."""
+    waiting = [cell for cell in cells if cell.summary is None]
+    failed = [cell for cell in cells if cell.summary is not None and not cell.done]
+    told = []
+    if waiting:
+        told.append(
+            f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no figures yet. What there is, is shown."
+        )
+    if failed:
+        told.append(
+            f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
+            f"{failed[0].summary and failed[0].summary.error}"
+        )
+    return told + [note for cell in cells for note in cell.lines.notes]
+
+
+def figures(cells: Sequence[Cell], best: Sequence[Cell]) -> dict[str, Any]:
+    """The table of all cells that are done."""
+    metrics = [METRICS[name] for name in COLUMNS if any(cell.values(name) for cell in cells)]
+    rows = []
+    for cell in sorted(cells, key=lambda cell: cell.batch):
+        values = [number(cell.mean(metric.name), metric.unit) for metric in metrics]
+        rows.append({"best": cell in best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
+    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU", "tokens_per_second": "speed"}
+    heads = [{"text": names.get(m.name, m.name), "unit": shown(m.unit)} for m in metrics]
+    note = "Means over the repeats. The fastest of each batch is bold."
+    heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
+    return {"title": "Figures", "note": note, "heads": heads, "rows": rows, "words": False, "folded": False}
+
+
+def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
+    """The cells without figures, and why."""
+    rows = []
+    for cell in cells:
+        ended = len(cell.lines.repeats)
+        why = cell.summary.error if cell.summary is not None else f"not finished: {counted(ended, 'repeat')} ended"
+        rows.append({"best": False, "cells": [cell.entry.id, why]})
+    return {
+        "title": "Cells without figures",
+        "note": "",
+        "heads": [{"text": "cell"}, {"text": "why"}],
+        "rows": rows,
+        "words": True,
+        "folded": False,
+    }
+
+
+def paint(run: RunFolder, cells: Sequence[Cell], best: Sequence[Cell]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Pictures of the cells that show the most: those whose drafts were noted, then the best, the largest batch first."""
+
+    def rank(cell: Cell) -> tuple[bool, bool, bool, int]:
+        noted = (run.cell_folder(cell.entry.id) / "drafts.jsonl").exists()
+        return not cell.speculative, not noted, cell not in best, -cell.batch
+
+    painted, notes = [], []
+    for cell in sorted(cells, key=rank)[:MOST_PICTURES]:
+        if not cell.repeats:
+            continue
+        first = cell.lines.repeats[0]
+        drafts, dropped = read_drafts(run.cell_folder(cell.entry.id), first)
+        notes += [dropped] if dropped else []
+        steps = [step for step in cell.lines.steps if step.repeat == first]
+        painted.append(picture(cell.title, steps, cell.repeats[0].requests, drafts))
+    return [one for one in painted if one["steps"]], notes
+
+
+def _done(run: RunFolder, cells: Sequence[Cell]) -> list[Cell]:
+    done = [cell for cell in cells if cell.done]
+    if done:
+        return done
+    failed = [cell.summary.error for cell in cells if cell.summary is not None]
+    why = (
+        f"all its cells that ended failed, the first with: {failed[0]}"
+        if failed
+        else f"none of its {counted(len(cells), 'cell')} is finished"
+    )
+    raise RunFolderError(f"{run.path} has nothing to report: {why.rstrip('.')}; run `bass ablate` on it again.")

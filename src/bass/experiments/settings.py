@@ -1,0 +1,206 @@
+"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how often."""
+
+import functools
+import inspect
+from argparse import ArgumentError
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, final
+
+from jsonargparse import ArgumentParser
+
+from bass.errors import BassError, OptionError, unknown_name
+from bass.experiments.prompts import Prompt, read_prompts
+from bass.experiments.strategies import KIND, built
+from bass.llm import Order, load, order
+from bass.sampling import Sampling
+
+Strategy = Any  # a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """One cell. Names and meanings are those of `bass generate`, but for the last ones.
+
+    batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows are given to the next in line as
+    they end; None: `batch` samples of one prompt at a time, as in the BASS paper, and a call for each prompt. prompts: see
+    `read_prompts`. repeats: how often it is all done, each time with the next seed. warm_up: whether a first step is made before
+    that, whose time does not count.
+    """
+
+    target: str | None = None
+    draft: str | None = None
+    policy: Strategy = "bass"
+    cache: Strategy = "auto"
+    attention: Strategy = "auto"
+    verifier: Strategy = "rejection"
+    drafter: Strategy = "model"
+    stop_rule: Strategy = None
+    device: str = "auto"
+    dtype: str = "auto"
+    quantization: Strategy = None
+    draft_quantization: Strategy = None
+    cuda_graphs: str | bool = "auto"
+    max_new_tokens: int = 128
+    temperature: float = 0.2
+    top_p: float = 0.95
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    stop: str | list[str] = ""
+    ignore_eos: bool = False
+    time_budget: float | None = None
+    batch: int = 8
+    samples: int | None = None
+    prompts: str | list[str | list[int]] = "python"
+    num_prompts: int | None = None
+    repeats: int = 3
+    warm_up: bool = True
+
+    def check(self) -> None:
+        """Refuse values out of their range, as `LLM.stream` would when it is too late."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise OptionError(f"`{name}: {value}` is too small: give {least} or more.")
+        if self.time_budget is not None and not self.time_budget > 0:
+            raise OptionError(f"`time_budget: {self.time_budget}` must be more than 0 seconds, or null for no limit.")
+        Sampling(**{name: getattr(self, name) for name in _SAMPLING})
+        self.read_prompts()
+
+    def read_prompts(self) -> list[Prompt]:
+        """The prompts themselves."""
+        return read_prompts(self.prompts, self.num_prompts)
+
+    @property
+    def stops(self) -> list[str]:
+        """Texts before which a sample ends."""
+        return [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop) if text]
+
+    @functools.cached_property
+    def calls(self) -> "list[Call]":
+        """What has to be generated, in order: the repeats of the cell's files."""
+        prompts = self.read_prompts()
+        groups = [prompts] if self.samples is not None else [[prompt] for prompt in prompts]
+        rounds = [(self.seed + turn, group) for turn in range(self.repeats) for group in groups]
+        return [Call(i, group, self.samples or self.batch, seed) for i, (seed, group) in enumerate(rounds)]
+
+    @property
+    def stream_with(self) -> dict[str, Any]:
+        """The arguments of `LLM.stream` that all calls share."""
+        names = (*_SAMPLING, "max_new_tokens", "ignore_eos", "time_budget")
+        return {name: getattr(self, name) for name in names} | {"stop": self.stops}
+
+    def order(self) -> Order:
+        """What `load` would be asked for, checked; no weight is read.
+
+        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft model goes without. Raises a
+        `BassError` where parts do not fit together.
+        """
+        said = {name: getattr(self, name) for name in inspect.signature(load).parameters if name in SETTINGS}
+        said |= {key: built(key, said[key]) for key in KIND}
+        drafter = said["drafter"]
+        if not getattr(drafter, "needs_draft", True):
+            said |= {"draft": None, "draft_quantization": None}
+        made = order(**said, max_batch_size=self.batch, num_speculative_tokens=None, aliases={})
+        return made if made.parts.drafter.needs_draft else replace(made, draft=None)
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """One call of `LLM.stream`, which is one repeat of a cell. `number`: counts the cell's calls from 0."""
+
+    number: int
+    prompts: list[Prompt]
+    samples: int
+    seed: int
+
+    @property
+    def requests(self) -> int:
+        """How many sequences it generates."""
+        return len(self.prompts) * self.samples
+
+
+SETTINGS = {f.name: f for f in fields(Settings)}
+DEFAULTS = asdict(Settings())
+_KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "list": "a list",
+    "NoneType": "null",
+}
+
+
+def typed_setting(name: str, value: Any) -> Any:
+    """A value as the setting has it; another kind is refused. Strategies are looked at by `Settings.order`."""
+    if name not in SETTINGS:
+        raise unknown_name("setting", name, SETTINGS)
+    if name in KIND:
+        return value
+    parser = ArgumentParser(exit_on_error=False)
+    skip: set[str | int] = {other for other in SETTINGS if other != name}
+    parser.add_class_arguments(Settings, skip=skip, fail_untyped=False)
+    hint: Any = SETTINGS[name].type
+    kinds = [_KINDS[getattr(one, "__name__", "list")] for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])]
+    wrong = OptionError(f"`{name}: {f'{value!r:.60}' if value is not None else 'null'}` is of the wrong kind: give {' or '.join(kinds)}.")
+    if value is None and "null" not in kinds:  # which jsonargparse lets pass
+        raise wrong
+    try:
+        return parser.parse_object({name: value}, defaults=False)[name]
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise wrong from error
+
+
+def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what is said over them, in which `policy.k` means that parameter of the policy.
+
+    Raises an `OptionError` for what has no place.
+    """
+    result = dict(settings)
+    for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
+        head, _, rest = key.partition(".")
+        result[head] = typed_setting(head, said[key]) if not rest else _with_parameter(head, head, result.get(head), rest, said[key])
+    return result
+
+
+def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> dict[str, Any]:
+    if head not in KIND:
+        raise OptionError(f"`{key}.{path}` is a parameter of something that has none: name one of {', '.join(sorted(KIND))}.")
+    if spec in (None, "auto"):
+        raise OptionError(f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`.")
+    whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
+    given = dict(whole.get("init_args") or {})
+    name, _, rest = path.partition(".")
+    given[name] = _with_parameter(f"{key}.{name}", head, given.get(name), rest, value) if rest else value
+    return whole | {"init_args": given}
+
+
+def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with paths that hold wherever a process is, and prompts from a file as what they are now."""
+    result = dict(settings)
+    for name in ("target", "draft"):
+        if result.get(name) is not None and Path(result[name]).exists():
+            result[name] = str(Path(result[name]).resolve())
+    if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:
+        result["prompts"] = read_prompts(result["prompts"], None)
+    return result
+
+
+def problems_of(settings: Mapping[str, Any]) -> tuple[Settings | None, str | None]:
+    """The settings as an object, or what is wrong with them. Nothing is loaded, and a checkpoint is not looked at."""
+    try:
+        made = Settings(**settings)
+        made.check()
+        made.order()
+    except BassError as error:
+        return None, str(error)
+    return made, None

@@ -1,0 +1,98 @@
+"""JSON that becomes a dataclass or an error: exactly its names, exactly its types."""
+
+import json
+import types
+import typing
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from typing import Any, TypeVar
+
+from bass.errors import RunFolderError
+
+T = TypeVar("T")
+
+
+class Json:
+    """A dataclass that is one JSON object, its fields in order."""
+
+    def to_json(self, indent: int | None = None) -> str:
+        """One line, unless `indent` is given. Numbers that JSON has no word for (NaN, infinity) are refused."""
+        return written(self, indent)
+
+    @classmethod
+    def from_json(cls: type[T], text: str, where: str = "The text") -> T:
+        """The inverse; `where` begins the sentence of an error."""
+        return checked(cls, parsed(text, where), where)
+
+    @classmethod
+    def check_version(cls, data: dict[str, Any], where: str) -> None:
+        """Refuse what another version wrote, before anything else is looked at."""
+
+
+def written(value: Any, indent: int | None = None) -> str:
+    """A dataclass as JSON."""
+    try:
+        return json.dumps(asdict(value), allow_nan=False, indent=indent)
+    except ValueError as error:
+        raise RunFolderError(
+            f"A `{type(value).__name__}` holds a number that is not finite ({error}), which JSON cannot hold: leave it out."
+        ) from error
+
+
+def parsed(text: str, where: str) -> dict[str, Any]:
+    """The JSON object in a text."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        data = json.loads(text, parse_constant=refuse)
+    except ValueError as error:  # a JSONDecodeError is one
+        raise RunFolderError(f"{where} is damaged ({error}): restore it, or delete the cell's folder and run it again.") from error
+    if not isinstance(data, dict):
+        raise RunFolderError(f"{where} holds {type(data).__name__} instead of an object: it is not of a run folder, or damaged.")
+    return data
+
+
+def checked(kind: type[T], data: dict[str, Any], where: str) -> T:
+    """An instance of the dataclass, from an object that has its names and types."""
+    assert is_dataclass(kind)
+    if issubclass(kind, Json):
+        kind.check_version(data, where)
+    known = {f.name: f for f in fields(kind)}
+    missing = [name for name, f in known.items() if name not in data and f.default is MISSING]
+    unknown = [name for name in data if name not in known]
+    if missing or unknown:
+        told = " and ".join(
+            part
+            for part in (f"lacks {', '.join(missing)}" if missing else "", f"has the unknown {', '.join(unknown)}" if unknown else "")
+            if part
+        )
+        raise RunFolderError(f"{where} {told}: it is no `{kind.__name__}` of this version, or damaged.")
+    hints = typing.get_type_hints(kind)
+    try:
+        return kind(**{name: _as(hints[name], value, name) for name, value in data.items()})
+    except RunFolderError as error:
+        raise RunFolderError(f"{where} is no valid `{kind.__name__}`: {str(error).rstrip('.')}.") from error
+
+
+def _as(hint: Any, value: Any, name: str) -> Any:
+    """The value, if it has the type; integers are numbers too."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is types.UnionType:
+        return None if value is None else _as(next(a for a in arguments if a is not type(None)), value, name)
+    if origin is list and isinstance(value, list):
+        return [_as(arguments[0], item, f"{name}[{i}]") for i, item in enumerate(value)]
+    if origin is dict and isinstance(value, dict):
+        return {key: _as(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
+    if origin is None and is_dataclass(hint) and isinstance(value, dict):
+        return checked(typing.cast(type, hint), value, f"`{name}`")
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if hint in (str, bool) and isinstance(value, hint):
+        return value
+    wanted = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+    raise RunFolderError(f"`{name}` is {value!r:.60}, and must be {wanted}")

@@ -1,0 +1,120 @@
+"""Repeats for tests of metrics: the accounts of batched decoding without models, drawn by Hypothesis."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bass.engine.requests import StepRecord
+from bass.experiments.records import Facts, RequestLine
+from bass.experiments.repeats import Repeat
+
+FACTS = Facts(
+    {"weight_bytes": 1000, "flops_per_token": 100, "kv_bytes_per_position": 10},
+    {"weight_bytes": 100, "flops_per_token": 10, "kv_bytes_per_position": 1},
+    bandwidth=1e4,
+    flops=1e4,
+    peak_memory_bytes=4096,
+)
+SECONDS = st.floats(0.001, 10)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a repeat is made of. It is made in the test: the checks of types draw numbers of their own, which a strategy must not."""
+
+    steps: list[tuple[Any, ...]]  # the fields of a StepRecord, in order
+    requests: list[dict[str, Any]]
+
+    def repeat(self) -> Repeat:
+        """The repeat, with facts."""
+        return Repeat([StepRecord(*step) for step in self.steps], [RequestLine(**line) for line in self.requests], FACTS)
+
+
+@dataclass
+class _Row:
+    """A request on its way."""
+
+    request: int
+    target_calls: int
+    prefilled: float
+    emitted: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+
+
+@st.composite
+def runs(
+    draw: st.DrawFn, longest: int = 5, same_length: bool = False, cuts: bool = True, same_calls: bool = False, plain: bool = False
+) -> Drawn:
+    """A run of a few requests on fewer rows.
+
+    longest: draft; same_length: of every draft; cuts: sequences may end with a drafted token, before the bonus; same_calls: every
+    request takes as many steps; plain: nothing is drafted.
+    """
+    batch, count = draw(st.integers(1, 3)), draw(st.integers(1, 5))
+    calls = draw(st.integers(1, 4))
+    waiting = [_Row(i, calls if same_calls else draw(st.integers(1, 4)), 0.0) for i in range(count)]
+    fixed = draw(st.integers(1, longest))
+    rows: list[_Row | None] = [None] * batch
+    steps, lines, now = [], [], 0.0
+    while waiting or any(rows):
+        for b in range(batch):
+            if rows[b] is None and waiting:
+                rows[b] = waiting.pop(0)
+                now += draw(SECONDS)
+                rows[b].prefilled = now
+        drafted, accepted, emitted, requests = (np.zeros(batch, dtype=np.int64) for _ in range(4))
+        requests -= 1
+        now += draw(SECONDS)
+        host, seconds = draw(st.floats(0, 1)), draw(SECONDS)
+        now += host + seconds
+        for b, row in enumerate(rows):
+            if row is None:
+                continue
+            requests[b] = row.request
+            drafted[b] = 0 if plain else fixed if same_length else draw(st.integers(0, longest))
+            accepted[b] = draw(st.integers(0, int(drafted[b])))
+            row.target_calls -= 1
+            ends = row.target_calls == 0
+            cut = ends and cuts and accepted[b] > 0 and draw(st.booleans())
+            emitted[b] = accepted[b] + (not cut)
+            row.emitted += [int(emitted[b])]
+            row.times += [now] * int(emitted[b])
+            if ends:
+                lines.append(_line(row, draw))
+                rows[b] = None
+        k = int(drafted.max())
+        span = draw(st.integers(k + 1, 64))
+        positions = int((requests >= 0).sum()) * draw(st.integers(1, span))
+        steps.append((k, span, positions, requests, drafted, accepted, emitted, seconds, host, now))
+    return Drawn(steps, lines)
+
+
+def _line(row: _Row, draw: st.DrawFn) -> dict[str, Any]:
+    """The request as it finished; a stop string may have cut some of what its last step committed."""
+    kept = len(row.times) - draw(st.integers(0, row.emitted[-1] - 1))
+    return dict(
+        request=row.request,
+        repeat=0,
+        prompt_tokens=3,
+        tokens=draw(st.lists(st.integers(0, 2), min_size=kept, max_size=kept)),
+        text=None,
+        logprobs=[-1.0] * kept,
+        finish="stop" if kept < len(row.times) else "eos",
+        prefill_seconds=row.prefilled,
+        seconds=row.times[-1] - row.prefilled,
+        token_seconds=draw(st.sampled_from([None, row.times[:kept]])),
+        seed=0,
+    )
+
+
+def as_plain(repeat: Repeat, seconds: float = 2.0) -> Repeat:
+    """The same requests decoded one token a step, each step taking so many seconds, at the same batch."""
+    steps = [
+        replace(
+            s, k=0, drafted=np.zeros_like(s.drafted), accepted=np.zeros_like(s.accepted), emitted=s.active.astype(np.int64), seconds=seconds
+        )
+        for s in repeat.steps
+    ]
+    return replace(repeat, steps=steps)

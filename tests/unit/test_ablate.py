@@ -1,0 +1,282 @@
+"""`bass ablate` on a tiny pair: what is in the run folder, and what becomes of it when something goes wrong."""
+
+import fcntl
+import json
+import os
+import re
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import bass
+from bass.experiments.metrics import METRICS
+from bass.experiments.records import EndLine, RunFolder
+from bass.loading import Models
+from unit.checkpoints import Pair, Said
+
+Command = Callable[..., Said]
+CONFIG = """
+name: small
+base: {prompts: [def f(, "for item"], batch: 2, max_new_tokens: 6, repeats: 2, temperature: 0.8, seed: 3}
+axes:
+  method: {plain: {policy: fixed, policy.k: 0}, bass: {policy: bass, policy.start: 3}, ngram: {drafter: ngram}}
+  cache: [padded, split]
+"""
+BROKEN = """
+from dataclasses import dataclass
+from bass.policies import Fixed
+from bass.interfaces import DraftLengthPolicy
+
+@dataclass(frozen=True)
+class Broken(DraftLengthPolicy):
+    max_length: int = 4
+    def init(self, batch_size): return batch_size
+    def lengths(self, state): raise KeyError("lost")
+    def update(self, state, feedback): return state
+"""
+
+
+@pytest.fixture
+def run(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command) -> Command:
+    """`bass ablate` with the config above, into `out`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(CONFIG, encoding="utf-8")
+    models = ("--target", str(pair.target), "--draft", str(pair.draft))
+    return lambda *more: bass_command("ablate", "small.yaml", "--output", "out", *models, *more)
+
+
+@pytest.fixture(scope="session")
+def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of the config that nothing happened to."""
+    from bass.cli.ablate import run
+    from bass.cli.parsing import new_parser
+
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "small.yaml").write_text(CONFIG, encoding="utf-8")
+    options = ["--output", str(folder / "out"), "--target", str(pair.target), "--draft", str(pair.draft)]
+    assert run(new_parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def out(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it where `run` writes."""
+    return Path(shutil.copytree(whole, tmp_path / "out"))
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.js*"))}
+
+
+def tokens(folder: Path) -> dict[str, list[tuple[int, int, list[int]]]]:
+    run = RunFolder(folder)
+    return {cell.id: [(line.repeat, line.request, line.tokens) for line in run.lines(cell.id).requests] for cell in run.cells}
+
+
+def refused(said: Said, words: str) -> None:
+    assert said.status == 2
+    assert re.fullmatch(r"bass: [^\n]+\.\n", said.err), said.err
+    assert words in said.err
+
+
+def test_a_run_folder_holds_every_step_every_request_and_a_summary(whole: Path, pair: Pair) -> None:
+    run = RunFolder(whole)
+    assert [cell.id for cell in run.cells][:3] == ["0000-plain-padded", "0001-plain-split", "0002-bass-padded"]
+    assert (run.manifest.bass, run.manifest.axes) == (version("bass"), ["method", "cache"])
+    assert run.manifest.config["base"]["max_new_tokens"] == 6
+    for cell, summary in run.summaries().items():
+        lines = run.lines(cell)
+        assert (summary.state, lines.repeats, lines.notes) == ("done", [0, 1, 2, 3], [])
+        assert [(line.repeat, line.request, line.seed) for line in lines.requests] == [
+            (r, i, 3 + r // 2) for r in range(4) for i in range(2)
+        ]
+        for repeat in range(4):
+            steps = [line for line in lines.steps if line.repeat == repeat]
+            kept = sum(len(line.tokens) for line in lines.requests if line.repeat == repeat)
+            assert sum(sum(step.emitted) for step in steps) == kept
+        assert len(summary.repeats) == 4
+        assert {"all", "tokens_per_second", "mbu"} <= set(summary.metrics) <= set(METRICS)
+    assert len(run.summaries()) == 6
+
+
+def test_a_cell_generates_what_generate_does(whole: Path, pair: Pair) -> None:
+    policy = {"class_path": "bass", "init_args": {"start": 3}}
+    llm = bass.load(pair.target, pair.draft, policy=policy, max_batch_size=2)
+    result = llm.generate("for item", num_return_sequences=2, max_new_tokens=6, temperature=0.8, seed=4)
+    found = [ids for repeat, _, ids in tokens(whole)["0002-bass-padded"] if repeat == 3]
+    assert found == [completion.token_ids for completion in result.completions]
+
+
+def test_a_finished_run_is_not_run_again(run: Command, out: Path) -> None:
+    before = texts(out)
+    said = run()
+    assert said.status == 0, said.err
+    assert "tokens/s" in said.out
+    assert texts(out) == before
+
+
+def test_a_dry_run_lists_the_cells_and_writes_nothing(run: Command, tmp_path: Path) -> None:
+    said = run("--dry_run")
+    assert said.status == 0, said.err
+    assert "0005-ngram-split" in said.out
+    assert re.search(r"6 of 6 cells to run into `out`. One after the other, about: \d", said.out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_models_are_loaded_once(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = Models.read, []
+    monkeypatch.setattr(Models, "read", lambda *given: asked.append(given[:3]) or read(*given))
+    assert run("--repeats", "1", "--num_prompts", "1").status == 0
+    assert len(asked) == 1
+
+
+def unfinished(out: Path, cell: str) -> Path:
+    """The cell as a process leaves it that is ended in its last repeat."""
+    folder = out / "cells" / cell
+    (folder / "summary.json").unlink()
+    path = folder / "requests.jsonl"
+    path.write_text(path.read_text().rpartition('{"repeat": 3, "end"')[0], encoding="utf-8")
+    return folder
+
+
+def test_a_cell_goes_on_with_its_first_unfinished_repeat(run: Command, out: Path, whole: Path) -> None:
+    before = texts(out)
+    folder = unfinished(out, "0003-bass-split")
+    asked = folder.joinpath("requests.jsonl").read_text().count('"tokens"')
+    assert asked == 8  # the last repeat's requests are there, its end is not
+    assert run().status == 0
+    assert tokens(out) == tokens(whole)
+    after = texts(out)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {f"cells/0003-bass-split/{name}" for name in ("requests.jsonl", "steps.jsonl", "summary.json")}
+    for name in ("requests.jsonl", "steps.jsonl"):  # the ended repeats are those of the first process, to the byte
+        old, new = before[f"cells/0003-bass-split/{name}"], after[f"cells/0003-bass-split/{name}"]
+        assert [x for x in old.splitlines() if b'"repeat": 3' not in x] == [x for x in new.splitlines() if b'"repeat": 3' not in x]
+
+
+@pytest.mark.parametrize("name", ["requests.jsonl", "steps.jsonl"])
+def test_a_line_that_was_cut_by_a_crash_is_dropped(run: Command, out: Path, whole: Path, name: str) -> None:
+    folder = unfinished(out, "0002-bass-padded")
+    (folder / name).write_bytes((folder / name).read_bytes()[:-30])
+    assert run().status == 0
+    assert tokens(out) == tokens(whole)
+    assert RunFolder(out).lines("0002-bass-padded").notes == []
+
+
+def test_a_process_that_ended_before_the_summary_repeats_nothing(run: Command, out: Path) -> None:
+    before = texts(out)
+    (out / "cells/0001-plain-split/summary.json").unlink()
+    assert run().status == 0
+    after = texts(out)
+    assert {name for name in before if before[name] != after[name]} == {"cells/0001-plain-split/summary.json"}
+
+
+def test_a_damaged_line_is_told_and_kept(run: Command, out: Path) -> None:
+    folder = unfinished(out, "0002-bass-padded")
+    lines = (folder / "steps.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "steps.jsonl").write_bytes(lines[0] + b"garbage\n" + b"".join(lines[1:]))
+    before = texts(out)
+    refused(run(), "steps.jsonl, line 2 is damaged")
+    assert texts(out) == before
+
+
+def test_a_cell_that_fails_is_recorded_and_the_others_run(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "broken_policy.py").write_text(BROKEN, encoding="utf-8")
+    axes = ("--axes.method", "null", "--axes.cache", "null", "--axes.policy", "[broken_policy:Broken, fixed]")
+    said = run(*axes)
+    assert said.status == 2
+    assert "0000-Broken FAILED: KeyError: 'lost'" in said.err
+    summaries = RunFolder(tmp_path / "out").summaries()
+    assert {cell: (s.state, s.error) for cell, s in summaries.items()} == {
+        "0000-Broken": ("failed", "KeyError: 'lost'"),
+        "0001-fixed": ("done", None),
+    }
+    assert "broken_policy.py" in (tmp_path / "out/cells/0000-Broken/error.txt").read_text(encoding="utf-8")
+    before = texts(tmp_path / "out")
+    assert run(*axes).status == 2  # it is not tried again, and not forgotten
+    assert texts(tmp_path / "out") == before
+    (tmp_path / "broken_policy.py").write_text(BROKEN.replace('raise KeyError("lost")', "import numpy; return numpy.ones(state, int)"))
+    sys.modules.pop("broken_policy")
+    assert run(*axes, "--retry_failed").status == 0
+
+
+def test_a_second_process_is_refused(run: Command, out: Path) -> None:
+    with (out / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refused(run(), f"`out` is being written by process {os.getpid()} on")
+    assert run().status == 0
+
+
+OTHER = {
+    "settings": (["--seed", "4"], "`base.seed` is 3 there, and 4 here"),
+    "axes": (["--axes.cache", "[padded]"], "`axes.cache` is ['padded', 'split'] there, and ['padded'] here"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_the_folder_of_another_run_is_refused(run: Command, out: Path, case: str) -> None:
+    argv, words = OTHER[case]
+    before = texts(out)
+    refused(run(*argv), words)
+    assert texts(out) == before
+
+
+VERSIONS = {
+    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 1"),
+    "bass": ({"bass": "0.0.1"}, "was begun by bass 0.0.1"),
+    "device": ({"device": "a GPU"}, "was measured on a GPU"),
+}
+
+
+@pytest.mark.parametrize("case", VERSIONS)
+def test_the_folder_of_another_version_is_refused(run: Command, out: Path, case: str) -> None:
+    change, words = VERSIONS[case]
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | change))
+    before = texts(out)
+    refused(run(), words)
+    assert texts(out) == before
+
+
+def test_a_folder_that_cannot_be_written_is_told(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(run("--output", "file/run"), "cannot be written (Not a directory)")
+    refused(run("--output", "file"), "cannot be written (File exists)")
+    refused(run("--output", "/proc/run"), "cannot be written (No such file or directory)")
+
+
+@contextmanager
+def full(room: int) -> Iterator[None]:
+    """No file may become larger than this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [100, 3100])
+def test_a_full_disk_is_told_and_nothing_is_lost(run: Command, tmp_path: Path, whole: Path, room: int) -> None:
+    with full(room):
+        said = run()
+    assert said.status == 2
+    assert re.search(r"cannot be written \(File too large\): make room .*what was finished is kept", said.err)
+    folder = RunFolder(tmp_path / "out")
+    ended = {c.id: folder.lines(c.id).repeats for c in folder.cells} if room > 3000 else {}
+    before = texts(tmp_path / "out")
+    assert run().status == 0
+    assert tokens(tmp_path / "out") == tokens(whole)
+    after = texts(tmp_path / "out")
+    for cell, repeats in ended.items():
+        name = f"cells/{cell}/requests.jsonl"
+        marks = [EndLine(repeat).to_json().encode() for repeat in repeats]
+        assert all(mark in after[name].splitlines() for mark in marks)
+        until = before.get(name, b"").rfind(marks[-1]) if marks else 0
+        assert after[name][:until] == before.get(name, b"")[:until]

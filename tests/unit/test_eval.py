@@ -1,0 +1,246 @@
+"""`bass eval`: problems from files, samples and scores in a folder that survives any interruption, and sentences for bad input."""
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bass.errors import BassError, RequestError
+from bass.evaluation import sources
+from bass.evaluation.evaluate import with_shots
+from bass.evaluation.folder import opened
+from bass.evaluation.harness import generation_options, log_likelihood
+from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.scores import Sample
+from bass.evaluation.tasks import read_problems
+from bass.llm import load
+from unit.checkpoints import Pair, Said
+
+DATA = os.environ.get("BASS_DATA")
+EVERY = {"HumanEval.jsonl.gz": 20, "mbpp.jsonl": 100, "sanitized-mbpp.json": 50}  # one problem in so many, in every run
+SIZES = {"HumanEval.jsonl.gz": 164, "mbpp.jsonl": 974, "sanitized-mbpp.json": 427}
+HUMANEVAL = {"task_id": "H/0", "prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
+HUMANEVAL["test"] = "def check(candidate):\n    assert candidate(3) == 3\n"
+MBPP = {"task_id": 1, "text": "Write f.", "code": "import math\ndef f(x): return x", "test_list": ["assert f(math.pi) == math.pi"]}
+GSM8K = {"question": "How many?", "answer": "2+2\n#### 1,004"}
+SUMMARY = {"document": "A long story.", "summary": "A story."}
+RECORDS = {"humaneval": HUMANEVAL, "mbpp": MBPP, "gsm8k": GSM8K, "summaries": SUMMARY}
+BassCommand = Callable[..., Said]
+
+
+def written(path: Path, *records: Any) -> str:
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    return str(path)
+
+
+@pytest.mark.skipif(DATA is None, reason="BASS_DATA names no folder of evaluation data")
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("share", ["some", pytest.param("all", marks=pytest.mark.nightly)])
+def test_reference_solutions_pass(name: str, share: str) -> None:
+    problems = read_problems("humaneval" if "Human" in name else "mbpp", Path(str(DATA)) / name)
+    assert len(problems) == SIZES[name]
+    chosen = problems if share == "all" else problems[:: EVERY[name]]
+    outcomes = Sandbox().check_all(p.program(p.solution) for p in chosen)
+    assert [(p.task_id, o) for p, o in zip(chosen, outcomes, strict=True) if not o.passed] == []
+
+
+@pytest.mark.skipif(DATA is None, reason="BASS_DATA names no folder of evaluation data")
+def test_questions_and_summaries_are_read() -> None:
+    questions = read_problems("gsm8k", Path(str(DATA)) / "gsm8k_test.jsonl")
+    assert (len(questions), questions[0].answer, len(read_problems("summaries", Path(str(DATA)) / "eagle_sum_question.jsonl"))) == (
+        1319,
+        "18",
+        80,
+    )
+
+
+def test_each_form_of_file_is_read_alike(tmp_path: Path) -> None:
+    plain = Path(written(tmp_path / "a.jsonl", MBPP))
+    (tmp_path / "a.json").write_text(json.dumps([MBPP]))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    first, *others = [read_problems("mbpp", str(tmp_path / name)) for name in ("a.jsonl", "a.json", "a.jsonl.gz")]
+    assert others == [first, first]
+    assert first[0].names == ("f",)
+    assert Sandbox().check(first[0].program(MBPP["code"])).passed
+
+
+def test_a_file_on_the_hub_is_fetched_by_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    asked = []
+
+    def download(repository: str, path: str, **options: Any) -> str:
+        asked.append((repository, path, options))
+        return written(tmp_path / "b.jsonl", GSM8K)
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    assert read_problems("gsm8k", "org/name@main:test/b.jsonl")[0].answer == "1004"
+    assert asked == [("org/name", "test/b.jsonl", {"repo_type": "dataset", "revision": "main"})]
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *a, **k: (_ for _ in ()).throw(OSError("no network")))
+    with pytest.raises(RequestError, match=r"could not be fetched from the hub \(no network\)"):
+        sources.locate("org/name:b.jsonl")
+
+
+@pytest.mark.parametrize("task", RECORDS)
+@pytest.mark.parametrize("damage", ["{", "[1]", "{}", "null", '{"task_id": 1, "test_list": [1], "code": "(", "text": ""}', ""])
+def test_a_file_of_something_else_is_refused_in_one_sentence(task: str, damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(damage)
+    with pytest.raises(RequestError, match=r"bad\.jsonl"):
+        read_problems(task, path)
+
+
+def test_shots_stand_solved_before_every_other_problem(tmp_path: Path) -> None:
+    problems = read_problems("gsm8k", written(tmp_path / "g.jsonl", GSM8K, {**GSM8K, "question": "Who?"}))
+    left = with_shots(problems, 1)
+    assert [p.prompt for p in left] == ["Question: How many?\nAnswer: 2+2\n#### 1,004\n\nQuestion: Who?\nAnswer:"]
+
+
+def arguments(pair: Pair, tmp_path: Path, task: str = "gsm8k", count: int = 3) -> list[str]:
+    records = [{**RECORDS[task], "task_id": i} if task == "mbpp" else RECORDS[task] for i in range(count)]
+    data = written(tmp_path / f"{task}.jsonl", *records)
+    models = ["--target", str(pair.target), "--draft", str(pair.draft)]
+    return ["eval", "--task", task, "--data", data, *models, "-n", "2", "--max_new_tokens", "6", "--output", str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize("task", ["mbpp", "gsm8k", "summaries"])
+def test_an_evaluation_tells_first_and_all_by_method_and_budget(task: str, pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    if task == "summaries":
+        pytest.importorskip("rouge_score", reason="the extra `eval` is not installed")
+    asked = [*arguments(pair, tmp_path, task, 2), "--methods", "[batched,plain,single]", "--budgets", "[0.001,100]", "--temperature", "0.5"]
+    said = bass_command(*asked, "--json")
+    assert said.status == 0, said.err
+    summary = json.loads(said.out)
+    assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["methods"]) == ["batched", "plain", "single"]
+    for figures in summary["methods"].values():
+        assert [(p["clock"], p["budget"]) for p in figures["curve"]] == [(c, b) for c in ("prefill", "start") for b in (0.001, 100.0)]
+        assert [p["finished"] for p in figures["curve"]] == [0.0, 1.0, 0.0, 1.0]
+    again = bass_command(*asked)  # from the folder: nothing is drawn again
+    assert again.status == 0
+    assert "within so many seconds from the start" in again.out
+
+
+def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the_same(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    asked = arguments(pair, tmp_path)
+    assert bass_command(*asked).status == 0
+    file = tmp_path / "out" / "batched" / "samples.jsonl"
+    whole = file.read_bytes()
+
+    def drawn(data: bytes) -> list[Any]:
+        return [(line["task_id"], line.get("sample"), line.get("tokens")) for line in map(json.loads, data.splitlines())]
+
+    for cut in (len(whole) - 1, len(whole) // 2, 10, 0):
+        file.write_bytes(whole[:cut])
+        (tmp_path / "out" / "summary.json").unlink()
+        said = bass_command(*asked)
+        assert said.status == 0, said.err
+        assert drawn(file.read_bytes()) == drawn(whole)
+        assert (tmp_path / "out" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(sent: signal.Signals, pair: Pair, tmp_path: Path) -> None:
+    asked = [sys.executable, "-m", "bass", *arguments(pair, tmp_path, count=400)]
+    file = tmp_path / "out" / "batched" / "samples.jsonl"
+    process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (file.exists() and file.stat().st_size > 2000):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    if sent == signal.SIGINT:
+        assert process.returncode == 130
+        assert "the same command goes on" in " ".join(err.split())
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    with opened(tmp_path / "out", manifest["config"], {}) as folder:
+        done = folder.samples("batched")
+    assert 0 < len(done) < 400
+    assert all(len(group) == 2 for group in done.values())
+
+
+def test_a_folder_of_other_settings_or_in_use_is_refused(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    asked = arguments(pair, tmp_path)
+    assert bass_command(*asked).status == 0
+    said = bass_command(*asked, "--seed", "5")
+    assert (said.status, "name another folder" in said.err) == (2, True)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    with (
+        opened(tmp_path / "out", manifest["config"], {}),
+        pytest.raises(RequestError, match="being written by another process"),
+        opened(tmp_path / "out", manifest["config"], {}),
+    ):
+        pass
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
+    with pytest.raises(RequestError, match="holds something that is no evaluation"), opened(tmp_path / "other", {}, {}):
+        pass
+
+
+def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "out", {}, {}) as folder:
+        folder.add_samples("batched", "a", [Sample("a", 0, "t", [1], -1.0, "eos", 1.0, 2.0)])
+        file = tmp_path / "out" / "batched" / "samples.jsonl"
+        file.write_bytes(b"nonsense\n" + file.read_bytes())
+        with pytest.raises(RequestError, match="Line 1 of"):
+            folder.samples("batched")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--task", "chess"], "Unknown task `chess`"),
+        (["--data", "nowhere.jsonl"], "`nowhere.jsonl` cannot be read"),
+        (["--methods", "[fast]"], "Unknown method `fast`"),
+        (["--k", "[3]"], "pass@3 needs"),
+        (["--budgets", "[0]"], "more than 0 seconds"),
+        (["--shots", "3"], "`shots=3` must leave"),
+        (["--limit", "0"], "`limit=0` must be"),
+        (["--max_new_tokens", "100000"], "prompts have more than"),
+        (["--program_seconds", "0"], "must be more than 0"),
+        (["--chess", "1"], "chess"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_writes_nothing(
+    more: list[str], says: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    said = bass_command(*arguments(pair, tmp_path), *more)
+    assert (said.status, said.out) == (2, "")
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not list(tmp_path.glob("out/*/samples.jsonl"))
+
+
+@pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
+def test_an_option_that_has_to_be_there_is_named(missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    asked = arguments(pair, tmp_path)
+    at = asked.index(missing)
+    said = bass_command(*asked[:at], *asked[at + 2 :])
+    assert (said.status, f"`{missing}` is missing" in said.err) == (2, True)
+
+
+def test_log_likelihoods_are_those_that_generation_reports(pair: Pair) -> None:
+    llm = load(pair.target, pair.draft)
+    completion = llm.generate([1, 2, 3], max_new_tokens=12, temperature=0.0, ignore_eos=True).completions[0]
+    total, greedy = log_likelihood(llm, [1, 2, 3], completion.token_ids)
+    assert total == pytest.approx(sum(completion.logprobs), rel=1e-4)
+    assert greedy
+    assert not log_likelihood(llm, [1, 2, 3], [completion.token_ids[0] ^ 1])[1]
+
+
+def test_options_of_the_harness_are_used_or_refused() -> None:
+    asked = {"do_sample": False, "until": ["\n", ""], "max_gen_toks": 8, "temperature": 0.7}
+    assert generation_options(asked) | {"top_p": 1.0} == generation_options(asked)
+    assert (generation_options(asked)["temperature"], generation_options(asked)["stop"]) == (0.0, ["\n"])
+    assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
+    with pytest.raises(BassError, match="`num_beams` is no option"):
+        generation_options(asked | {"num_beams": 4})

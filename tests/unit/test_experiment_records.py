@@ -1,0 +1,221 @@
+"""Run folders: what is written is read again; what is cut off, damaged, or of another version is told apart."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.engine.requests import StepRecord
+from bass.errors import RunFolderError
+from bass.experiments.records import (
+    CellEntry,
+    EndLine,
+    Facts,
+    Manifest,
+    RequestLine,
+    RunFolder,
+    StepLine,
+    Summary,
+    append_line,
+    read_lines,
+    write_atomically,
+)
+from bass.experiments.strict import Json
+from bass.results import Completion
+from support.drawn_runs import FACTS, Drawn, runs
+
+STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0)
+REQUEST = RequestLine(0, 0, 3, [7, 8], "a\u2028\ud800\n", [-0.5, -1.0], "eos", 0.125, 1.375, [1.5, 1.5], 11)
+MANIFEST = Manifest(
+    "0.1.0", "abc", "2026-01-01T00:00:00", "cpu", "2.9", "3.12", "Linux", {"batch": [1, 8]}, ["batch"], [CellEntry("0000-b1", {"batch": 1})]
+)
+SUMMARY = Summary("0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS)
+VALUES: list[Json] = [STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2), MANIFEST, SUMMARY, FACTS]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run folder with one cell, in which repeat 0 ended and repeat 1 was under way."""
+    folder = RunFolder(tmp_path)
+    cell = folder.cell_folder("0000-b1")
+    cell.mkdir(parents=True)
+    write_atomically(tmp_path / RunFolder.MANIFEST, MANIFEST.to_json(2))
+    for repeat in (0, 1):
+        append_line(cell / RunFolder.STEPS, dataclasses.replace(STEP, repeat=repeat))
+        append_line(cell / RunFolder.REQUESTS, dataclasses.replace(REQUEST, repeat=repeat))
+    append_line(cell / RunFolder.REQUESTS, dataclasses.replace(REQUEST, request=1))
+    append_line(cell / RunFolder.REQUESTS, EndLine(0))
+    return folder
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+def test_what_is_written_is_read_again(value: Json) -> None:
+    assert type(value).from_json(value.to_json()) == value
+    assert type(value).from_json(value.to_json(indent=1)) == value
+    assert "\n" not in value.to_json()
+
+
+@given(runs())
+def test_a_step_of_a_trace_survives_being_a_line(run: Drawn) -> None:
+    for step in run.repeat().steps:
+        again = StepLine.from_json(StepLine.of(step, 3).to_json())
+        assert again.repeat == 3
+        for field in dataclasses.fields(StepRecord):
+            np.testing.assert_array_equal(getattr(again.record(), field.name), getattr(step, field.name))
+
+
+def test_a_completion_becomes_a_line_and_one_without_time_left_says_budget() -> None:
+    completion = Completion(4, 1, "text", [1, 2], [-1.0, -2.0], "time", 0.5)
+    line = RequestLine.of(completion, request=9, repeat=1, prompt_tokens=5, prefill_seconds=0.25, seed=3)
+    assert line == RequestLine(9, 1, 5, [1, 2], "text", [-1.0, -2.0], "budget", 0.25, 0.5, None, 3)
+    assert line.ended == 0.75
+
+
+def test_facts_are_the_engines_costs_and_ceilings() -> None:
+    assert Facts.of(FACTS.cost, FACTS.peaks, 4096) == FACTS
+
+
+def test_only_the_repeats_that_ended_are_read(folder: RunFolder) -> None:
+    lines = folder.lines("0000-b1")
+    assert lines.repeats == [0]
+    assert [line.repeat for line in lines.steps] == [0]
+    assert [(line.request, line.repeat) for line in lines.requests] == [(0, 0), (1, 0)]
+    assert lines.notes == []
+
+
+def test_a_cell_without_a_summary_is_not_finished(folder: RunFolder) -> None:
+    assert folder.summary("0000-b1") is None
+    assert folder.summaries() == {}
+    write_atomically(folder.cell_folder("0000-b1") / RunFolder.SUMMARY, SUMMARY.to_json())
+    assert folder.summaries() == {"0000-b1": SUMMARY}
+    assert folder.cells == MANIFEST.cells
+
+
+def test_a_cell_that_never_began_has_no_lines(tmp_path: Path) -> None:
+    lines = RunFolder(tmp_path).lines("0000-b1")
+    assert (lines.steps, lines.requests, lines.repeats, lines.notes) == ([], [], [], [])
+
+
+@given(st.data())
+def test_wherever_the_last_line_was_cut_it_is_left_out_and_said_so(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("cut") / "requests.jsonl"
+    append_line(path, REQUEST)
+    whole = path.stat().st_size
+    append_line(path, dataclasses.replace(REQUEST, request=1, text="é"))
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(whole, len(content)))])
+    lines = read_lines(path, RequestLine.from_json)
+    if path.stat().st_size == len(content):
+        assert (len(lines.values), lines.dropped) == (2, None)
+    else:
+        assert lines.values == [REQUEST]
+        assert lines.dropped == (None if path.stat().st_size == whole else f"{path}: line 2, the last, is incomplete and was left out.")
+
+
+def test_a_dropped_line_is_in_the_notes_of_the_cell(folder: RunFolder) -> None:
+    path = folder.cell_folder("0000-b1") / RunFolder.STEPS
+    path.write_bytes(path.read_bytes() + b'{"request_rows": [0')
+    assert folder.lines("0000-b1").notes == [f"{path}: line 3, the last, is incomplete and was left out."]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"\x00\x00", b"null"])
+@pytest.mark.parametrize("name", [RunFolder.STEPS, RunFolder.REQUESTS])
+def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(folder: RunFolder, name: str, damage: bytes) -> None:
+    path = folder.cell_folder("0000-b1") / name
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(first + b"\n" + damage + b"\n" + rest)
+    with pytest.raises(RunFolderError) as caught:
+        folder.lines("0000-b1")
+    assert str(caught.value).startswith(f"{path}, line 2 ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "told"),
+    [
+        (STEP, {"k": "2"}, "`k` is '2', and must be int"),
+        (STEP, {"k": True}, "`k` is True, and must be int"),
+        (STEP, {"drafted": [2, 0.5]}, "`drafted[1]` is 0.5, and must be int"),
+        (STEP, {"drafted": 2}, "`drafted` is 2, and must be list[int]"),
+        (STEP, {"drafted": [2]}, "one entry for each row"),
+        (STEP, {"accepted": [3, 0]}, "accepted 3 of 2 drafted tokens"),
+        (STEP, {"emitted": [3, 0]}, "accepted 1 tokens emitted 3"),
+        (STEP, {"emitted": [2, 1]}, "an idle row has no tokens"),
+        (STEP, {"seconds": None}, "`seconds` is None, and must be float"),
+        (REQUEST, {"finish": "time"}, "`finish` is 'time', and must be one of length, eos, stop, budget"),
+        (REQUEST, {"logprobs": [-0.5]}, "1 log-probabilities for 2 tokens"),
+        (REQUEST, {"token_seconds": [1.0]}, "1 times for 2 tokens"),
+        (REQUEST, {"extra": 1}, "has the unknown extra"),
+        (EndLine(0), {"end": False}, "`end` is true"),
+        (SUMMARY, {"state": "running"}, "`state` is 'running', and must be one of done, failed"),
+        (SUMMARY, {"error": "no room"}, "a cell has an error if it failed"),
+        (SUMMARY, {"metrics": {"all": "fast"}}, "`metrics.all` is 'fast', and must be float"),
+        (SUMMARY, {"facts": {"target": {}}}, "`facts` lacks draft, bandwidth, flops, peak_memory_bytes"),
+        (FACTS, {"target": {}}, "`target` must have weight_bytes"),
+        (MANIFEST, {"axes": ["batch", "policy"]}, "cell `0000-b1` must have a value for each of the axes batch, policy"),
+        (MANIFEST, {"cells": [{"id": "a", "settings": {"batch": 1}}] * 2}, "two cells have the same id"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_in_one_sentence(value: Json, change: dict, told: str) -> None:
+    data = json.loads(value.to_json()) | change
+    with pytest.raises(RunFolderError) as caught:
+        type(value).from_json(json.dumps(data), "file, line 3")
+    assert str(caught.value).startswith("file, line 3 ")
+    assert told in str(caught.value)
+    assert ".." not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+def test_a_field_that_is_missing_is_named(value: Json) -> None:
+    data = json.loads(value.to_json())
+    required = [f.name for f in dataclasses.fields(value) if f.default is dataclasses.MISSING]  # pyright: ignore[reportArgumentType]
+    for name in required:
+        with pytest.raises(RunFolderError, match=f"lacks {name}"):
+            type(value).from_json(json.dumps({k: v for k, v in data.items() if k != name}))
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_format_version_is_refused_before_anything_else_is_read(folder: RunFolder, version: object) -> None:
+    path = folder.path / RunFolder.MANIFEST
+    path.write_text(json.dumps({"format": version, "bass": "9.9", "novelty": {}}))
+    with pytest.raises(RunFolderError) as caught:
+        _ = RunFolder(folder.path).manifest
+    assert str(caught.value) == (
+        f"{path} has the format version {version!r}, and this `bass` reads version 1: use the `bass` that wrote it (9.9), or run the "
+        "experiment again."
+    )
+
+
+def test_a_folder_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"is no run folder: it has no manifest\.json"):
+        _ = RunFolder(tmp_path).manifest
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_has_no_word_for_is_neither_written_nor_read(value: float) -> None:
+    with pytest.raises(RunFolderError, match="not finite"):
+        dataclasses.replace(STEP, seconds=value).to_json()
+    with pytest.raises(RunFolderError, match="is no JSON"):
+        StepLine.from_json(STEP.to_json().replace("0.25", json.dumps(value)))
+
+
+def test_an_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.json"
+    write_atomically(path, "old")
+
+    def fails(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fails)
+        with pytest.raises(OSError, match="disk full"):
+            write_atomically(path, "new")
+    assert path.read_text() == "old"
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]

@@ -1,0 +1,369 @@
+"""Metrics: identities among them on drawn runs, and figures worked out by hand. What `Stats` has too is the same number."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.engine.requests import StepRecord, Trace
+from bass.errors import OptionError, RunFolderError
+from bass.experiments import acceptance, against_plain, speed
+from bass.experiments.metrics import METRICS, PROFILES, Limits, Repeat, measure, over_repeats, profiles
+from bass.experiments.records import RequestLine
+from bass.results import Completion, judged_lengths, summarize
+from support.drawn_runs import FACTS, Drawn, as_plain, runs
+
+
+def close(x: float | None, y: float | None) -> bool:
+    assert x is not None
+    assert y is not None
+    return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12)
+
+
+@given(runs())
+def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> None:
+    repeat = run.repeat()
+    measured = measure(replace(repeat, plain=as_plain(repeat), limits=Limits(ttft=1.0)))
+    assert all(math.isfinite(value) for value in measured.values())
+    for name, value in measured.items():
+        if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):  # the drawn times may beat the drawn device
+            assert -1e-12 <= value <= 1, name
+    assert all(math.isfinite(value) for values in profiles(repeat).values() for value in values)
+
+
+@given(runs())
+def test_accounts_sum_to_the_committed_tokens(run: Drawn) -> None:
+    repeat = run.repeat()
+    committed = {line.request: int(repeat.rows.emitted[repeat.rows.requests == line.request].sum()) for line in repeat.requests}
+    assert sum(committed.values()) == repeat.counts.emitted
+    assert all(len(line.tokens) <= committed[line.request] for line in repeat.requests)
+    assert repeat.tokens == sum(len(line.tokens) for line in repeat.requests)
+
+
+@given(runs())
+def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_before(run: Drawn) -> None:
+    repeat = run.repeat()
+    cut = int((repeat.rows.emitted == repeat.rows.accepted).sum())
+    assert repeat.counts.emitted == repeat.counts.accepted + repeat.counts.row_steps - cut
+    assert cut <= len(repeat.requests)
+    lost = cut / repeat.counts.row_steps
+    assert close(acceptance.mean_acceptance_length(repeat), 1 + acceptance.accepted_per_call(repeat) - lost)
+
+
+@given(runs(cuts=False))
+def test_without_cuts_tau_is_one_more_than_accepted_per_call(run: Drawn) -> None:
+    """vLLM's definition, 1 + accepted / drafts, is the same number where every call has a draft."""
+    repeat = run.repeat()
+    assert close(acceptance.mean_acceptance_length(repeat), 1 + acceptance.accepted_per_call(repeat))
+
+
+@given(runs(same_calls=True))
+def test_pooled_tau_is_the_mean_of_requests_where_all_have_as_many_calls(run: Drawn) -> None:
+    repeat = run.repeat()
+    measured = measure(repeat)
+    assert close(measured["mean_acceptance_length"], measured["mean_acceptance_length_of_requests"])
+
+
+@given(runs())
+def test_pooled_tau_is_the_mean_of_requests_weighed_by_their_calls(run: Drawn) -> None:
+    repeat = run.repeat()
+    lengths = acceptance.acceptance_lengths(repeat)
+    calls = {r: int((repeat.rows.requests == r).sum()) for r in lengths}
+    assert close(acceptance.mean_acceptance_length(repeat), sum(lengths[r] * calls[r] for r in lengths) / sum(calls.values()))
+
+
+@given(runs(cuts=False, same_length=True))
+def test_with_equal_lengths_conditional_rates_multiply_to_unconditional_ones(run: Drawn) -> None:
+    repeat = run.repeat()
+    conditional, unconditional = acceptance.conditional_acceptance(repeat), acceptance.unconditional_acceptance(repeat)
+    assert acceptance.unconditional_counts(repeat) == [repeat.counts.row_steps] * len(unconditional)
+    np.testing.assert_allclose(np.cumprod(conditional), unconditional, atol=1e-12)
+    assert close(acceptance.accepted_per_call(repeat), sum(unconditional))
+
+
+@given(runs())
+def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> None:
+    repeat = run.repeat()
+    for rates, counts in (
+        (acceptance.conditional_acceptance(repeat), acceptance.conditional_counts(repeat)),
+        (acceptance.unconditional_acceptance(repeat), acceptance.unconditional_counts(repeat)),
+    ):
+        assert close(sum(rate * n for rate, n in zip(rates, counts, strict=True)), repeat.counts.accepted)
+    assert acceptance.conditional_counts(repeat)[:1] == acceptance.unconditional_counts(repeat)[:1]
+
+
+@given(runs())
+def test_what_a_cut_left_unjudged_is_in_no_denominator(run: Drawn) -> None:
+    repeat = run.repeat()
+    assert sum(acceptance.unconditional_counts(repeat)) == sum(int(judged_lengths(s).sum()) for s in repeat.steps)
+    rejections = int((repeat.rows.judged > repeat.rows.accepted).sum())
+    if repeat.counts.accepted + rejections:
+        assert close(acceptance.token_acceptance_rate(repeat), repeat.counts.accepted / (repeat.counts.accepted + rejections))
+
+
+@given(runs())
+def test_histograms_sum_to_calls_and_tokens(run: Drawn) -> None:
+    repeat = run.repeat()
+    counts = acceptance.histogram(repeat)
+    drafted, accepted = acceptance.drafted_histogram(repeat), acceptance.accepted_histogram(repeat)
+    assert counts.sum() == sum(drafted) == sum(accepted) == repeat.counts.row_steps
+    assert sum(n * calls for n, calls in enumerate(drafted)) == repeat.counts.drafted
+    assert sum(n * calls for n, calls in enumerate(accepted)) == repeat.counts.accepted
+    assert not np.triu(counts, 1).any()  # nothing accepts more than it drafted
+    by_length = acceptance.accepted_by_length(repeat)
+    assert close(sum(mean * calls for mean, calls in zip(by_length, drafted, strict=True)), repeat.counts.accepted)
+
+
+@given(runs())
+def test_wasted_tokens_are_drafted_less_accepted(run: Drawn) -> None:
+    repeat = run.repeat()
+    measured = measure(repeat)
+    assert measured["wasted_drafted_tokens"] == repeat.counts.drafted - repeat.counts.accepted
+    if repeat.counts.drafted:
+        assert close(measured["wasted_drafted_tokens"], repeat.counts.drafted * (1 - measured["draft_acceptance_rate"]))
+    assert close(
+        measured["wasted_per_token"] * measured["mean_acceptance_length"], measured["drafted_per_call"] - measured["accepted_per_call"]
+    )
+
+
+@given(runs(plain=True))
+def test_plain_decoding_commits_one_token_a_call_and_has_no_rate_of_acceptance(run: Drawn) -> None:
+    repeat = run.repeat()
+    measured = measure(replace(repeat, plain=repeat))
+    assert measured["mean_acceptance_length"] == measured["share_without_draft"] == 1
+    assert measured["wasted_drafted_tokens"] == measured["drafted_per_call"] == 0
+    assert not measured.keys() & {"draft_acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "predicted_speedup", "goodput"}
+    assert all(measured[name] == 1 for name in ("speedup", "speedup_first", "speedup_last", "speedup_all", "exact_match_rate"))
+    assert "first_divergence" not in measured
+
+
+@given(runs())
+def test_what_stats_has_too_is_the_same_number(run: Drawn) -> None:
+    repeat = run.repeat()
+    lines = sorted(repeat.requests, key=lambda line: line.request)
+    trace = Trace(repeat.steps, prefilled={line.request: line.prefill_seconds for line in lines})
+    completions = [Completion(line.request, 0, None, line.tokens, line.logprobs, line.finish, line.seconds) for line in lines]
+    stats = summarize(trace, completions, FACTS.cost, FACTS.peaks, repeat.seconds, True)
+    measured = measure(repeat)
+    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "acceptance_rate"} | {
+        name: name for name in ("first", "last", "all", "bound_seconds", "mfu", "mfu_kept", "mbu", "tokens_per_second")
+    }
+    for name, theirs in names.items():
+        assert name not in measured or close(measured[name], getattr(stats, theirs)), name
+    assert acceptance.conditional_acceptance(repeat) == stats.acceptance_by_position
+    assert acceptance.conditional_counts(repeat) == stats.reached_by_position
+
+
+@given(runs())
+def test_token_times_are_the_ends_of_steps_whether_they_were_noted_or_not(run: Drawn) -> None:
+    repeat = run.repeat()
+    forgotten = replace(repeat, requests=[replace(line, token_seconds=None) for line in repeat.requests])
+    for request, times in repeat.token_times.items():
+        np.testing.assert_array_equal(times, forgotten.token_times[request])
+        assert (np.diff(times) >= 0).all()
+
+
+@given(runs())
+def test_a_request_takes_its_first_token_and_then_tpot_for_each_other_one(run: Drawn) -> None:
+    repeat = run.repeat()
+    firsts, gaps = speed.first_token_times(repeat), speed.times_per_output_token(repeat)
+    for line in repeat.requests:
+        rest = gaps.get(line.request, 0.0) * (len(line.tokens) - 1)
+        assert math.isclose(firsts[line.request] + rest, repeat.token_times[line.request][-1])
+        assert firsts[line.request] >= line.prefill_seconds
+
+
+@given(runs())
+def test_intervals_between_tokens_sum_to_the_time_from_first_to_last(run: Drawn) -> None:
+    repeat = run.repeat()
+    total = sum(times[-1] - times[0] for times in repeat.token_times.values())
+    assert math.isclose(speed.inter_token_latencies(repeat).sum(), total, abs_tol=1e-9)
+    assert (speed.inter_token_latencies(repeat) > 0).all()
+
+
+@given(runs())
+def test_a_metric_with_values_by_request_is_their_mean(run: Drawn) -> None:
+    repeat = run.repeat()
+    repeat = replace(repeat, plain=as_plain(repeat))
+    for metric in METRICS.values():
+        if metric.by_request is not None:
+            values = list(metric.by_request(repeat).values())
+            assert close(metric.function(repeat), float(np.mean(values))) if values else metric.function(repeat) is None
+
+
+@given(runs(), st.floats(0.01, 100))
+def test_goodput_is_every_request_without_a_limit_that_binds_and_none_below_the_fastest(run: Drawn, limit: float) -> None:
+    repeat = run.repeat()
+    every = len(repeat.requests) / repeat.seconds
+    assert speed.goodput(repeat) is None
+    assert close(speed.goodput(replace(repeat, limits=Limits(e2e=repeat.seconds + 1))), every)
+    fastest = min(speed.first_token_times(repeat).values())
+    assert speed.goodput(replace(repeat, limits=Limits(ttft=fastest * 0.99))) == 0
+    assert speed.goodput(replace(repeat, limits=Limits(ttft=limit, tpot=limit))) <= speed.goodput(
+        replace(repeat, limits=Limits(ttft=limit))
+    )
+    cut = [replace(line, finish="budget") for line in repeat.requests]
+    assert speed.goodput(replace(repeat, requests=cut, limits=Limits(e2e=1e9))) == 0
+
+
+@given(runs(same_length=True))
+def test_with_equal_lengths_the_prediction_is_the_formula(run: Drawn) -> None:
+    repeat = run.repeat()
+    repeat = replace(repeat, plain=as_plain(repeat))
+    a, c, k = acceptance.token_acceptance_rate(repeat), against_plain.draft_cost_ratio(repeat), repeat.steps[0].k
+    predicted = against_plain.predicted_speedup(repeat)
+    if k * c + 1 <= 0:
+        assert predicted is None
+    elif a < 1:
+        assert close(predicted, (1 - a ** (k + 1)) / ((1 - a) * (k * c + 1)))
+    else:
+        assert close(predicted, (k + 1) / (k * c + 1))
+
+
+@given(runs(), st.floats(0.01, 2), st.floats(0.1, 10))
+def test_c_is_what_a_drafted_position_adds_to_a_plain_step(run: Drawn, c: float, plain: float) -> None:
+    """Steps that take exactly 1 + c k times as long as plain ones have that c."""
+    repeat = run.repeat()
+    steps = [replace(s, seconds=plain * (1 + c * s.k)) for s in repeat.steps]
+    found = against_plain.draft_cost_ratio(replace(repeat, steps=steps, plain=as_plain(repeat, plain)))
+    assert found is None if not repeat.counts.drafted else math.isclose(found, c, rel_tol=1e-6)
+
+
+@given(runs(), st.sampled_from([0.25, 0.5, 2.0, 4.0]))  # exact, so that two that end together still do
+def test_a_plain_run_that_takes_so_many_times_as_long_gives_that_speedup(run: Drawn, times: float) -> None:
+    repeat = run.repeat()
+    slower = [replace(r, prefill_seconds=r.prefill_seconds * times, seconds=r.seconds * times) for r in repeat.requests]
+    plain = replace(as_plain(repeat), requests=slower)
+    measured = measure(replace(repeat, plain=replace(plain, steps=[replace(s, at=s.at * times) for s in plain.steps])))
+    for name in ("speedup", "speedup_first", "speedup_last", "speedup_all"):
+        assert math.isclose(measured[name], times)
+
+
+@given(runs(), st.data())
+def test_the_first_divergence_is_where_a_token_was_changed(run: Drawn, data: st.DataObject) -> None:
+    repeat = run.repeat()
+    which = data.draw(st.integers(0, len(repeat.requests) - 1))
+    line = repeat.requests[which]
+    at = data.draw(st.integers(0, len(line.tokens) - 1))
+    changed = replace(line, tokens=[*line.tokens[:at], 9, *line.tokens[at + 1 :]])
+    other = replace(repeat, requests=[*repeat.requests[:which], changed, *repeat.requests[which + 1 :]], plain=as_plain(repeat))
+    assert against_plain.first_divergence(other) == at
+    assert close(measure(other)["exact_match_rate"], 1 - 1 / len(repeat.requests))
+
+
+def line(request: int, tokens: list[int], finish: str = "eos", prefill: float = 0.0, seconds: float = 1.0) -> RequestLine:
+    return RequestLine(request, 0, 1, tokens, None, [-1.0] * len(tokens), finish, prefill, seconds, None, 0)
+
+
+def step(drafted: list[int], accepted: list[int], emitted: list[int], at: float = 1.0) -> StepRecord:
+    values = [np.array(v) for v in (range(len(drafted)), drafted, accepted, emitted)]
+    return StepRecord(max(drafted), 8, 10, *values, seconds=1.0, host_seconds=0.25, at=at)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "finish", "at"),
+    [([1, 2], "eos", 2), ([1, 2], "budget", None), ([1, 2, 3], "eos", None), ([1, 2, 3, 4], "eos", 3), ([2], "budget", 0)],
+)
+def test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_it(tokens: list[int], finish: str, at: int | None) -> None:
+    repeat = Repeat([], [line(0, tokens, finish)], plain=Repeat([], [line(0, [1, 2, 3])]))
+    assert against_plain.divergences(repeat) == {0: at}
+
+
+def test_a_run_by_hand() -> None:
+    # Two rows: the first accepts 2 of 3, the second ends with its first drafted token; then the first alone accepts 0 of 1.
+    steps = [step([3, 2], [2, 1], [3, 1], at=2.0), step([1, 0], [0, 0], [1, 0], at=4.0)]
+    steps[1].requests[1] = -1
+    repeat = Repeat(
+        steps, [line(0, [1, 2, 3, 4], prefill=0.5, seconds=3.5), line(1, [5], prefill=0.5, seconds=1.5)], limits=Limits(tpot=0.5)
+    )
+    measured = measure(repeat)
+    expected = {
+        "mean_acceptance_length": 5 / 3,
+        "mean_acceptance_length_of_requests": (4 / 2 + 1) / 2,
+        "accepted_per_call": 1.0,
+        "drafted_per_call": 2.0,
+        "draft_acceptance_rate": 3 / 6,
+        "token_acceptance_rate": 3 / 5,  # two were refused, and of what the second row drafted beyond its end nobody knows
+        "wasted_drafted_tokens": 3.0,
+        "wasted_per_token": 3 / 5,
+        "share_without_draft": 0.0,
+        "padding_waste": 1 - 9 / 12,  # windows of 4 and 2 for two rows; 3+1, 2+1 and 1+1 were used
+        "cache_padding_waste": 1 - 20 / 32,
+        "first": 1.5,
+        "last": 3.5 / 4,
+        "all": (1.5 + 3.5 / 4) / 2,
+        "ttft": 2.0,
+        "tpot": 2 / 3,
+        "itl_p50": 2.0,
+        "itl_p99": 2.0,
+        "tokens_per_second": 5 / 4,
+        "tokens_per_second_per_user": (4 / 3.5 + 1 / 1.5) / 2,
+        "decode_tokens_per_second": 5 / 2,
+        "goodput": 1 / 4,
+        "host_share": 0.5 / 2.5,
+    }
+    assert measured == pytest.approx(expected)
+    assert profiles(repeat) == {
+        "conditional_acceptance": [2 / 3, 1.0, 0.0],
+        "conditional_counts": [3, 1, 1],
+        "unconditional_acceptance": [2 / 3, 1.0, 0.0],
+        "unconditional_counts": [3, 1, 1],
+        "drafted_histogram": [0, 1, 1, 1],
+        "accepted_histogram": [1, 1, 1, 0],
+        "accepted_by_length": [0, 0, 1, 2],
+    }
+
+
+def test_an_empty_repeat_has_no_metrics() -> None:
+    empty = Repeat([], [], facts=replace(FACTS, peak_memory_bytes=None), limits=Limits(e2e=1.0))
+    assert measure(replace(empty, plain=empty)) == {}
+    assert all(values in ([], [0.0]) for values in profiles(empty).values())
+
+
+def test_a_repeat_is_held_against_plain_decoding_at_its_own_batch_only() -> None:
+    drafting, narrow, plain = (
+        Repeat([step([1, 1], [0, 0], [1, 1])], []),
+        Repeat([step([0], [0], [1])], []),
+        Repeat([step([0, 0], [0, 0], [1, 1])], []),
+    )
+    assert replace(drafting, plain=plain).plain is plain
+    with pytest.raises(OptionError, match="drafted 2 tokens"):
+        replace(plain, plain=drafting)
+    with pytest.raises(OptionError, match="batch 2 cannot be held against plain decoding at batch 1"):
+        replace(drafting, plain=narrow)
+
+
+def test_requests_with_more_tokens_than_their_steps_committed_are_refused() -> None:
+    repeat = Repeat([step([0], [0], [1])], [line(0, [1, 2])])
+    with pytest.raises(RunFolderError, match="Request 0 has 2 tokens, and the steps of its repeat committed 1"):
+        speed.itl_p50(repeat)
+
+
+def test_a_limit_is_a_positive_time() -> None:
+    with pytest.raises(OptionError, match="`tpot=0`"):
+        Limits(tpot=0)
+
+
+def test_a_cell_has_the_median_of_its_repeats_where_a_metric_applies() -> None:
+    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {"all": 2.0, "mfu": 0.5}
+
+
+def test_every_metric_says_what_it_is() -> None:
+    assert len(METRICS) == 36
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert len(metric.doc) > 40
+        assert metric.unit
+    assert all(len(profile.doc) > 20 for profile in PROFILES.values())
+
+
+def test_the_page_of_metrics_has_every_definition() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
+    rows = [f"| `{m.name}` | {m.unit} | {m.better} | {m.doc} |" for m in METRICS.values()]
+    rows += [f"| `{p.name}` | {p.doc} |" for p in PROFILES.values()]
+    assert [row for row in rows if row not in page] == []
+    assert [line for line in page if line.startswith("| `") and line not in rows] == []

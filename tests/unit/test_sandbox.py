@@ -1,0 +1,166 @@
+"""Generated programs leave the machine as it is, and pass only by giving the right answers."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bass.errors import OptionError
+from bass.evaluation import sandbox as sandbox_module
+from bass.evaluation.confine import Limits
+from bass.evaluation.sandbox import Outcome, Program, Sandbox, SandboxError
+from unit.hostile import PROGRAMS
+
+RIGHT = Program("def f(x):\n    return x + 1\n", "assert f(1) == 2\nassert f(-1) == 0", ("f",))
+QUICK = Sandbox(Limits(seconds=1.0), workers=4)
+
+try:
+    LAYERS = QUICK.layers
+except SandboxError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+def processes() -> set[str]:
+    """Those that run the checker, by process id."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"checker.py" in command and (entry / "stat").exists():
+                found.add(entry.name)
+    return found
+
+
+def test_more_than_a_hundred_hostile_programs_fail_and_leave_everything_whole(tmp_path: Path) -> None:
+    outside = tmp_path / "outside" / "kept.txt"
+    outside.parent.mkdir()
+    outside.write_text("as it was")
+    before = outside.stat()
+    listed = {folder: set(os.listdir(folder)) for folder in ("/dev/shm", "/var/tmp")}
+    programs = [replace(RIGHT, code=text.format(outside=str(outside))) for text in PROGRAMS.values()]
+    outcomes = dict(zip(PROGRAMS, QUICK.check_all([*programs]), strict=True))
+    assert len(PROGRAMS) > 100
+    assert [name for name, outcome in outcomes.items() if outcome.passed] == []
+    assert outside.read_text() == "as it was"
+    after = outside.stat()
+    assert all(getattr(after, f"st_{what}") == getattr(before, f"st_{what}") for what in ("mode", "uid", "nlink", "mtime_ns", "ino"))
+    assert not [name for name, outcome in outcomes.items() if "as it was" in outcome.detail]
+    assert {folder: {"h"} & (set(os.listdir(folder)) - names) for folder, names in listed.items()} == {"/dev/shm": set(), "/var/tmp": set()}
+    assert QUICK.check(RIGHT).passed
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1e6)", "def f(x):\n    while True: pass"])
+def test_what_never_ends_is_ended_after_its_time(code: str) -> None:
+    began = time.monotonic()
+    assert QUICK.check(replace(RIGHT, code=code)).reason == "time"
+    assert time.monotonic() - began < QUICK.limits.seconds + sandbox_module.STARTING_SECONDS
+
+
+def test_the_right_answers_pass_and_wrong_ones_fail() -> None:
+    assert QUICK.check(RIGHT) == Outcome("passed")
+    assert QUICK.check(replace(RIGHT, code="def f(x):\n    return 2")).reason == "failed"
+    assert QUICK.check(replace(RIGHT, code="g = 1")).reason == "raised"
+
+
+def test_leaving_the_tests_is_no_pass() -> None:
+    assert QUICK.check(replace(RIGHT, tests="assert f(1) == 2\nraise SystemExit(0)")).reason == "failed"
+    assert not QUICK.check(replace(RIGHT, tests="import os\nassert f(1) == 2\nos._exit(0)")).passed
+
+
+def test_a_program_that_is_gone_does_not_pass_tests_that_catch_everything() -> None:
+    caught = "try:\n    f(1)\nexcept BaseException:\n    pass"
+    assert QUICK.check(replace(RIGHT, code="import os\ndef f(x):\n    os._exit(0)", tests=caught)).reason == "ended"
+
+
+def test_helpers_of_the_problem_are_the_tests_own() -> None:
+    task = Program(
+        "def helper(x):\n    return 0\ndef f(x):\n    return 5", "assert helper(f(1)) == 0", ("f",), "def helper(x):\n    return x - 1"
+    )
+    assert QUICK.check(task).reason == "failed"
+
+
+def test_objects_of_the_program_can_be_used_and_values_of_all_plain_types_arrive() -> None:
+    code = """
+from fractions import Fraction
+from collections import Counter, deque
+class Node:
+    def __init__(self, v): self.v, self.next = v, None
+    def __len__(self): return 3
+    def __getitem__(self, i): return i * 2
+def total(n): return n.v + (total(n.next) if n.next else 0)
+def back(x): return x
+def count(): yield from (1, 2)
+def some(): return [2**80, -1.5, 1j, b"x", {1, 2}, (True, None), {"a": [1]}, range(3), Fraction(1, 3), Counter("aab"), deque([1])]
+def fail(): raise KeyError("no")
+"""
+    tests = """
+from collections import deque
+from fractions import Fraction
+a, b = Node(1), Node(2)
+a.next = b
+assert total(a) == 3 and a.next == b and a != b and len(a) == 3 and a[4] == 8 and list(count()) == [1, 2] and back(str) is str
+assert some() == [2**80, -1.5, 1j, b"x", {1, 2}, (True, None), {"a": [1]}, range(3), Fraction(1, 3), {"a": 2, "b": 1}, deque([1])]
+assert back(x={1: (2, [3])}) == {1: (2, [3])}
+try:
+    fail()
+except KeyError:
+    pass
+else:
+    assert False
+"""
+    assert QUICK.check(Program(code, tests, ("Node", "total", "back", "count", "some", "fail"))) == Outcome("passed")
+
+
+@pytest.mark.parametrize("scratch", [16, 0])
+def test_a_program_may_write_in_its_own_folder_where_there_is_one_and_nowhere_else(scratch: int, tmp_path: Path) -> None:
+    code = f"def f(x):\n    open({str(tmp_path / 'new')!r} if x else 'own', 'w').write('x')\n    return open('own').read()"
+    box = Sandbox(Limits(seconds=5.0, scratch=scratch))
+    kept = "scratch folder in memory" in box.layers
+    assert kept or scratch == 0 or sys.platform == "linux"
+    assert box.check(Program(code, "assert f(0) == 'x'", ("f",))).passed == kept
+    assert not box.check(Program(code, "f(1)", ("f",))).passed
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_of_the_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASS_SECRET", "42")
+    code = "import os\ndef f(x):\n    return sorted(set(os.environ) - {'LC_CTYPE'})"
+    assert QUICK.check(Program(code, f"assert f(0) == {sorted(sandbox_module.ENVIRONMENT)}, f(0)", ("f",))) == Outcome("passed")
+
+
+def test_both_processes_end_with_the_harness(tmp_path: Path) -> None:
+    known = processes()
+    script = (
+        "from bass.evaluation.sandbox import *\nfrom bass.evaluation.confine import Limits\n"
+        "Sandbox(Limits(seconds=60.0)).check(Program('import time\\ntime.sleep(60)', '', ()))"
+    )
+    harness = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 30
+    while len(processes() - known) < 2 and time.monotonic() < deadline:
+        pass
+    harness.kill()
+    harness.wait()
+    while processes() - known and time.monotonic() < deadline:
+        pass
+    assert not processes() - known
+
+
+def test_where_nothing_can_be_confined_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SandboxError, match=r"no seccomp here.*use Linux"):
+        sandbox_module._outcome(b'{"refused": "no seccomp here"}', "nonce")
+    assert sandbox_module._outcome(b'{"nonce": "another", "reason": "passed"}', "nonce").reason == "ended"
+
+
+@pytest.mark.parametrize(
+    ("limits", "workers", "says"), [(Limits(seconds=0), 1, "seconds"), (Limits(memory=1), 1, "memory"), (Limits(), 0, "workers")]
+)
+def test_limits_that_make_no_sense_are_refused(limits: Limits, workers: int, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        Sandbox(limits, workers)
