@@ -115,7 +115,7 @@ def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:
     return world
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.nightly), 3])
 def test_fused_blocks_emit_the_oracles_tokens(batch: int, device: torch.device) -> None:
     plain, world = LlamaWorld(), fused(LlamaWorld(), device)
     requests = mixed_requests(plain, count=3, longest=7) if device.type == "cpu" else mixed_requests(plain)

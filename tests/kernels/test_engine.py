@@ -19,7 +19,7 @@ def requests(world: LlamaWorld) -> list[Request]:
 
 
 @pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)], ids=str)
 @pytest.mark.parametrize("pairing", SLOW)
 def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(pairing: str, dtype: torch.dtype, device: torch.device) -> None:
     world = LlamaWorld(dtype=dtype)

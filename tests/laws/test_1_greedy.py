@@ -45,7 +45,7 @@ def test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_toke
     assert all(outcome.done)
 
 
-@matrix(policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, seed=range(6))
+@matrix(strength=1, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, seed=range(6))
 def test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens(policy: str, drafter: str, seed: int, device: torch.device) -> None:
     """Here one wrong or stale token anywhere in a row's past changes all that follows."""
     requests = mixed_requests(TABLE, seed, count=14)
