@@ -25,7 +25,9 @@ _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("dev", max_examples=20, **_common)
 settings.register_profile("ci", max_examples=30, derandomize=True, database=None, **_common)
 settings.register_profile("nightly", max_examples=1500, print_blob=True, **_common)
-settings.register_profile("mutants", settings.get_profile("ci"), max_examples=60, phases=(Phase.explicit, Phase.generate))  # a kill needs no shrinking
+settings.register_profile(
+    "mutants", settings.get_profile("ci"), max_examples=60, phases=(Phase.explicit, Phase.generate)
+)  # a kill needs no shrinking
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 if "BASS_EXPECTED_SOURCE" in os.environ:  # set by the mutants' runner: a mutant that is not imported proves nothing
