@@ -12,7 +12,7 @@ from bass.drafters import NoDrafter
 from bass.errors import OptionError, PairingError, PolicyError, unknown_name
 from bass.hub import resolve
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
-from bass.kernels import obstacle
+from bass.kernels import serve
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
@@ -138,8 +138,7 @@ def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
     """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on the device (docs/log.md)."""
     if cache != "auto":
         return cache_class(cache)
-    kernels = device.type == "cuda" and obstacle(device) is None
-    return find_class("cache", "split" if kernels and attention == "auto" else "padded")
+    return find_class("cache", "split" if serve(device) and attention == "auto" else "padded")
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
@@ -147,7 +146,7 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     if attention != "auto":
         return make("attention", attention)
     registered = REGISTRIES["attention"]
-    kernels = ON_CUDA if device.type == "cuda" and obstacle(device) is None else ()
+    kernels = ON_CUDA if serve(device) else ()
     for backend in (*(registered[name] for name in kernels), *registered.values()):
         if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
             return backend()

@@ -416,7 +416,7 @@ MUTANTS = (
     Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, tokens[..., None], 1.0)", "", (DRAFTERS,)),
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
-    Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "first = split * SIZE", "first = split * SIZE // 2", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
+    Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "k_size, split * SIZE, SIZE", "k_size, split * SIZE // 2, SIZE", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
     Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "x * c[None, :] + swapped * s[None, :]", "x * c[None, :] - swapped * s[None, :]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
     Mutant("a fused block hands on its norm as the stream", 0, "models/fused.py", "return Stream(stream, product(activations(inner", "return Stream(normed.x, product(activations(inner", ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",)),
     Mutant("a kernel's top-p leaves out the token that reaches it", 0, "kernels/sample.py", "(found >= need).to(tl.int32), 0) - 1", "(found >= need).to(tl.int32), 0)", ("kernels/test_sample.py::test_a_warp_equals_its_twin",)),

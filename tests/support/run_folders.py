@@ -21,8 +21,8 @@ from bass.experiments.records import (
     StepLine,
     Summary,
     append_line,
-    write_atomically,
 )
+from bass.files import write_atomically
 
 WORDS = [
     "def ",

@@ -22,9 +22,9 @@ from bass.experiments.records import (
     Summary,
     append_line,
     read_lines,
-    write_atomically,
 )
 from bass.experiments.strict import Json
+from bass.files import write_atomically
 from bass.results import Completion
 from support.drawn_runs import FACTS, Drawn, runs
 

@@ -3,6 +3,7 @@
 import json
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -45,7 +46,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         kept = fitting(llm, asked.problems, stream_with["max_new_tokens"])
         if not kept:
             raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
-        asked = Evaluation(config.task, kept, stream_with, config.methods, config.k, config.budgets, sandbox)
+        asked = replace(asked, problems=kept)
     told = Console(stderr=True, highlight=False)
     with opened(Path(config.output), _identity(config, asked, llm), _about(llm)) as folder:
         try:

@@ -80,8 +80,7 @@ def check_room(llm: LLM, evaluation: Evaluation) -> None:
     tokenizer = llm.models.tokenizer
     if tokenizer is None:
         raise RequestError("The problems are texts, and the target's folder has no tokenizer: add its files.")
-    room = min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None)
-    room -= evaluation.options["max_new_tokens"]
+    room = room_for_prompt(llm, evaluation.options["max_new_tokens"])
     sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
     long = sum(size > room for size in sizes)
     if long:
@@ -94,8 +93,13 @@ def check_room(llm: LLM, evaluation: Evaluation) -> None:
 def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[Problem]:
     """The problems whose prompts fit."""
     tokenizer = llm.models.tokenizer
-    room = min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None)
-    return [p for p in problems if tokenizer is None or len(tokenizer.encode(p.prompt)) + max_new_tokens <= room]
+    room = room_for_prompt(llm, max_new_tokens)
+    return [p for p in problems if tokenizer is None or len(tokenizer.encode(p.prompt)) <= room]
+
+
+def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
+    """The tokens that the shorter context leaves for a prompt."""
+    return min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None) - max_new_tokens
 
 
 def sample(llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress) -> dict[str, list[Sample]]:

@@ -8,7 +8,6 @@ FOLDER/summary.json         written last
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, final
 
 from bass.errors import RequestError
 from bass.evaluation.scores import Sample
+from bass.files import append, whole_lines, write_atomically
 
 FORMAT = 1
 
@@ -62,8 +62,7 @@ class Folder:
 
     def _append(self, file: Path, lines: list[dict[str, Any]]) -> None:
         file.parent.mkdir(exist_ok=True)
-        with file.open("ab", buffering=0) as out:
-            out.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        append(file, _jsonl(lines))
 
 
 @contextmanager
@@ -120,11 +119,8 @@ def _group(task_id: str, group: list[Sample]) -> list[dict[str, Any]]:
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """The whole lines of a file; the last one may have been cut off by a crash. Raises `RequestError` for any other damage."""
-    if not file.exists():
-        return []
-    texts = file.read_bytes().split(b"\n")
     lines = []
-    for number, text in enumerate(texts[:-1], 1):  # what follows the last line break was cut off
+    for number, text in enumerate(whole_lines(file)[0], 1):
         try:
             line = json.loads(text)
             line["task_id"]
@@ -136,17 +132,12 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 def _replace(file: Path, lines: list[dict[str, Any]]) -> None:
     if file.exists():
-        _write_bytes(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        write_atomically(file, _jsonl(lines))
+
+
+def _jsonl(lines: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:
-    _write_bytes(file, (json.dumps(value, indent=1) + "\n").encode())
-
-
-def _write_bytes(file: Path, data: bytes) -> None:
-    part = file.with_name(file.name + ".part")
-    with part.open("wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+    write_atomically(file, json.dumps(value, indent=1) + "\n")

@@ -13,9 +13,11 @@ from typing import Any, final
 import torch
 
 from bass.errors import BassError, RunFolderError
-from bass.experiments.metrics import Repeat, measure, over_repeats
-from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line, write_atomically
+from bass.experiments.metrics import measure, over_repeats
+from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line
+from bass.experiments.repeats import repeats_of
 from bass.experiments.settings import Call, Settings
+from bass.files import write_atomically
 from bass.generation import Generation
 from bass.llm import Order
 from bass.loading import Models
@@ -84,10 +86,10 @@ def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda sha
         if (summary := run.summary(task.id)) is not None:
             return summary
         began, lines = time.perf_counter(), resumed(run, task.id)
-        earlier = sum(one.seconds for one in _repeats(lines, None))
+        earlier = sum(one.seconds for one in repeats_of(lines))
         try:
             facts = _generate(task, pairs, lines.repeats, say)
-            repeats = _repeats(run.lines(task.id), facts)
+            repeats = repeats_of(run.lines(task.id), facts)
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
@@ -174,16 +176,6 @@ def _record(folder: Path, call: Call, generation: Generation) -> None:
             line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)
             append_line(folder / RunFolder.REQUESTS, line)
         append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
-
-
-def _repeats(lines: CellLines, facts: Facts | None) -> list[Repeat]:
-    steps: dict[int, list[Any]] = {number: [] for number in lines.repeats}
-    requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}
-    for step in lines.steps:
-        steps[step.repeat].append(step.record())
-    for request in lines.requests:
-        requests[request.repeat].append(request)
-    return [Repeat(steps[number], requests[number], facts) for number in lines.repeats]
 
 
 @contextlib.contextmanager

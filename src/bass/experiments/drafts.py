@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import final
 
 from bass.errors import RunFolderError
-from bass.experiments.records import read_lines, write_atomically
+from bass.experiments.records import read_lines
 from bass.experiments.strict import Json
+from bass.files import write_atomically
 from bass.text import Tokenizer
 
 DRAFTS, TEXTS = "drafts.jsonl", "texts.json"

@@ -10,7 +10,6 @@ jsonl may be incomplete, since a process can end while it writes: it is left out
 """
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from bass.engine.cost import ModelCost, PairCost, Peaks
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.strict import Json, checked, parsed
+from bass.files import append, whole_lines
 from bass.results import Completion
 
 FORMAT = 1
@@ -268,26 +268,13 @@ class Lines(Generic[Value]):
 
 
 def append_line(path: Path, value: Json) -> None:
-    """Add one line with one write, and flush it to the operating system."""
-    line = value.to_json().encode() + b"\n"
-    with path.open("ab", buffering=0) as file:
-        while line:  # once, but where there is no room for all of it: then writing the rest says why
-            line = line[file.write(line) :]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that at any moment it is there whole, or not (or as it was before)."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    """Add one line."""
+    append(path, value.to_json() + "\n")
 
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
-    *whole, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    whole, rest = whole_lines(path)
     dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
     return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
 

@@ -67,14 +67,6 @@ class Repeat:
                 f"A repeat at batch {self.batch} cannot be held against plain decoding at batch {self.plain.batch}: give one at the same."
             )
 
-    @classmethod
-    def of(
-        cls, lines: CellLines, repeat: int, facts: Facts | None = None, plain: "Repeat | None" = None, limits: Limits = Limits()
-    ) -> "Repeat":
-        """One repeat out of a cell's lines."""
-        steps = [line.record() for line in lines.steps if line.repeat == repeat]
-        return cls(steps, [line for line in lines.requests if line.repeat == repeat], facts, plain, limits)
-
     @property
     def batch(self) -> int:
         """Rows of a step, idle ones included."""
@@ -138,3 +130,14 @@ class Repeat:
                 )
             times[line.request] = committed[: len(line.tokens)]
         return times
+
+
+def repeats_of(lines: CellLines, facts: Facts | None = None) -> list[Repeat]:
+    """The repeats of a cell that ended, in order."""
+    steps: dict[int, list[StepRecord]] = {number: [] for number in lines.repeats}
+    requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}
+    for step in lines.steps:
+        steps[step.repeat].append(step.record())
+    for request in lines.requests:
+        requests[request.repeat].append(request)
+    return [Repeat(steps[number], requests[number], facts) for number in steps]

@@ -19,7 +19,8 @@ from bass.errors import RunFolderError
 from bass.experiments.cells import Task, writing
 from bass.experiments.config import Plan
 from bass.experiments.executors import Executor, Watch
-from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary, write_atomically
+from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
+from bass.files import write_atomically
 from bass.loading import find_device
 
 LOCK = "lock"

@@ -16,12 +16,13 @@ from torch import Tensor
 
 def serves(x: Tensor) -> bool:
     """Whether Triton's kernels serve the tensor: on a CUDA device that has Triton. On a CPU torch is faster than its interpreter."""
-    return x.is_cuda and _runs(x.device)
+    return x.is_cuda and serve(x.device)
 
 
 @functools.cache
-def _runs(device: torch.device) -> bool:
-    return obstacle(device) is None
+def serve(device: torch.device) -> bool:
+    """The same of a device."""
+    return device.type == "cuda" and obstacle(device) is None
 
 
 def obstacle(device: torch.device) -> tuple[str, str] | None:

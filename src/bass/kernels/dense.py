@@ -41,20 +41,17 @@ class Tile:
     splits: int = 1
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 @no_type_check  # Triton reads the source, not the function
-def _linear(
-    x, w, bias, x_scale, w_scale, y, rows, n_size, k_size,
+def _product(
+    x, x_scale, w_rows, rows, k_size, first,
     SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
-    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    X_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    split = tl.program_id(1)
-    first = split * SIZE
-    stop = tl.minimum(first + SIZE, k_size)
+    """Σ_k w[n, k] x[m, k] over the share of K that begins at `first`, times the scales of x, in float32 [BN, BM]."""
     m, k = tl.arange(0, BM), tl.arange(0, BK)
-    # Rows of w beyond the last are the last one again. Those of x are not read: many reads of one place slow all of them down.
-    w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
+    stop = tl.minimum(first + SIZE, k_size)
+    # Rows of x beyond the last are not read: many reads of one place slow all of them down.
     x_rows, x_live = x + m[None, :] * k_size, (m < rows)[None, :]
     wait_for_inputs(PDL)
     total = tl.zeros((BN, BM), dtype=SUM)
@@ -66,6 +63,22 @@ def _linear(
     result = total.to(tl.float32)
     if X_SCALED:
         result *= tl.load(x_scale + m, mask=m < rows, other=0.0)[None, :]
+    return result
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
+def _linear(
+    x, w, bias, x_scale, w_scale, y, rows, n_size, k_size,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    split = tl.program_id(1)
+    m = tl.arange(0, BM)
+    # Rows of w beyond the last are the last one again, and nothing of them is stored.
+    w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
+    result = _product(x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)
     if W_SCALED:
         result *= tl.load(w_scale + n, mask=n < n_size, other=0.0)[:, None]
     if BIAS:
@@ -105,20 +118,10 @@ def _gated(
 ):  # fmt: skip
     # A tile has the rows of BN / 2 gates, then those of as many ups.
     half: tl.constexpr = BN // 2
-    row, m, k = tl.arange(0, BN), tl.arange(0, BM), tl.arange(0, BK)
+    row, m = tl.arange(0, BN), tl.arange(0, BM)
     n = tl.program_id(0) * half + row % half
     w_rows = w + (tl.minimum(n, n_size - 1) + row // half * n_size).to(tl.int64)[:, None] * k_size
-    x_rows, x_live = x + m[None, :] * k_size, (m < rows)[None, :]
-    wait_for_inputs(PDL)
-    total = tl.zeros((BN, BM), dtype=SUM)
-    for step in tl.range(0, SIZE, BK, num_stages=STAGES):
-        at = step + k
-        part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < k_size)[None, :], other=None if EVEN else 0.0)
-        value = tl.load(x_rows + at[:, None], mask=x_live if EVEN else x_live & (at < k_size)[:, None], other=0.0)
-        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
-    result = total.to(tl.float32)
-    if X_SCALED:
-        result *= tl.load(x_scale + m, mask=m < rows, other=0.0)[None, :]
+    result = _product(x, x_scale, w_rows, rows, k_size, 0, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)
     if W_SCALED:
         result *= tl.load(w_scale + n + row // half * n_size, mask=n < n_size, other=0.0)[:, None]
     gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))

@@ -1,6 +1,6 @@
 """Rows in 8 bits, as they are before a product of quantized numbers.
 
-    v = x, or x / sqrt(mean(x²) + eps) · weight ;  top = max(max |v|, SMALLEST) ;  q = round(v · (L / top)) ;  scale = top / L
+    top = max(max |x|, SMALLEST) ;  q = round(x · (L / top)) ;  scale = top / L
 
 L is the largest number of q's type, 127 (int8) or 448 (e4m3); halves go to the even number. One program for each row. A row with a
 number that is none has a scale that is none. Triton's interpreter cuts e4m3 off, so that there the kernel rounds by itself.
@@ -45,18 +45,13 @@ def in_8_bits(value, LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.
 @triton.jit
 @no_type_check
 def _quantize(
-    x, weight, q, scale, size, eps,
-    NORM: tl.constexpr, LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr,
-    WIDTH: tl.constexpr, PDL: tl.constexpr,
+    x, q, scale, size,
+    LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     live = i < size
-    if NORM:
-        gain = tl.load(weight + i, mask=live, other=0.0).to(tl.float32)
     wait_for_inputs(PDL)
     value = tl.load(x + row * size + i, mask=live, other=0.0).to(tl.float32)
-    if NORM:
-        value = value * tl.rsqrt(tl.sum(value * value, 0) / size + eps) * gain
     value, own_scale = in_8_bits(value, LARGEST, SMALLEST, INTEGER, BY_HAND)
     tl.store(q + row * size + i, value.to(q.dtype.element_ty), mask=live)
     tl.store(scale + row, own_scale)
@@ -73,18 +68,13 @@ def options(kind: torch.dtype) -> dict[str, Any]:
     }
 
 
-def quantize_rows(
-    x: Float[Tensor, "rows size"], kind: torch.dtype, weight: Float[Tensor, " size"] | None = None, eps: float = 0.0
-) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
-    """The rows in `kind`, int8 or e4m3, and their scales, float32. With `weight`, they go through an RMSNorm first, in float32."""
+def quantize_rows(x: Float[Tensor, "rows size"], kind: torch.dtype) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
+    """The rows in `kind`, int8 or e4m3, and their scales, float32. After a norm, `stream.add_norm` does it in the same pass."""
     rows, size = x.shape
     x = x.contiguous()
     q, scale = torch.empty_like(x, dtype=kind), x.new_empty(rows, dtype=torch.float32)
     width = 1 << (size - 1).bit_length()
     launch: Any = _quantize[(rows,)]
     with torch.cuda.device_of(x):
-        launch(
-            x, x if weight is None else weight, q, scale, size, eps,
-            NORM=weight is not None, WIDTH=width, num_warps=8 if width > 2048 else 4, **options(kind), **dependent(x),
-        )  # fmt: skip
+        launch(x, q, scale, size, WIDTH=width, num_warps=8 if width > 2048 else 4, **options(kind), **dependent(x))
     return q, scale

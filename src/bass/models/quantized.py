@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bass.errors import OptionError, StrategyError
 from bass.interfaces import Quantization
-from bass.kernels import obstacle
+from bass.kernels import serves
 from bass.models.decoder import CausalDecoder
 from bass.models.layers import Linear
 
@@ -67,7 +67,7 @@ class QuantizedLinear(nn.Module):
 
     def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         rows = x.reshape(-1, x.shape[-1])
-        kernels = rows.is_cuda and obstacle(rows.device) is None
+        kernels = serves(rows)
         if kernels and len(rows) <= _most_rows() and x.dtype != torch.float64:
             y = self._few(rows)
         elif self.activations is None:

@@ -7,9 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from bass.engine.requests import StepRecord
-from bass.experiments.records import CellEntry, CellLines, RequestLine, RunFolder, Summary
-from bass.experiments.repeats import Repeat
+from bass.experiments.records import CellEntry, CellLines, RunFolder, Summary
+from bass.experiments.repeats import Repeat, repeats_of
 
 
 @final
@@ -50,14 +49,7 @@ class Cell:
     @functools.cached_property
     def repeats(self) -> list[Repeat]:
         """Those that ended, in order."""
-        steps: dict[int, list[StepRecord]] = {number: [] for number in self.lines.repeats}
-        requests: dict[int, list[RequestLine]] = {number: [] for number in self.lines.repeats}
-        for step in self.lines.steps:
-            steps[step.repeat].append(step.record())
-        for request in self.lines.requests:
-            requests[request.repeat].append(request)
-        facts = None if self.summary is None else self.summary.facts
-        return [Repeat(steps[number], requests[number], facts) for number in steps]
+        return repeats_of(self.lines, None if self.summary is None else self.summary.facts)
 
 
 def read_cells(run: RunFolder) -> list[Cell]:
