@@ -14,7 +14,7 @@ import bass
 from bass.assembly import Engine
 from bass.drafters import ModelDrafter
 from bass.engine.graphs import GraphedStep
-from bass.engine.step import empty_draft, token_logprobs
+from bass.engine.parts import parts_of, seconds_of
 from bass.llm import LLM
 from bass.noise import step_noise
 from bass.records import History
@@ -22,79 +22,34 @@ from bass.records import History
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
 
-def seconds_of(work: Callable[[], object], before: Callable[[], object] = lambda: None, repeats: int = 20) -> float:
-    """Median time of a graph's replay; `before` each, untimed."""
-    before()
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    times = []
-    for _ in range(repeats):
-        before()
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        graph.replay()
-        ended.record()
-        torch.cuda.synchronize()
-        times.append(began.elapsed_time(ended) / 1e3)
-    return statistics.median(times)
-
-
 @torch.inference_mode()
-def parts_of(engine: Engine, k: int, length: int) -> dict[str, float]:
-    """Seconds of the parts of a step that drafts k tokens, all rows at `length` tokens.
-
-    draft: the drafter, its sampling included; draft_sampling: of this, warps and draws; verify: the target's pass; sample: warp,
-    verdict, log-probabilities, commit.
-    """
+def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
+    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens; draft_sampling: of draft, warps and draws."""
     step, rows = engine.step, engine.sequences
     assert isinstance(step, GraphedStep)
-    inner, span = step.inner, step.span(length + k, rows.capacity)
-
-    def settle() -> None:
-        rows.lens.fill_(length)
-        rows.limits.fill_(rows.capacity)
-        rows.active.fill_(True)
-
-    settle()
-    lengths = torch.full_like(rows.lens, k)
-    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-    draft = inner.drafter.propose(rows, lengths, k, noise, span) if k else empty_draft(lengths)
-    last, position = rows.last(1)
-    window = torch.cat((last, draft.tokens), 1)
-    positions = position + torch.arange(window.shape[1], device=window.device)
-    logits = inner.target(window, positions, span)
-
-    def judge() -> None:
+    rows.lens.fill_(length)
+    rows.limits.fill_(rows.capacity)
+    rows.active.fill_(True)
+    parts, drafter = parts_of(step, rows, k), step.inner.drafter
+    parts["draft_sampling"] = 0.0
+    if k and isinstance(drafter, ModelDrafter):
         noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-        probs = inner.warp(logits, History(rows.tokens, rows.lens, draft.tokens))
-        verdict = inner.verifier(draft, probs, noise)
-        token_logprobs(logits, verdict.tokens)
-        rows.commit(verdict)
+        logits = drafter.scorer(*rows.last(1), step.span(length, rows.capacity))
 
-    def sample_drafts() -> None:
-        assert isinstance(inner.drafter, ModelDrafter)
-        drafted, probs = torch.zeros_like(draft.tokens), []
-        for i in range(k):
-            probs.append(inner.drafter.warp(logits[:, i : i + 1], History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0])
-            drafted[:, i] = inner.drafter.draw(probs[-1], noise, i)
-        torch.stack(probs, 1)
+        def sample_drafts() -> None:
+            drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
+            for i in range(k):
+                probs.append(drafter.warp(logits, History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0])
+                drafted[:, i] = drafter.draw(probs[-1], noise, i)
+            torch.stack(probs, 1)
 
-    times = {"draft": 0.0, "draft_sampling": 0.0}
-    if k:
-        times["draft"] = seconds_of(lambda: inner.drafter.propose(rows, lengths, k, noise, span), settle)
-    if k and isinstance(inner.drafter, ModelDrafter):
-        times["draft_sampling"] = seconds_of(sample_drafts, settle)
-    times["verify"] = seconds_of(lambda: inner.target(window, positions, span), settle)
-    times["sample"] = seconds_of(judge, settle)
+        parts["draft_sampling"] = seconds_of(sample_drafts, graphed=True)
     rows.active.fill_(False)
-    return times
+    return parts
 
 
 def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
-    """`parts_of` the engine of the last run, at its median draft length; host: the rest of a step's wall time. Times in ms.
+    """`parts_at` the engine of the last run, at its median draft length; host: the rest of a step's wall time. Times in ms.
 
     sampling_share: warps, draws, verdict and commit, of draft and target, in a step's wall time.
     """
@@ -102,7 +57,7 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
     if not llm.graphs or llm._kept is None:
         return {}
     k = int(statistics.median(s.k for s in trace))
-    parts = parts_of(llm._kept.engine, k, length)
+    parts = parts_at(llm._kept.engine, k, length)
     sampling = parts["draft_sampling"] + parts["sample"]
     host = step + between - parts["draft"] - parts["verify"] - parts["sample"]
     ms = {part: round(t * 1e3, 4) for part, t in (parts | {"host": host}).items()}

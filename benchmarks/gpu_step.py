@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", default=list(PAIRS), choices=PAIRS)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--lengths", nargs="+", default=["0", "4", "7", "bass"])
+    parser.add_argument("--lengths", nargs="*", default=["0", "4", "7", "bass"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cache", default="auto")
     parser.add_argument("--attention", default="auto")

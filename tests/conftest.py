@@ -1,4 +1,7 @@
-"""Everything in `bass` runs under its own type and shape annotations here: jaxtyping's import hook, checked by beartype."""
+"""Everything in `bass` runs under its own type and shape annotations here: jaxtyping's import hook, checked by beartype.
+
+See `support.typecheck` for how often.
+"""
 
 import os
 from pathlib import Path
@@ -8,12 +11,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
-import support.typecheck  # noqa: F401  (the hook finds it by name)
+from support import typecheck
 
 if os.environ.get("BASS_TEST_DEVICE", "cpu") != "cuda":
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
 
-_hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")
+jaxtyping.jaxtyped = typecheck.jaxtyped  # which is what the hook puts around everything
+_hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # found by name
 
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
@@ -50,6 +54,11 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
 
 
+def pytest_runtest_setup() -> None:
+    """Each test is checked as if it were the only one."""
+    typecheck.calls.clear()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Without `-m`, the slow tiers and those that need a GPU are left out."""
     if os.environ.get("BASS_TEST_GRAPHS", "0") not in ("0", "1"):
@@ -66,7 +75,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if any("laws/" in nodeid for nodeid in ran):
         import laws.test_1_greedy
         import laws.test_2_invariance
-        import laws.test_4_joint_law  # noqa: F401
+        import laws.test_4_joint_law
+        import laws.test_6_coupled  # noqa: F401
         from support.matrix import SIZES
 
         for axes, (chosen, total) in SIZES.items():

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bass.kernels import serves
+
 
 @dataclass(frozen=True)
 class AttentionRule:
@@ -126,6 +128,10 @@ class Sequences:
 
     def last(self, count: int) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
         """The last `count` committed tokens of each active row and their positions; -1 where there is none."""
+        if serves(self.lens):
+            from bass.kernels.rows import last as kernel
+
+            return kernel(self.tokens, self.lens, self.active, count)
         positions = self.lens[:, None] + torch.arange(-count, 0, device=self.lens.device)
         positions = torch.where(self.active[:, None], positions.clamp(min=-1), -1)
         return self.tokens.gather(1, positions.clamp(min=0)), positions
@@ -135,6 +141,11 @@ class Sequences:
 
         Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to date after it.
         """
+        if serves(self.lens):
+            from bass.kernels.rows import commit as kernel
+
+            rows = self.tokens, self.lens, self.limits, self.active, self.steps, self.eos
+            return kernel(*rows, verdict.tokens, verdict.accepted)
         window = verdict.tokens.shape[1]
         offsets = torch.arange(window, device=self.lens.device)
         ends = (verdict.tokens[..., None] == self.eos).any(-1)

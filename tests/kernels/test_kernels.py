@@ -99,7 +99,8 @@ def test_a_row_alone_and_among_others_gives_the_same_bits(layout: str, device: t
 def test_splitting_fills_the_chip_and_no_more() -> None:
     assert attention.splits_for(1, 100_000) == attention.MOST_SPLITS
     assert attention.splits_for(1, 128) == 1
-    assert attention.splits_for(32, 400) == 4
+    assert attention.splits_for(32, 400) == 1
+    assert attention.splits_for(32, 2000) == 4
     assert attention.splits_for(66, 100_000) == attention.MOST_SPLITS
     assert attention.splits_for(256, 2048) == 1
     assert attention.splits_for(256, 8192) == 4

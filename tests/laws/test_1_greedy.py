@@ -11,6 +11,7 @@ from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling
+from bass.testing.dense import dense_logits
 from bass.testing.policies import ByRow, Cycle, OwnPast
 from bass.testing.watch import Witness
 from bass.testing.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
@@ -33,11 +34,14 @@ def pairing(request: pytest.FixtureRequest) -> Pairing:
 
 
 @pytest.mark.usefixtures("small_buckets")
-@matrix(pair=PAIRINGS, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, verifier=LOSSLESS)
+@matrix(apart=("policy", "drafter"), pair=PAIRINGS, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, verifier=LOSSLESS)
 def test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens(
     pair: str, policy: str, drafter: str, verifier: str, device: torch.device
 ) -> None:
-    """Ragged prompts, three of a kind, nine requests for three poisoned rows, limits from 1 to 18 new tokens, ends of sequence."""
+    """Ragged prompts, three of a kind, nine requests for three poisoned rows, limits from 1 to 18 new tokens, ends of sequence.
+
+    Every policy meets every drafter in the test of the account, below.
+    """
     requests = mixed_requests(LLAMA)
     setup = Setup(LLAMA, device, PAIRINGS[pair], TEST_POLICIES[policy], drafter, LOSSLESS[verifier], GREEDY, EOS)
     outcome = setup.outcome(requests)
@@ -130,16 +134,15 @@ def test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_o
         assert all(accepted == (0 if i % 2 == 0 else drafted) for drafted, accepted, _ in steps)
 
 
-@pytest.mark.parametrize(
-    "warp",
-    [GREEDY, Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.5)],
-    ids=["greedy", "sampled", "top-p and penalty"],
+@matrix(
+    pair=PAIRINGS,
+    policy=(Fixed(1), Fixed(4), Cycle(), Cycle((1, 0, 5, 0, 0, 0, 2)), ByRow(4)),
+    warp=(GREEDY, Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.5)),
 )
-@pytest.mark.parametrize("policy", [Fixed(1), Fixed(4), Cycle(), Cycle((1, 0, 5, 0, 0, 0, 2)), ByRow(4)], ids=repr)
-def test_a_draft_equal_to_the_target_is_always_accepted(pairing: Pairing, policy: Any, warp: Sampling, device: torch.device) -> None:
+def test_a_draft_equal_to_the_target_is_always_accepted(pair: str, policy: Any, warp: Sampling, device: torch.device) -> None:
     """For many steps, and after steps in which no row drafted: the draft's cache never lacks a token."""
     requests = mixed_requests(LLAMA, seed=4, count=7, longest=60)
-    outcome = Setup(LLAMA, device, pairing, policy, "the target itself", warp=warp).outcome(requests)
+    outcome = Setup(LLAMA, device, PAIRINGS[pair], policy, "the target itself", warp=warp).outcome(requests)
     drafted, accepted = outcome.acceptance()
     assert drafted == accepted
     assert drafted > 60
@@ -196,9 +199,13 @@ def test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others(
 @pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
 @pytest.mark.parametrize("policy", TEST_POLICIES)
 def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones(policy: str, drafter: str, device: torch.device) -> None:
-    """Each step of a row commits its accepted tokens and at most one of the verifier's; idle rows report nothing."""
+    """Each step of a row commits its accepted tokens and at most one of the verifier's; idle rows report nothing.
+
+    The tokens are the oracle's, under every policy with every drafter.
+    """
     requests = mixed_requests(TABLE, seed=2)
     outcome = Setup(TABLE, device, policy=TEST_POLICIES[policy], drafter=drafter, eos=(2, 4)).outcome(requests)
+    assert outcome.tokens == expected(TABLE, requests, (2, 4))
     for i in range(len(requests)):
         steps = outcome.history(i)
         assert sum(emitted for *_, emitted in steps) == len(outcome.tokens[i])
@@ -230,9 +237,9 @@ def test_log_probabilities_are_the_targets_own(pairing: Pairing, drafter: str, d
     requests = mixed_requests(LLAMA, seed=5)
     outcome = Setup(LLAMA, device, pairing, OwnPast(), drafter, warp=Sampling(0.7, top_p=0.9)).outcome(requests)
     for request, tokens, logprobs in zip(requests, outcome.tokens, outcome.logprobs, strict=True):
-        for i, token in enumerate(tokens):
-            logits = LLAMA.oracle("target", np.array([[*request.prompt, *tokens[:i]]]))[0]
-            assert abs(logprobs[i] - (logits[token] - np.logaddexp.reduce(logits))) < 1e-4
+        logits = dense_logits(LLAMA.models["target"], np.array([request.prompt + tokens]))[0, len(request.prompt) - 1 : -1]
+        own = logits[np.arange(len(tokens)), tokens] - np.logaddexp.reduce(logits, 1)
+        np.testing.assert_allclose(logprobs, own, rtol=0, atol=1e-4)
 
 
 @pytest.mark.usefixtures("small_buckets")

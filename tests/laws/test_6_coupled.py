@@ -22,6 +22,7 @@ from bass.testing.policies import ByRow, Cycle, OwnPast
 from bass.testing.statistics import assert_law, count
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, DRAFTER_MAKERS, PAIRINGS, DrafterMaker, Setup, mixed_requests
+from support.matrix import matrix
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
 WARPS = [
@@ -49,8 +50,7 @@ def replaying(tokens: list[list[int]], errs: Callable[[int, int], bool] = lambda
     return make
 
 
-@pytest.mark.parametrize("warp", WARPS[:3], ids=repr)
-@pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
+@matrix(strength=1, drafter=DRAFTER_MAKERS, warp=WARPS[:3])
 def test_every_drafter_policy_and_length_gives_the_tokens_of_plain_decoding(setup: Setup, drafter: str, warp: Sampling) -> None:
     requests = mixed_requests(TABLE, seed=1)
     plain = setup.but(warp=warp).outcome(requests).tokens

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import attention, dense, launch, noise, quantize, sample, stream, verdict
+from bass.kernels import attention, dense, launch, noise, quantize, rows, sample, stream, verdict
 
 TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 BF16, F32, I64, E4M3 = torch.bfloat16, torch.float32, torch.int64, torch.float8_e4m3fn
@@ -97,12 +97,23 @@ def everything() -> None:
     verdict.draw(probs[:, 0], uniforms[:, 0])
     for draft in (probs[:, :3], None):
         verdict.verdict(numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms)
+    tokens, row, flags, draft = numbers(2, 90, dtype=I64), numbers(2, dtype=I64), numbers(2, dtype=torch.bool), numbers(2, 3, dtype=I64)
+    verdict.emit(draft, row, probs[:, 0], uniforms)
+    stream.embedded(numbers(90, 2048), tokens)
+    rows.last(tokens, row, flags, 2)
+    rows.ahead(row, row, 3)
+    rows.within(row, row, draft)
+    rows.window(tokens, row, flags, draft, row)
+    rows.leading(numbers(2, 3, dtype=torch.bool), row)
+    rows.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
+    for chances in (numbers(2, 3, 90, dtype=F32), None):
+        rows.report(row, flags, row, row, row, numbers(2, 4, dtype=I64), numbers(2, 4, dtype=F32), draft, chances)
 
 
 if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
-    for module in (attention, dense, noise, quantize, sample, stream, verdict):
+    for module in (attention, dense, noise, quantize, rows, sample, stream, verdict):
         module.dependent = lambda _: {"PDL": True, "launch_pdl": True}  # type: ignore[attr-defined]
     assert not launch.INTERPRETED
     sys.exit(everything())

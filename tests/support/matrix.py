@@ -15,9 +15,12 @@ Combination = tuple[object, ...]
 SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 
 
-def matrix(strength: int = 2, whole: bool = True, **axes: Iterable[object]) -> pytest.MarkDecorator:
-    """Parametrise a test over the product of the axes, which are its arguments; without `whole`, over the chosen part alone."""
-    chosen = covering({name: list(values) for name, values in axes.items()}, strength)
+def matrix(strength: int = 2, whole: bool = True, apart: tuple[str, ...] = (), **axes: Iterable[object]) -> pytest.MarkDecorator:
+    """Parametrise a test over the product of the axes, which are its arguments; without `whole`, over the chosen part alone.
+
+    apart: axes whose values meet in another test, in every run, and need not meet in this one.
+    """
+    chosen = covering({name: list(values) for name, values in axes.items()}, strength, apart)
     if whole:
         SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
     params = [
@@ -28,21 +31,23 @@ def matrix(strength: int = 2, whole: bool = True, **axes: Iterable[object]) -> p
     return pytest.mark.parametrize(tuple(axes), params)
 
 
-def covering(axes: Mapping[str, list[object]], strength: int) -> set[Combination]:
+def covering(axes: Mapping[str, list[object]], strength: int, apart: tuple[str, ...] = ()) -> set[Combination]:
     """Few combinations in which every choice of values for any `strength` axes occurs: greedily, the same in every run."""
+    strength = min(strength, len(axes))
+    places = [which for which in itertools.combinations(range(len(axes)), strength) if len({list(axes)[i] for i in which} & {*apart}) < 2]
     everything = list(itertools.product(*axes.values()))
     random.Random(0).shuffle(everything)
-    open_ = {met for combination in everything for met in meetings(combination, strength)}
+    open_ = {met for combination in everything for met in meetings(combination, places)}
     chosen: set[Combination] = set()
-    for wanted in range(len(meetings(everything[0], strength)), 0, -1):  # first those that cover most
+    for wanted in range(len(places), 0, -1):  # first those that cover most
         for combination in everything:
-            met = meetings(combination, strength)
+            met = meetings(combination, places)
             if len(met & open_) >= wanted:
                 chosen.add(combination)
                 open_ -= met
     return chosen
 
 
-def meetings(combination: Combination, strength: int) -> set[tuple[tuple[int, object], ...]]:
-    """The choices of values for `strength` axes that occur in a combination."""
-    return set(itertools.combinations(enumerate(combination), min(strength, len(combination))))
+def meetings(combination: Combination, places: list[tuple[int, ...]]) -> set[tuple[tuple[int, object], ...]]:
+    """What occurs in a combination at these places, each of which is some axes."""
+    return {tuple((i, combination[i]) for i in which) for which in places}

@@ -71,6 +71,7 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+ROWS, ROWS_TEST = "kernels/rows.py", "kernels/test_rows.py"
 VERIFIER, STEP, RUN, DRAFTER = "verifiers/rejection.py", "engine/step.py", "engine/run.py", "drafters/model.py"
 BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
     f"verifiers/{name}.py" for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
@@ -92,6 +93,15 @@ FED, AFTER, FIRST = (
         "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
         "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
     )
+)
+ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))
+REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
+    f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
+    f"{DRAFTED}::test_the_probability_of_a_drafted_token_is_that_of_the_distribution_it_was_drawn_from",
+    f"{DRAFTED}::test_timing_the_parts_of_a_step_changes_nothing_of_the_run",
+    f"{AGAINST}::test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same",
+    f"{ABLATE}::test_a_cell_is_held_against_plain_decoding_repeat_by_repeat",
+    f"{ABLATE}::test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew",
 )
 
 MUTANTS = (
@@ -276,7 +286,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row at its limit shortens the others' drafts", 16, RUN,
-        "np.minimum(asked_lengths(policy, state, batch), room)", "np.minimum(asked_lengths(policy, state, batch), room[active].min())", (LIMIT,),
+        "asked_lengths(policy, state, batch), limits - lens - 1)", "asked_lengths(policy, state, batch), (limits - lens - 1)[active].min())", (LIMIT,),
     ),
     Mutant(
         "one finished row ends the batch", 16, "records.py",
@@ -378,7 +388,7 @@ MUTANTS = (
     Mutant("the splits are combined without their maximum", 0, KERNEL, "total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)", "total = tl.sum(sums, 0)", (TWINS,)),
     Mutant("the first split to end puts them together", 0, KERNEL, "last = came == splits - 1", "last = came == 0", (TWINS,)),
     Mutant("the splits are not counted anew", 0, KERNEL, "tl.store(place_of_count, 0)", "tl.store(place_of_count, 1)", (TWINS,)),
-    Mutant("a kernel's key is written at -1", 5, "kernels/stream.py", "is_key[:, None] & (position >= 0)", "is_key[:, None]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
+    Mutant("a kernel's key is written at -1", 5, "kernels/stream.py", "live & (key < 0)[:, None], live & (position >= 0)", "live & (key < 0)[:, None], live", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
     Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),
@@ -417,12 +427,32 @@ MUTANTS = (
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
     Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "k_size, split * SIZE, SIZE", "k_size, split * SIZE // 2, SIZE", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
-    Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "x * c[None, :] + swapped * s[None, :]", "x * c[None, :] - swapped * s[None, :]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
+    Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "low * low_cos[None, :] + high * low_sin[None, :]", "low * low_cos[None, :] - high * low_sin[None, :]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
+    Mutant("a trial of a step drafts beyond a row's room", 0, "engine/graphs.py", "torch.zeros_like(sequences.lens), k, span)", "torch.full_like(sequences.lens, k), k, span)", ("unit/test_steps.py::test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit",)),
+    Mutant("a kernel commits what follows an end of sequence", 0, ROWS, "tl.load(accepted + row), first_end) + 1", "tl.load(accepted + row), WIDTH) + 1", (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",)),
+    Mutant("a kernel reports tokens as accepted that were not committed", 0, ROWS, "tl.minimum(tl.load(accepted + row), count))", "tl.load(accepted + row))", (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",)),
+    Mutant("a kernel feeds the target tokens beyond a row's own length", 0, ROWS, "fed = (i <= tl.load(lengths + row))", "fed = (i <= k)", (f"{ROWS_TEST}::test_what_is_fed_equals_its_twin",)),
+    Mutant("a kernel keeps what follows a refused token", 0, ROWS, "tl.min(tl.where(own, WIDTH, i), 0)", "tl.sum(own.to(tl.int32), 0)", (f"{ROWS_TEST}::test_what_is_kept_equals_its_twin",)),
     Mutant("a fused block hands on its norm as the stream", 0, "models/fused.py", "return Stream(stream, product(activations(inner", "return Stream(normed.x, product(activations(inner", ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",)),
     Mutant("a kernel's top-p leaves out the token that reaches it", 0, "kernels/sample.py", "(found >= need).to(tl.int32), 0) - 1", "(found >= need).to(tl.int32), 0)", ("kernels/test_sample.py::test_a_warp_equals_its_twin",)),
     Mutant("a kernel's top-p is a share of the whole, not of top-k's tokens", 0, "kernels/sample.py", "tl.where(key >= counted.to(tl.int32), e, 0.0)", "e", ("kernels/test_sample.py::test_a_warp_equals_its_twin",)),
     Mutant("a kernel draws from the residual at a row's own length", 13, "kernels/verdict.py", "return accepted, accepted < length,", "return accepted, accepted < k,", ("kernels/test_sample.py::test_a_verdict_equals_its_twin", "kernels/test_sample.py::test_the_output_law_of_the_kernel_is_the_targets")),
     Mutant("a kernel's draw may be a token of probability zero", 0, "kernels/verdict.py", "(tl.cumsum(values, 0) > threshold) & (values > 0)", "tl.cumsum(values, 0) >= threshold", ("kernels/test_sample.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",)),
+    Mutant("the report calls the verdict's tokens drafted", 9, STEP, "verdict.tokens, draft.tokens, floats", "verdict.tokens, verdict.tokens[:, :-1], floats", (REFUSED,)),
+    Mutant("the report has the probabilities of the tokens before", 10, STEP, "draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])", "draft.probs.gather(2, draft.tokens.to(torch.int64).roll(1, 1)[..., None])", (DRAWN_FROM,)),
+    Mutant("timing a step's parts takes its rows on", 0, "engine/parts.py", "        rows.steps.copy_(steps)\n", "", (TIMED,)),
+    Mutant("a cell is held against plain decoding at another batch", 0, "experiments/plain.py", '_OWN = ("draft",', '_OWN = ("batch", "draft",', (LIKEST,)),
+    Mutant("every repeat is held against the first one of plain decoding", 0, "experiments/plain.py", "plain=of_plain[number]", "plain=of_plain[0]", (BY_REPEAT,)),
+    Mutant("drafts of a repeat that did not end are kept", 0, "experiments/cells.py", "DraftLine.from_json).values if line.repeat in lines.repeats]", "DraftLine.from_json).values]", (ANEW,)),
+    # What evaluations and reports say.
+    Mutant("a budget's clocks are exchanged", 0, "evaluation/scores.py", 'self.from_start if clock == "start" else self.from_prefill', 'self.from_prefill if clock == "start" else self.from_start', ("unit/test_eval_scores.py::test_the_budget_runs_from_either_clock",)),
+    Mutant("pass@k draws with replacement", 0, "evaluation/scores.py", "1.0 - math.comb(samples - passed, k) / math.comb(samples, k)", "1.0 - (1 - passed / samples) ** k", ("unit/test_eval_scores.py::test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes",)),
+    Mutant("samples count that were cut off by the time budget", 0, "evaluation/scores.py", "if s.sample.finished and s.sample.seconds(clock) <= budget", "if s.sample.seconds(clock) <= budget", ("unit/test_eval_scores.py::test_first_is_the_finished_sample_with_the_highest_mean_log_probability_and_all_is_any",)),
+    Mutant("a problem that lost a sample is taken for whole", 0, "evaluation/folder.py", "len(group := found.pop(line.task_id, [])) == line.end", "(group := found.pop(line.task_id, []))", ("unit/test_eval.py::test_a_problem_that_lost_a_sample_is_sampled_again",)),
+    Mutant("a score is kept for another text", 0, "evaluation/evaluate.py", "return sample.task_id, sample.sample, digest(sample.text)", 'return sample.task_id, sample.sample, digest("")', ("unit/test_eval.py::test_scores_that_were_cut_off_or_are_of_another_text_are_made_again",)),
+    Mutant("few differences that are alike are a certainty", 0, "evaluation/intervals.py", "student(np.append(b - a, [1.0, -1.0]), ", "student(np.append(b - a, [0.0, 0.0]), ", ("unit/test_report_evaluation.py::test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed", "unit/test_report_evaluation.py::test_few_differences_that_are_alike_are_no_certainty_and_many_are")),
+    Mutant("a setting wins over one that decodes something else", 0, "experiments/report/cells.py", "work = [axis for axis in axes if is_work(run.manifest.config, axis)]", "work: list[str] = []", ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",)),
+    Mutant("more is better of what is neither", 0, "experiments/report/compared.py", 'if self.metric.better == "neither":', 'if self.metric.better == "nothing":', ("unit/test_report_summary.py::test_a_difference_is_better_worse_or_neither_as_its_metric_says",)),
 )  # fmt: skip
 
 

@@ -154,7 +154,6 @@ def write_run(
     write_atomically(folder / "manifest.json", manifest.to_json(indent=1))
     if watched:
         write_atomically(folder / TEXTS, json.dumps(WORDS))
-    facts = Facts.of(COST, PEAKS, 50_000_000)
     for number, cell in enumerate(cells):
         rng = np.random.default_rng([seed, number])
         where = folder / "cells" / cell.id
@@ -162,6 +161,12 @@ def write_run(
         if number in unfinished:
             continue
         of_repeats = []
+        timed = (
+            {"draft": 2.0, "verify": 3.0, "sample": 0.5, "host": 0.4}
+            if cell.settings["policy"] != "plain"
+            else {"verify": 3.0, "host": 0.4}
+        )
+        facts = Facts.of(COST, PEAKS, 50_000_000, (4, timed))
         for repeat in range(repeats):
             steps, requests, drafts = simulate(rng, str(cell.settings["policy"]), int(cell.settings["batch"]), tokens, repeat, slower)
             for name, lines in (("steps.jsonl", steps), ("requests.jsonl", [*requests, EndLine(repeat)]), (DRAFTS, drafts[:watched])):

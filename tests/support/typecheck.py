@@ -1,5 +1,51 @@
-"""The type checker of the tests: beartype, for which an int is a float, as it is for every other checker."""
+"""The type checker of the tests: beartype, for which an int is a float, as it is for every other checker.
 
+A check takes longer than most of the functions that are checked. So a function is checked at its first calls in each test, where wrong
+types and shapes show, and now and then after that; in the nightly tier, at every call.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import jaxtyping
 from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+
+FIRST = 4  # calls of a function, counted anew in each test, that are all checked
+EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 17  # a prime: calls often come in twos, fours or eights
+calls: dict[CodeType, int] = {}  # in this test; by code, because a function within a function is made again and again
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
+    """In place of `jaxtyping.jaxtyped`, which the import hook puts around each function and class."""
+    if fn is None:
+        return functools.partial(jaxtyped, typechecker=typechecker)
+    if not isinstance(fn, type):
+        return _now_and_then(fn, typechecker)
+    made = vars(fn).get("__init__")
+    if dataclasses.is_dataclass(fn) and made is not None and not hasattr(made, "__wrapped__"):
+        fn.__init__ = _now_and_then(made, typechecker)
+    return fn
+
+
+def _now_and_then(fn: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
+    code, checked = fn.__code__, None
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checked
+        __tracebackhide__ = True
+        calls[code] = count = calls.get(code, 0) + 1
+        if jaxtyping.config.jaxtyping_disable or (count > FIRST and count % EVERY):
+            return fn(*args, **kwargs)
+        if checked is None:  # it takes milliseconds to make, and most functions are not called
+            checked = _jaxtyped(fn, typechecker=typechecker)
+        return checked(*args, **kwargs)
+
+    return call

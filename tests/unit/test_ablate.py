@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bass
-from bass.experiments.metrics import METRICS
+from bass.engine.parts import PARTS
+from bass.experiments.drafts import read_drafts, read_texts
+from bass.experiments.metrics import AGAINST_PLAIN, METRICS
 from bass.experiments.records import EndLine, RunFolder
 from bass.loading import Models
+from bass.text import Tokenizer
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
@@ -113,6 +117,95 @@ def test_a_cell_generates_what_generate_does(whole: Path, pair: Pair) -> None:
     assert found == [completion.token_ids for completion in result.completions]
 
 
+def test_the_drafts_of_the_first_repeat_are_those_that_its_steps_count(whole: Path) -> None:
+    run = RunFolder(whole)
+    for cell in run.cells:
+        drafts, dropped = read_drafts(run.cell_folder(cell.id), 0)
+        lines = run.lines(cell.id)
+        steps = [step for step in lines.steps if step.repeat == 0]
+        committed = {line.request: line.tokens for line in lines.requests if line.repeat == 0}
+        assert (sorted(drafts), dropped) == (list(range(len(steps))), None)
+        assert read_drafts(run.cell_folder(cell.id), 1) == ({}, None)
+        for number, step in enumerate(steps):
+            assert [len(row) for row in drafts[number].tokens] == step.drafted
+            sure = cell.settings["method"] == "ngram" or not any(step.drafted)
+            assert (drafts[number].probs is None) == sure
+            for row, request in enumerate(step.request_rows):
+                accepted, emitted = step.accepted[row], step.emitted[row]
+                if request < 0:
+                    continue
+                assert drafts[number].tokens[row][:accepted] == committed[request][:accepted]
+                committed[request] = committed[request][emitted:]
+        assert not any(committed.values())
+
+
+def test_the_texts_of_tokens_are_there_once_and_make_the_text_of_every_request(whole: Path, pair: Pair) -> None:
+    run, pieces = RunFolder(whole), read_texts(whole)
+    tokenizer = Tokenizer.read(pair.target)
+    assert tokenizer is not None
+    assert len(pieces) == 1 + max(tokenizer.vocabulary.values())
+    for line in (line for cell in run.cells for line in run.lines(cell.id).requests):
+        text = "".join(pieces[token] for token in line.tokens if token not in tokenizer.silent)
+        assert "\ufffd" in text or text == line.text  # a character may be in several tokens
+
+
+def test_the_parts_of_a_step_are_facts_of_every_cell(whole: Path) -> None:
+    run = RunFolder(whole)
+    for cell, summary in run.summaries().items():
+        facts, plain = summary.facts, "plain" in cell
+        assert facts is not None
+        assert facts.parts_ms is not None
+        assert tuple(facts.parts_ms) == PARTS
+        assert all(ms >= 0 for ms in facts.parts_ms.values())
+        assert facts.parts_ms["verify"] > 0 < facts.parts_ms["sample"]
+        assert (facts.parts_ms["draft"] == 0) == (facts.parts_k == 0)
+        assert facts.parts_k in {step.k for step in run.lines(cell).steps}
+        assert facts.parts_k == 0 or not plain
+
+
+def test_a_cell_is_held_against_plain_decoding_repeat_by_repeat(whole: Path) -> None:
+    run, summaries = RunFolder(whole), RunFolder(whole).summaries()
+    for cell, summary in summaries.items():
+        against = run.against_plain(cell)
+        if "plain" in cell:
+            assert against is None
+            assert not summary.metrics.keys() & set(AGAINST_PLAIN)
+            continue
+        assert against is not None
+        assert against.plain == {"padded": "0000-plain-padded", "split": "0001-plain-split"}[cell.rpartition("-")[2]]
+        assert {"speedup", "speedup_all", "exact_match_rate"} <= summary.metrics.keys()
+        for own, plain in zip(summary.repeats, summaries[against.plain].repeats, strict=True):
+            assert own["speedup"] == pytest.approx(own["tokens_per_second"] / plain["tokens_per_second"])
+            for name in ("first", "last", "all"):
+                assert own[f"speedup_{name}"] == pytest.approx(plain[name] / own[name])
+        for name in AGAINST_PLAIN:
+            values = [repeat[name] for repeat in summary.repeats if name in repeat]
+            assert (name in summary.metrics) == bool(values)
+            assert not values or summary.metrics[name] == pytest.approx(np.median(values))
+
+
+def test_a_comparison_that_is_older_than_what_it_is_of_is_made_again(run: Command, out: Path, whole: Path) -> None:
+    before, path = texts(out), "cells/0002-bass-padded/against_plain.json"
+    (out / path).write_text(json.dumps(json.loads(before[path]) | {"metrics": {"speedup": 99.0}}))
+    os.utime(out / "cells/0000-plain-padded/summary.json")
+    (out / "cells/0003-bass-split/against_plain.json").unlink()
+    assert run().status == 0
+    assert texts(out) == before
+
+
+@pytest.mark.parametrize("how", [["--temperature", "0"], ["--verifier", "coupled"]], ids=["greedy", "coupled"])
+def test_greedy_and_coupled_decoding_give_the_tokens_of_plain_decoding_and_a_limit_gives_goodput(
+    run: Command, tmp_path: Path, how: list[str]
+) -> None:
+    assert run("--axes.cache", "null", "--repeats", "1", "--e2e_limit", "1000", *how).status == 0
+    summaries = RunFolder(tmp_path / "out").summaries()
+    assert [s.metrics.get("exact_match_rate") for s in summaries.values()] == [None, 1.0, 1.0]
+    assert all("first_divergence" not in s.metrics for s in summaries.values())
+    for summary in summaries.values():
+        for repeat in summary.repeats:
+            assert repeat["goodput"] == pytest.approx(repeat["tokens_per_second"] * 2 / 12)  # of two requests of six tokens each
+
+
 def test_a_finished_run_is_not_run_again(run: Command, out: Path) -> None:
     before = texts(out)
     said = run()
@@ -154,7 +247,8 @@ def test_a_cell_goes_on_with_its_first_unfinished_repeat(run: Command, out: Path
     assert tokens(out) == tokens(whole)
     after = texts(out)
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {f"cells/0003-bass-split/{name}" for name in ("requests.jsonl", "steps.jsonl", "summary.json")}
+    files = ("requests.jsonl", "steps.jsonl", "summary.json", "against_plain.json")
+    assert changed == {f"cells/0003-bass-split/{name}" for name in files}
     for name in ("requests.jsonl", "steps.jsonl"):  # the ended repeats are those of the first process, to the byte
         old, new = before[f"cells/0003-bass-split/{name}"], after[f"cells/0003-bass-split/{name}"]
         assert [x for x in old.splitlines() if b'"repeat": 3' not in x] == [x for x in new.splitlines() if b'"repeat": 3' not in x]
@@ -175,6 +269,19 @@ def test_a_process_that_ended_before_the_summary_repeats_nothing(run: Command, o
     assert run().status == 0
     after = texts(out)
     assert {name for name in before if before[name] != after[name]} == {"cells/0001-plain-split/summary.json"}
+
+
+@pytest.mark.parametrize("cut", [0, 30])
+def test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew(run: Command, out: Path, whole: Path, cut: int) -> None:
+    folder = out / "cells/0002-bass-padded"
+    (folder / "summary.json").unlink()
+    for name, mark in (("requests.jsonl", '{"repeat": 0, "end"'), ("steps.jsonl", "")):
+        (folder / name).write_text((folder / name).read_text().partition(mark)[0] if mark else "", encoding="utf-8")
+    drafts = (folder / "drafts.jsonl").read_bytes()
+    (folder / "drafts.jsonl").write_bytes(drafts[: len(drafts) - cut])
+    assert run().status == 0
+    assert (folder / "drafts.jsonl").read_bytes() == drafts
+    assert tokens(out) == tokens(whole)
 
 
 def test_a_damaged_line_is_told_and_kept(run: Command, out: Path) -> None:

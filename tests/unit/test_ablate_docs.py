@@ -53,5 +53,6 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_page_knows_every_shipped_config_and_every_key_of_its_own() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.M)) >= set(shipped())
-    assert {f"`{name}`" for name in ("batch", "samples", "prompts", "num_prompts", "repeats", "warm_up")} <= set(re.findall(r"`\w+`", PAGE))
-    assert {"batch", "samples", "prompts", "num_prompts", "repeats", "warm_up"} <= set(settings.SETTINGS)
+    own = {"batch", "samples", "prompts", "num_prompts", "repeats", "warm_up", *settings.LIMITS}
+    assert {f"`{name}`" for name in own} <= set(re.findall(r"`\w+`", PAGE))
+    assert own <= set(settings.SETTINGS)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bass.experiments.drafts import DRAFTS
 from bass.experiments.records import RunFolder
 from unit.checkpoints import Pair
 
@@ -92,7 +93,7 @@ def finished(folder: Path) -> dict[str, bytes]:
         if (path / run.SUMMARY).exists():
             found[f"{cell.id} summary"] = (path / run.SUMMARY).read_bytes()
         for repeat in run.lines(cell.id).repeats:
-            for name in (run.STEPS, run.REQUESTS):
+            for name in (run.STEPS, run.REQUESTS, DRAFTS):
                 lines = [line for line in (path / name).read_bytes().splitlines() if json.loads(line)["repeat"] == repeat]
                 found[f"{cell.id} {name} {repeat}"] = b"\n".join(lines)
     return found

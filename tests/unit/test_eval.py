@@ -148,6 +148,39 @@ def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the
         assert (tmp_path / "out" / "summary.json").exists()
 
 
+def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    asked = [*arguments(pair, tmp_path), "--json"]
+    first = json.loads(bass_command(*asked).out)
+    file = tmp_path / "out" / "batched" / "scores.jsonl"
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b""):
+        file.write_bytes(damaged)
+        (tmp_path / "out" / "summary.json").unlink()
+        assert json.loads(bass_command(*asked).out) == first
+        assert file.read_bytes() == whole
+    assert first["methods"]["batched"]["mean"] == 0.0
+    file.write_bytes(whole.replace(b'"value": 0.0', b'"value": 1.0'))
+    assert json.loads(bass_command(*asked).out)["methods"]["batched"]["mean"] == 1.0
+    samples = tmp_path / "out" / "batched" / "samples.jsonl"
+    samples.write_bytes(samples.read_bytes().replace(b'"text": "', b'"text": "another'))
+    assert json.loads(bass_command(*asked).out) == first
+
+
+def test_a_problem_that_lost_a_sample_is_sampled_again(tmp_path: Path) -> None:
+    with opened(tmp_path / "out", {}, {}) as folder:
+        folder.add_samples("batched", "a", [Sample("a", i, "t", [1], -1.0, "eos", 1.0, 2.0) for i in range(2)])
+        folder.add_samples("batched", "b", [Sample("b", 0, "t", [1], -1.0, "eos", 1.0, 2.0)])
+        file = tmp_path / "out" / "batched" / "samples.jsonl"
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
+        assert list(folder.samples("batched")) == ["b"]
+
+
+def test_budgets_are_told_in_order_and_once(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    said = bass_command(*arguments(pair, tmp_path), "--budgets", "[2,0.5,2]", "--json")
+    curve = json.loads(said.out)["methods"]["batched"]["curve"]
+    assert [p["budget"] for p in curve] == [0.5, 2.0, 0.5, 2.0]
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(sent: signal.Signals, pair: Pair, tmp_path: Path) -> None:
     asked = [sys.executable, "-m", "bass", *arguments(pair, tmp_path, count=1500)]
@@ -196,6 +229,13 @@ def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:
         file.write_bytes(b"nonsense\n" + file.read_bytes())
         with pytest.raises(RequestError, match="Line 1 of"):
             folder.samples("batched")
+        file.write_text('{"task_id": "a", "sample": 0}\n')
+        with pytest.raises(RequestError, match="Line 1 of"):
+            folder.samples("batched")
+    manifest = tmp_path / "out" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(RequestError, match="format version 2"), opened(tmp_path / "out", {}, {}):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -206,9 +246,12 @@ def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:
         (["--methods", "[fast]"], "Unknown method `fast`"),
         (["--k", "[3]"], "pass@3 needs"),
         (["--budgets", "[0]"], "more than 0 seconds"),
+        (["--budgets", "[2,-1]"], "more than 0 seconds"),
+        (["--budgets", "[.inf]"], "more than 0 seconds"),
         (["--shots", "3"], "`shots=3` must leave"),
         (["--limit", "0"], "`limit=0` must be"),
         (["--max_new_tokens", "100000"], "prompts have more than"),
+        (["--max_new_tokens", "100000", "--skip_long"], "None of the prompts fits"),
         (["--program_seconds", "0"], "must be more than 0"),
         (["--chess", "1"], "chess"),
     ],
@@ -220,7 +263,14 @@ def test_bad_input_gets_one_sentence_and_writes_nothing(
     assert (said.status, said.out) == (2, "")
     assert says in said.err
     assert len(said.err.splitlines()) == 1
-    assert not list(tmp_path.glob("out/*/samples.jsonl"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_prompt_is_refused_before_any_sample(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+    asked = arguments(pair, tmp_path, "humaneval", 1)
+    (tmp_path / "humaneval.jsonl").write_text(json.dumps(HUMANEVAL | {"prompt": ""}) + "\n")
+    said = bass_command(*asked)
+    assert (said.status, "`H/0`" in said.err, (tmp_path / "out").exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])

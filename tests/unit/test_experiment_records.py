@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.records import (
+    AgainstPlain,
     CellEntry,
     EndLine,
     Facts,
@@ -34,7 +35,11 @@ MANIFEST = Manifest(
     "0.1.0", "abc", "2026-01-01T00:00:00", "cpu", "2.9", "3.12", "Linux", {"batch": [1, 8]}, ["batch"], [CellEntry("0000-b1", {"batch": 1})]
 )
 SUMMARY = Summary("0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS)
-VALUES: list[Json] = [STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2), MANIFEST, SUMMARY, FACTS]
+AGAINST = AgainstPlain("0000-b1", "0001-plain", {"speedup": 2.0}, [{"speedup": 2.0}, {"speedup": 2.5}])
+TIMED = dataclasses.replace(FACTS, parts_ms={"draft": 1.5, "host": 0.0}, parts_k=3)
+VALUES: list[Json] = [
+    STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2), MANIFEST, SUMMARY, FACTS, TIMED, AGAINST,
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -77,6 +82,7 @@ def test_a_completion_becomes_a_line_and_one_without_time_left_says_budget() -> 
 
 def test_facts_are_the_engines_costs_and_ceilings() -> None:
     assert Facts.of(FACTS.cost, FACTS.peaks, 4096) == FACTS
+    assert Facts.of(FACTS.cost, FACTS.peaks, 4096, (3, {"draft": 1.5, "host": 0.0})) == TIMED
 
 
 def test_only_the_repeats_that_ended_are_read(folder: RunFolder) -> None:
@@ -93,6 +99,27 @@ def test_a_cell_without_a_summary_is_not_finished(folder: RunFolder) -> None:
     write_atomically(folder.cell_folder("0000-b1") / RunFolder.SUMMARY, SUMMARY.to_json())
     assert folder.summaries() == {"0000-b1": SUMMARY}
     assert folder.cells == MANIFEST.cells
+
+
+def test_what_compares_a_cell_with_plain_decoding_is_in_its_summary(folder: RunFolder) -> None:
+    cell = folder.cell_folder("0000-b1")
+    write_atomically(cell / RunFolder.AGAINST_PLAIN, AGAINST.to_json())
+    assert (folder.against_plain("0000-b1"), folder.summary("0000-b1")) == (AGAINST, None)
+    write_atomically(cell / RunFolder.SUMMARY, SUMMARY.to_json())
+    found = folder.summary("0000-b1")
+    assert found is not None
+    assert (found.metrics, found.repeats) == ({"all": 0.5, "speedup": 2.0}, [{"all": 0.5, "speedup": 2.0}, {"speedup": 2.5}])
+    assert dataclasses.replace(found, metrics=SUMMARY.metrics, repeats=SUMMARY.repeats) == SUMMARY
+    write_atomically(cell / RunFolder.AGAINST_PLAIN, dataclasses.replace(AGAINST, repeats=[{}]).to_json())
+    assert folder.summary("0000-b1") == SUMMARY  # it is of an earlier life of the cell, which had another number of repeats
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"\xff"])
+def test_a_damaged_comparison_may_be_deleted(folder: RunFolder, damage: bytes) -> None:
+    path = folder.cell_folder("0000-b1") / RunFolder.AGAINST_PLAIN
+    path.write_bytes(damage)
+    with pytest.raises(RunFolderError, match=rf"{path} is damaged: delete it, and give the run's command again, which makes it anew\."):
+        folder.against_plain("0000-b1")
 
 
 def test_a_cell_that_never_began_has_no_lines(tmp_path: Path) -> None:

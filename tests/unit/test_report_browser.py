@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bass.evaluation.reading import read_evaluation
+from bass.evaluation.report import page as page_of_evaluation
 from bass.experiments.report.page import comparison, page
 from support.browser import Page, browser, find_browser
+from support.evaluation_folders import write_evaluation
 from support.run_folders import write_run
 
 pytestmark = pytest.mark.skipif(
@@ -19,11 +22,14 @@ TIP = "document.getElementById('tip').hidden ? '' : document.getElementById('tip
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pages of a whole run, of one without texts and drafts, and of two runs."""
+    """Pages of a whole run, of one without texts and drafts, of two runs, and of an evaluation."""
     folder = tmp_path_factory.mktemp("pages")
     run = write_run(folder / "run", batches=(1, 4), policies=("plain", "bass"), repeats=2, tokens=40)
     bare = write_run(folder / "bare", batches=(4,), policies=("bass",), repeats=1, watched=0)
-    pages = {"run": page(run)[0], "bare": page(bare)[0], "both": comparison(run, run)[0]}
+    evaluated = read_evaluation(write_evaluation(folder / "evaluated"))
+    long = write_run(folder / "long", batches=(1,), policies=[f"a setting of {i} with a name that is long" for i in range(6)], repeats=1)
+    (folder / "long.html").write_text(page(long)[0], encoding="utf-8")
+    pages = {"run": page(run)[0], "bare": page(bare)[0], "both": comparison(run, run)[0], "evaluated": page_of_evaluation(evaluated)[0]}
     for name, html in pages.items():
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
     return folder
@@ -43,7 +49,7 @@ def shown(tab: Page, written: Path) -> Page:
     return tab
 
 
-@pytest.mark.parametrize("name", ["run", "bare", "both"])
+@pytest.mark.parametrize("name", ["run", "bare", "both", "evaluated"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_loads_without_a_complaint_and_asks_the_network_for_nothing(tab: Page, written: Path, name: str, scheme: str) -> None:
     tab.complaints.clear()
@@ -151,6 +157,14 @@ def test_another_setting_can_be_chosen(shown: Page) -> None:
     assert shown.value("[...document.querySelectorAll('#window .token b')].every((b) => b.textContent === 'P')")
 
 
+@pytest.mark.parametrize("width", [360, 1200])
+def test_what_the_target_adds_is_in_sight_however_long_the_drafts_are(shown: Page, width: int) -> None:
+    shown.looks(width=width)
+    edges = "[...document.querySelectorAll('#window .added')].map((cell) => cell.getBoundingClientRect().right)"
+    assert max(shown.value(edges)) <= width
+    assert shown.value("document.querySelectorAll('#window .added .token').length") > 1
+
+
 def test_rejected_tokens_that_were_not_noted_are_blanks(tab: Page, written: Path) -> None:
     tab.looks()
     tab.open(written / "bare.html")
@@ -170,10 +184,30 @@ def test_light_dark_and_print_have_their_colours(shown: Page) -> None:
     assert seen["screen", "light"][0] == "rgb(255, 255, 255)"
 
 
+@pytest.mark.parametrize("name", ["run", "both", "evaluated"])
 @pytest.mark.parametrize("width", [360, 1200])
-def test_the_page_is_never_wider_than_the_window(shown: Page, width: int) -> None:
-    shown.looks(width=width)
-    assert shown.value("document.documentElement.scrollWidth") <= width
+def test_a_page_is_never_wider_than_the_window(tab: Page, written: Path, name: str, width: int) -> None:
+    tab.looks(width=width)
+    tab.open(written / f"{name}.html")
+    assert tab.value("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["run", "evaluated", "long"])
+def test_no_words_of_a_plot_lie_on_each_other_or_outside(tab: Page, written: Path, name: str) -> None:
+    """Words of one figure whose boxes share more than a pixel in both directions, or that its box cuts off."""
+    tab.looks()
+    tab.open(written / f"{name}.html")
+    found = """[...document.querySelectorAll('figure')].flatMap((figure) => {
+        const boxes = [...figure.querySelectorAll('svg text')].map((text) => [text.textContent.trim(), text.getBoundingClientRect()]);
+        return boxes.flatMap(([a, x], i) => boxes.slice(i + 1).filter(([b, y]) => a && b &&
+            Math.min(x.right, y.right) - Math.max(x.left, y.left) > 1 && Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top) > 1)
+            .map(([b]) => `${figure.querySelector('h3').textContent}: ${a} / ${b}`)); })"""
+    assert tab.value("document.querySelectorAll('figure svg text').length") > 40
+    assert tab.value(found) == []
+    outside = """[...document.querySelectorAll('figure svg')].flatMap((svg) => { const box = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()])
+            .filter(([_, x]) => x.left < box.left - 1 || x.right > box.right + 1 || x.bottom > box.bottom + 1).map(([said]) => said); })"""
+    assert tab.value(outside) == []
 
 
 def test_it_prints(shown: Page, tmp_path: Path) -> None:

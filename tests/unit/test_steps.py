@@ -1,5 +1,6 @@
 """How a run deals with its step: spans are the step's own, preparation is nobody's time, a warm-up prepares all that may occur."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,15 +14,15 @@ from hypothesis import strategies as st
 
 import bass
 from bass import assembly
-from bass.engine.graphs import coarse
+from bass.engine.graphs import coarse, trial
 from bass.engine.run import Run
 from bass.engine.slots import bucket
-from bass.engine.step import Step, StepReport
+from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, RequestError
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Feedback, Sequences
-from bass.testing.worlds import TableWorld
-from support.engines import Setup, mixed_requests
+from bass.testing.worlds import LlamaWorld, TableWorld, World
+from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from unit.checkpoints import Pair
 
 TABLE = TableWorld()
@@ -193,3 +194,37 @@ def test_a_generation_that_is_given_up_has_no_more_events(pair: Pair) -> None:
     assert generation.run.over
     assert generation.result(interrupted=True).completions[0].token_ids == first.token_ids
     assert list(generation) == []
+
+
+@final
+class Tried(Step):
+    """A step that is tried in a greater length before it is taken."""
+
+    overlaps: ClassVar[bool] = False
+
+    def __init__(self, inner: Step) -> None:
+        self.inner, self.target, self.drafter, self.verifier = inner, inner.target, inner.drafter, inner.verifier
+
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        assert isinstance(self.inner, SpeculativeStep)
+        trial(self.inner, sequences, k + 5, span)
+        return self.inner.launch(sequences, lengths, k, span)
+
+
+@pytest.mark.parametrize(
+    ("world", "pairing", "drafter"),
+    [(TABLE, name, drafter) for name, drafter in zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)]
+    + [(LlamaWorld(), name, "model") for name in PAIRINGS],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit(
+    world: World, pairing: str, drafter: str, device: torch.device
+) -> None:
+    setup = Setup(world, device, PAIRINGS[pairing], Fixed(3), drafter=drafter)
+    requests = mixed_requests(world, count=6)
+    run = setup.engine(requests)
+    run.step = Tried(run.step)
+    tokens: list[list[int]] = [[] for _ in requests]
+    for emission in run:
+        tokens[emission.request] += emission.tokens
+    assert tokens == setup.but(graphs=False).outcome(requests).tokens

@@ -28,6 +28,7 @@ from bass.experiments.strategies import called
 
 FAILED = 2
 REDRAW_SECONDS = 0.5
+WIDTH = 120  # of a table in a file, which has no edge
 FIGURES = {  # of the table at the end: metric, heading, how it is shown
     "mean_acceptance_length": ("tau", lambda x: f"{x:.2f}"),
     "draft_acceptance_rate": ("accepted", lambda x: f"{x:.0%}"),
@@ -35,6 +36,7 @@ FIGURES = {  # of the table at the end: metric, heading, how it is shown
     "last": ("last, ms", lambda x: f"{x * 1e3:.2f}"),
     "all": ("all, ms", lambda x: f"{x * 1e3:.2f}"),
     "tokens_per_second": ("tokens/s", lambda x: f"{x:.1f}"),
+    "speedup_all": ("speed-up", lambda x: f"{x:.2f}"),
 }
 OWN_HELP = {
     "batch": "rows that decode together",
@@ -45,6 +47,9 @@ OWN_HELP = {
     "warm_up": "make a first step whose time does not count",
     "stop": "text before which a sample ends, or a list of texts",
     "ignore_eos": "go on after an end-of-sequence token",
+    "ttft_limit": "latency limit of goodput: seconds to a request's first token",
+    "tpot_limit": "latency limit of goodput: seconds for each later token",
+    "e2e_limit": "latency limit of goodput: seconds to the last token",
 }
 
 
@@ -73,7 +78,10 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True
         )
         return INTERRUPTED
-    Console(highlight=False).print(results(made, summaries))
+    said = Console(highlight=False)
+    if not said.is_terminal:
+        said.width = max(said.width, WIDTH)
+    said.print(results(made, summaries))
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
         console.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
@@ -125,14 +133,15 @@ def dry_run(ablation: Ablation, console: Console) -> int:
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
-    """The main figures of every cell: medians over its repeats."""
+    """The main figures of every cell: medians over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
     table = Table(*made.axes, title=made.about or made.name, title_justify="left")
-    for heading, _ in FIGURES.values():
+    columns = {name: figure for name, figure in FIGURES.items() if any(name in summary.metrics for summary in summaries.values())}
+    for heading, _ in columns.values():
         table.add_column(heading, justify="right")
     for summary in summaries.values():
         labels = [str(called(summary.settings[axis])) for axis in made.axes]
-        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in FIGURES.items()]
-        table.add_row(*labels, *(figures if summary.state == "done" else ["failed", *[""] * (len(FIGURES) - 1)]))
+        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in columns.items()]
+        table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
     return table
 
 

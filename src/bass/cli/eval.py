@@ -19,7 +19,7 @@ from bass.cli.generate import INTERRUPTED, called, not_lossless
 from bass.cli.options import read_options
 from bass.errors import OptionError, check_integer
 from bass.evaluation.confine import Limits
-from bass.evaluation.evaluate import METHODS, Evaluation, evaluate, fitting, with_shots
+from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
@@ -47,8 +47,9 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         if not kept:
             raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
         asked = replace(asked, problems=kept)
+    check(llm, asked)
     told = Console(stderr=True, highlight=False)
-    with opened(Path(config.output), _identity(config, asked, llm), _about(llm)) as folder:
+    with opened(Path(config.output), _identity(config, asked, llm), _about(asked, llm)) as folder:
         try:
             with _Bars(told) as progress:
                 summary = evaluate(llm, asked, folder, progress)
@@ -61,6 +62,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         print(json.dumps(summary))
     else:
         show(Console(highlight=False), summary)
+        told.print(f"bass: `bass report {config.output}` makes a page of it, with the curves.", markup=False)
     skipped = len(problems[: config.limit]) - len(asked.problems)
     if skipped:
         told.print(f"bass: {skipped} problems were left out, whose prompts do not fit the context.", markup=False)
@@ -109,9 +111,11 @@ def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     }
 
 
-def _about(llm: LLM) -> dict[str, Any]:
+def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
     device = llm.models.device
     return {
+        "problems": len(asked.problems),
+        "lossless": llm.parts.verifier.lossless,
         "bass": version("bass"),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device)

@@ -1,18 +1,23 @@
-"""`bass report`: a run folder as one HTML page, or two runs compared."""
+"""`bass report`: the folder of a run or an evaluation as one HTML page, or two of them compared."""
 
+import json
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
-from bass.errors import OptionError
+from bass.errors import OptionError, RunFolderError
+from bass.evaluation.reading import both, read_evaluation
+from bass.evaluation.report import page as page_of_evaluation
 from bass.experiments.records import RunFolder
+from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import comparison, page
+from bass.files import write_atomically
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Write the page, and say where it is."""
-    parser.add_argument("run", type=str, help="folder that `bass ablate` wrote")
+    parser.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
     parser.add_argument("other", type=str, nargs="?", help="a second one: what differs from the first, and is it more than noise?")
     parser.add_argument(
         "--output",
@@ -22,23 +27,19 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     )
     parser.add_argument("--plots", type=str, metavar="FOLDER", help="also write each plot there, as SVG and PNG")
     config = parse(parser, argv)
-    folders = [folder(name) for name in (config.run, config.other) if name is not None]
-    if config.plots is not None and config.other is not None:
-        raise OptionError("`--plots` is of one run: report the runs one by one to get their plots.")
-    told: list[str] = []
-    if config.other is None:
-        html, plots = page(folders[0])
-    else:
-        (html, told), plots = comparison(*folders), []
-    output = Path(config.output) if config.output else folders[-1].path / ("report.html" if config.other is None else "comparison.html")
-    if not output.parent.is_dir():
-        raise OptionError(f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or name another file.")
-    output.write_text(html, encoding="utf-8")
+    folders = [Path(name) for name in (config.run, config.other) if name is not None]
+    output = Path(config.output) if config.output else folders[-1] / ("report.html" if config.other is None else "comparison.html")
+    where = Path(config.plots) if config.plots is not None else None
+    _check_places(folders, output, where)
+    try:
+        html, plots, told = _evaluations(folders) if _are_evaluations(folders) else _runs(folders, where)
+    except RecursionError as error:
+        raise RunFolderError(f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run.") from error
+    write_atomically(output, html)
     for sentence in told:
         print(sentence)
     print(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
-    if config.plots is not None:
-        where = Path(config.plots)
+    if where is not None:
         where.mkdir(parents=True, exist_ok=True)
         for plot in plots:
             for kind in ("svg", "png"):
@@ -47,8 +48,45 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     return 0
 
 
-def folder(name: str) -> RunFolder:
-    """A run folder that is there."""
-    if not Path(name).is_dir():
-        raise OptionError(f"`{name}` is no folder: give one that `bass ablate` wrote.")
-    return RunFolder(Path(name))
+def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], list[str]]:
+    if len(folders) == 1:
+        return page(RunFolder(folders[0]))
+    if where is not None:
+        raise OptionError("`--plots` is of one run: report the runs one by one to get their plots.")
+    html, told = comparison(*map(RunFolder, folders))
+    return html, [], told
+
+
+def _evaluations(folders: list[Path]) -> tuple[str, list[Plot], list[str]]:
+    read = [read_evaluation(folder) for folder in folders]
+    return page_of_evaluation(read[0] if len(read) == 1 else both(*read))
+
+
+def _are_evaluations(folders: list[Path]) -> bool:
+    kinds = [_is_evaluation(folder) for folder in folders]
+    if any(kinds) and not all(kinds):
+        one, other = (folders[kinds.index(kind)] for kind in (True, False))
+        raise OptionError(f"`{one}` is an evaluation and `{other}` is none, so they cannot be compared: report them one by one.")
+    return all(kinds)
+
+
+def _is_evaluation(folder: Path) -> bool:
+    """By its manifest; what is no manifest at all is told by those who read it."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("kind") == "evaluation"
+
+
+def _check_places(folders: list[Path], output: Path, where: Path | None) -> None:
+    """Before the work, of which some takes minutes."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise OptionError(f"`{folder}` is no folder: give one that `bass ablate` or `bass eval` wrote.")
+    if not output.parent.is_dir():
+        raise OptionError(f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or name another file.")
+    if output.is_dir():
+        raise OptionError(f"`--output {output}` is a folder: name a file in it.")
+    if where is not None and where.exists() and not where.is_dir():
+        raise OptionError(f"`--plots {where}` is a file: name a folder, which need not exist.")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftMethod, Draw, Scorer, StopRule, Warp, Workbench
+from bass.kernels import serves
 from bass.records import Draft, History, Noise, Seats, Sequences
 
 
@@ -92,6 +93,10 @@ class ModelDrafter(Drafter):
 
 def fed(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
     """Where drafted token i is fed, to draft the next one; -1 where its row's draft ends with it."""
+    if serves(lens):
+        from bass.kernels.rows import ahead as kernel
+
+        return kernel(lens, lengths, k)
     ahead = torch.arange(k, device=lens.device)
     here = lens[:, None] + ahead
     return torch.where(ahead + 1 < lengths[:, None], here, -1)

@@ -21,6 +21,19 @@ def coarse(length: int, capacity: int) -> int:
     return min(max(LEAST_SPAN, 1 << (length - 1).bit_length()), capacity)
 
 
+def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
+    """A step of idle rows, of the shape of any other: it commits nothing, and writes nothing but spare slots.
+
+    No row drafts either: near its limit, it has no room for k tokens.
+    """
+    active = sequences.active.clone()
+    sequences.active.fill_(False)
+    try:
+        return step.on_device(sequences, torch.zeros_like(sequences.lens), k, span)
+    finally:
+        sequences.active.copy_(active)
+
+
 @dataclass(frozen=True)
 class Captured:
     """One graph, and the host memory that it copies the packed report into."""
@@ -69,8 +82,7 @@ class GraphedStep(Step):
         """Capture the shape, unless it is. Out of memory, all graphs are given up, so that smaller ones may find room."""
         if (k, span) in self.captured:
             return
-        active, stream = self.sequences.active.clone(), torch.cuda.current_stream()
-        self.sequences.active.fill_(False)  # so that the trial commits nothing and writes nothing but spare slots
+        stream = torch.cuda.current_stream()
         try:
             self.captured[k, span] = self._capture(k, span)
         except (MemoryError, RuntimeError) as error:
@@ -80,7 +92,6 @@ class GraphedStep(Step):
             raise
         finally:
             torch.cuda.set_stream(stream)  # a capture that fails leaves its own
-            self.sequences.active.copy_(active)
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph serves the sequences it was captured with"
@@ -96,10 +107,9 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
-        self.lengths.fill_(k)
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            packed = self.inner.on_device(self.sequences, self.lengths, k, span)
+            packed = trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
         report = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
         del packed

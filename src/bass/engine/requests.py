@@ -41,6 +41,9 @@ class StepRecord:
     seconds: float  # of the step on the device, with its copies
     host_seconds: float  # before it, since the report of the last one: bookkeeping and policy; prefills, captures and readers left out
     at: float  # when it ended, since the run began
+    # What was drafted: the first `drafted` columns of a row. None where nobody noted it.
+    draft_tokens: np.ndarray | None = None  # int [B, columns]
+    draft_probs: np.ndarray | None = None  # of each in the distribution it was drawn from; NaN for a deterministic draft
 
     @property
     def active(self) -> np.ndarray:

@@ -29,13 +29,18 @@ class Slots:
     extents: np.ndarray
     queue: deque[int] = field(default_factory=deque)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is served or waits."""
+        return bool(self.queue) or max(self.requests.tolist()) >= 0
+
     def admit(self, all_requests: list[Request]) -> tuple[np.ndarray, int]:
         """Hand idle rows to waiting requests and prefill them.
 
         Samples of one prompt share one prefill: the first is fed, or copied from a row that already serves the prompt;
         the others are copies. Returns the rows filled and the number of prompt tokens fed.
         """
-        idle = np.flatnonzero(self.requests < 0)[: len(self.queue)]
+        idle = np.flatnonzero(self.requests < 0)[: len(self.queue)] if self.queue else np.arange(0)
         if not len(idle):
             return idle, 0
         donors = {tuple(all_requests[r].prompt): row for row, r in reversed(list(enumerate(self.requests))) if r >= 0}

@@ -15,7 +15,7 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.kernels import serves
 from bass.noise import step_noise
-from bass.records import Draft, History, Noise, Sequences
+from bass.records import Draft, History, Noise, Sequences, Verdict
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class StepReport:
     emitted: np.ndarray  # int [B]
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
+    draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
+    draft_probs: np.ndarray  # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic draft
 
 
 @runtime_checkable
@@ -71,12 +73,21 @@ class SpeculativeStep(Step):
     def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
-        draft = within(lengths, self.proposed(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
-        last, position = sequences.last(1)
-        window = torch.cat((last, draft.tokens), 1)
-        ahead = torch.arange(window.shape[1], device=window.device)
-        fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
-        logits = self.target(window, torch.where(fed, position + ahead, -1), span)
+        draft = self.drafted(sequences, lengths, k, noise, span)
+        return self.judged(sequences, draft, self.scored(sequences, draft, span), noise)
+
+    def drafted(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+        """What is put before the target: up to `lengths[b] <= k` tokens for row b."""
+        return within(lengths, self.proposed(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
+
+    def scored(self, sequences: Sequences, draft: Draft, span: int) -> Float[Tensor, "batch window vocab"]:
+        """The target's logits for each row's window: its last committed token, then its draft."""
+        return self.target(*window(sequences, draft), span)
+
+    def judged(
+        self, sequences: Sequences, draft: Draft, logits: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Int[Tensor, "batch report"]:
+        """Verdict and commit; the report, packed."""
         if draft.probs is not None and draft.probs.shape[2] != logits.shape[2]:
             raise StrategyError(
                 f"`{type(self.drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, and the target has "
@@ -84,12 +95,14 @@ class SpeculativeStep(Step):
             )
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
         verdict = self.verifier(draft, probs, noise)
+        if verdict.tokens.shape != logits.shape[:2]:
+            raise StrategyError(
+                f"`{type(self.verifier).__name__}` gave tokens {list(verdict.tokens.shape)}, and the window is {list(logits.shape[:2])}: "
+                "a verdict has a token for each of its places, those beyond the accepted ones and one more being anything."
+            )
         logprobs = token_logprobs(logits, verdict.tokens)
         emitted = sequences.commit(verdict)
-        accepted = torch.minimum(verdict.accepted, emitted)
-        columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted)
-        numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
-        return torch.cat((numbers, verdict.tokens, logprobs.to(torch.float64).view(torch.int64)), 1)
+        return packed(sequences, draft, verdict, emitted, logprobs)
 
     def proposed(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
         """What the drafter proposes, refused where it is no draft of up to k tokens. Only on a CPU are the tokens looked at."""
@@ -106,14 +119,49 @@ class SpeculativeStep(Step):
         return draft
 
 
+def window(sequences: Sequences, draft: Draft) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
+    """What the target is fed: each row's last committed token and its draft, and their positions; -1 beyond the row's own length."""
+    if serves(sequences.lens):
+        from bass.kernels.rows import window as kernel
+
+        return kernel(sequences.tokens, sequences.lens, sequences.active, draft.tokens, draft.lengths)
+    last, position = sequences.last(1)
+    tokens = torch.cat((last, draft.tokens), 1)
+    ahead = torch.arange(tokens.shape[1], device=tokens.device)
+    fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
+    return tokens, torch.where(fed, position + ahead, -1)
+
+
+def packed(
+    sequences: Sequences, draft: Draft, verdict: Verdict, emitted: Int[Tensor, " batch"], logprobs: Float[Tensor, "batch window"]
+) -> Int[Tensor, "batch report"]:
+    """The report of a step that is committed: 5 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits."""
+    if serves(emitted):
+        from bass.kernels.rows import report
+
+        rows = sequences.lens, sequences.active, draft.lengths, verdict.accepted, emitted
+        return report(*rows, verdict.tokens, logprobs, draft.tokens, draft.probs)
+    accepted = torch.minimum(verdict.accepted, emitted)
+    columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted)
+    numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
+    floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
+    return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
+
+
 def unpack(packed: np.ndarray) -> StepReport:
-    """The inverse of the packing at the end of a step."""
-    numbers, rest = packed[:, :5], packed[:, 5:]
-    window = rest.shape[1] // 2
-    lens, active, drafted, accepted, emitted = numbers.T
-    return StepReport(
-        lens, active.astype(bool), drafted, accepted, emitted, rest[:, :window], np.ascontiguousarray(rest[:, window:]).view(np.float64)
-    )
+    """The inverse of `packed`."""
+    window = (packed.shape[1] - 3) // 4
+    lens, active, drafted, accepted, emitted = packed[:, :5].T
+    tokens, drafts, rest = packed[:, 5 : 5 + window], packed[:, 5 + window : 4 + 2 * window], packed[:, 4 + 2 * window :]
+    floats = np.ascontiguousarray(rest).view(np.float64)
+    return StepReport(lens, active.astype(bool), drafted, accepted, emitted, tokens, floats[:, :window], drafts, floats[:, window:])
+
+
+def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
+    """The probability of each drafted token in the distribution it was drawn from; NaN for a deterministic draft."""
+    if draft.probs is None:
+        return like.new_full(draft.tokens.shape, torch.nan)
+    return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]
 
 
 def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
@@ -121,6 +169,11 @@ def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
 
     On a CPU, where the host sees them without waiting, columns that no row uses are left out; elsewhere shapes are static.
     """
+    if serves(draft.tokens):
+        from bass.kernels.rows import within as kernel
+
+        lengths, tokens = kernel(asked, draft.lengths, draft.tokens)
+        return Draft(tokens, draft.probs, lengths)
     lengths, k = torch.minimum(draft.lengths, asked), draft.tokens.shape[1]
     if lengths.device.type == "cpu":
         k = int(lengths.max())

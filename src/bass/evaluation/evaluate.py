@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bass.drafters import NoDrafter
-from bass.errors import OptionError, RequestError, unknown_name
-from bass.evaluation.folder import Folder
+from bass.errors import OptionError, RequestError, is_finite, unknown_name
+from bass.evaluation.folder import Folder, Score, digest
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.scores import CLOCKS, Sample, Scored, curve, exact_match, mean_pass_at_k, point, rouge2, useful_budgets
 from bass.evaluation.tasks import SCORES, Problem
@@ -58,8 +58,10 @@ class Evaluation:
                 raise OptionError(f"pass@{k} needs 1 to {samples} of {samples} samples: raise `num_return_sequences`, or lower k.")
         if self.ks and SCORES[self.task] == "rouge2":
             raise OptionError("pass@k counts samples that pass, and a summary neither passes nor fails: leave it out.")
-        if not all(b > 0 for b in self.budgets):
-            raise OptionError(f"`budgets={list(self.budgets)}` must be more than 0 seconds each.")
+        if not all(is_finite(b) and b > 0 for b in self.budgets):
+            raise OptionError(
+                f"`budgets={list(self.budgets)}` must be more than 0 seconds each, and finite: scores without one are told anyway."
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -75,19 +77,29 @@ def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
     return [replace(p, prompt=before + p.prompt) for p in problems[shots:]]
 
 
-def check_room(llm: LLM, evaluation: Evaluation) -> None:
-    """Refuse prompts that do not fit before any sample is made."""
+def check(llm: LLM, evaluation: Evaluation) -> list[str]:
+    """Refuse what cannot be done, before any sample is made: prompts that do not fit, programs that cannot be run, a missing library.
+
+    What confines programs is returned.
+    """
     tokenizer = llm.models.tokenizer
     if tokenizer is None:
         raise RequestError("The problems are texts, and the target's folder has no tokenizer: add its files.")
     room = room_for_prompt(llm, evaluation.options["max_new_tokens"])
     sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
+    empty = sizes.count(0)
+    if empty:
+        named = evaluation.problems[sizes.index(0)].task_id
+        raise RequestError(f"{empty} of {len(sizes)} problems have an empty prompt, the first is `{named}`: take them out of the file.")
     long = sum(size > room for size in sizes)
     if long:
         raise RequestError(
             f"{long} of {len(sizes)} prompts have more than the {max(room, 0)} tokens that the context leaves beside `max_new_tokens`: "
             "lower it or `shots`, or leave them out with `skip_long`."
         )
+    if SCORES[evaluation.task] == "rouge2":
+        rouge2(evaluation.problems[0], "")
+    return list(evaluation.sandbox.layers) if SCORES[evaluation.task] == "code" else []
 
 
 def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[Problem]:
@@ -135,37 +147,35 @@ def score(
     """The scores of all samples, problem by problem in the order of the file."""
     known = folder.scores(method)
     problems = {p.task_id: p for p in evaluation.problems}
-    left = [s for p in evaluation.problems for s in samples[p.task_id] if (s.task_id, s.sample) not in known]
-    total = sum(len(samples[p.task_id]) for p in evaluation.problems)
-    progress(f"scoring, {method}", total - len(left), total)
+    drawn = [s for p in evaluation.problems for s in samples[p.task_id]]
+    left = [s for s in drawn if _identity(s) not in known]
+    progress(f"scoring, {method}", len(drawn) - len(left), len(drawn))
     kind = SCORES[evaluation.task]
     if kind == "code":
         outcomes = evaluation.sandbox.check_all(problems[s.task_id].program(s.text) for s in left)
-        judged = (({"value": float(o.passed), "reason": o.reason, "detail": o.detail}) for o in outcomes)
+        judged = ((float(o.passed), o.reason, o.detail) for o in outcomes)
     else:
         measure = exact_match if kind == "exact_match" else rouge2
-        judged = ({"value": measure(problems[s.task_id], s.text)} for s in left)
-    for i, (one, verdict) in enumerate(zip(left, judged, strict=True), total - len(left) + 1):
-        line = {"task_id": one.task_id, "sample": one.sample, **verdict}
-        folder.add_score(method, line)
-        known[one.task_id, one.sample] = line
-        progress(f"scoring, {method}", i, total)
-    return [[Scored(s, known[s.task_id, s.sample]["value"]) for s in samples[p.task_id]] for p in evaluation.problems]
+        judged = ((measure(problems[s.task_id], s.text), "", "") for s in left)
+    for i, (one, (value, reason, detail)) in enumerate(zip(left, judged, strict=True), len(drawn) - len(left) + 1):
+        task_id, index, text = _identity(one)
+        folder.add_score(method, Score(task_id, index, text, value, reason, detail))
+        known[task_id, index, text] = value
+        progress(f"scoring, {method}", i, len(drawn))
+    return [[Scored(s, known[_identity(s)]) for s in samples[p.task_id]] for p in evaluation.problems]
+
+
+def _identity(sample: Sample) -> tuple[str, int, str]:
+    return sample.task_id, sample.sample, digest(sample.text)
 
 
 def evaluate(llm: LLM, evaluation: Evaluation, folder: Folder, progress: Progress = lambda stage, done, total: None) -> dict[str, Any]:
     """Sample and score by every method, and write the summary, which is returned."""
-    check_room(llm, evaluation)
-    if SCORES[evaluation.task] == "code":
-        layers = list(evaluation.sandbox.layers)  # refused here, rather than after hours of sampling, where nothing can be run
-    else:
-        layers = []
-        if SCORES[evaluation.task] == "rouge2":
-            rouge2(evaluation.problems[0], "")  # refused here without its library
+    layers = check(llm, evaluation)
     drawn = {method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods}
     scored = {method: score(evaluation, method, drawn[method], folder, progress) for method in evaluation.methods}
     # The same budgets for all methods, so that their curves can be laid over each other.
-    budgets = sorted(evaluation.budgets) or useful_budgets([group for groups in scored.values() for group in groups])
+    budgets = sorted(set(evaluation.budgets)) or useful_budgets([group for groups in scored.values() for group in groups])
     summary = {
         "task": evaluation.task,
         "score": SCORES[evaluation.task],

@@ -1,24 +1,60 @@
 """The folder of an evaluation: written line by line, locked, and gone on with after an interruption of whatever kind.
 
 FOLDER/manifest.json        what is evaluated, and how
-FOLDER/METHOD/samples.jsonl one line per sample; a line {"task_id", "end": true} after those of each problem
-FOLDER/METHOD/scores.jsonl  one line per sample
+FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
+FOLDER/METHOD/scores.jsonl  one `Score` per line
 FOLDER/summary.json         written last
 """
 
 import fcntl
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-from bass.errors import RequestError
+from bass.errors import RequestError, RunFolderError
 from bass.evaluation.scores import Sample
+from bass.experiments.strict import Json, checked, parsed
 from bass.files import append, whole_lines, write_atomically
 
 FORMAT = 1
+MANIFEST, SUMMARY, SAMPLES, SCORES = "manifest.json", "summary.json", "samples.jsonl", "scores.jsonl"
+
+L = TypeVar("L", bound=Json)
+
+
+@final
+@dataclass(frozen=True)
+class End(Json):
+    """Marks that a problem has all its samples, and how many they are."""
+
+    task_id: str
+    end: int
+
+
+@final
+@dataclass(frozen=True)
+class Score(Json):
+    """What a sample is worth, from 0 to 1. `text`: which text that is, by `digest`. `reason`, `detail`: of a program, see `Outcome`."""
+
+    task_id: str
+    sample: int
+    text: str
+    value: float
+    reason: str = ""
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value <= 1:
+            raise RunFolderError("a score is from 0 to 1")
+
+
+def digest(text: str) -> str:
+    """Tells texts apart."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @final
@@ -30,37 +66,31 @@ class Folder:
 
     def samples(self, method: str) -> dict[str, list[Sample]]:
         """Those of the problems that were finished, in the order in which they were; what came of an unfinished one is dropped for good."""
-        file = self.path / method / "samples.jsonl"
-        found: dict[str, list[Sample]] = {}
-        done: dict[str, list[Sample]] = {}
-        for line in _lines(file):
-            if line.get("end"):
-                done[line["task_id"]] = found.pop(line["task_id"], [])
-            else:
-                found.setdefault(line["task_id"], []).append(Sample.from_json(line))
+        file = self.path / method / SAMPLES
+        done = read_samples(file)
         _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
         return done
 
     def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
         """All samples of one problem."""
-        self._append(self.path / method / "samples.jsonl", _group(task_id, group))
+        self._append(self.path / method / SAMPLES, _group(task_id, group))
 
-    def scores(self, method: str) -> dict[tuple[str, int], dict[str, Any]]:
-        """The lines of the samples that have a score, by problem and sample."""
-        file = self.path / method / "scores.jsonl"
-        lines = _lines(file)
+    def scores(self, method: str) -> dict[tuple[str, int, str], float]:
+        """The values of the samples that have one, by problem, sample, and digest of the text."""
+        file = self.path / method / SCORES
+        lines = read_lines(file, Score)
         _replace(file, lines)
-        return {(line["task_id"], line["sample"]): line for line in lines}
+        return {(line.task_id, line.sample, line.text): line.value for line in lines}
 
-    def add_score(self, method: str, line: Mapping[str, Any]) -> None:
+    def add_score(self, method: str, line: Score) -> None:
         """The score of one sample."""
-        self._append(self.path / method / "scores.jsonl", [dict(line)])
+        self._append(self.path / method / SCORES, [line])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary."""
-        _write(self.path / "summary.json", summary)
+        _write(self.path / SUMMARY, summary)
 
-    def _append(self, file: Path, lines: list[dict[str, Any]]) -> None:
+    def _append(self, file: Path, lines: Sequence[Json]) -> None:
         file.parent.mkdir(exist_ok=True)
         append(file, _jsonl(lines))
 
@@ -71,7 +101,7 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
 
     Raises `RequestError` if another process writes to it, it holds something else, or an evaluation that was asked otherwise.
     """
-    manifest = path / "manifest.json"
+    manifest = path / MANIFEST
     try:
         if path.exists() and not manifest.exists() and any(p.name not in ("lock", "manifest.json.part") for p in path.iterdir()):
             raise RequestError(f"`{path}` holds something that is no evaluation: name a new folder.")
@@ -86,25 +116,31 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
             raise RequestError(f"`{path}` is being written by another process: wait for it, or name another folder.") from error
         asked = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, _manifest(manifest), asked)
+            _check(path, read_manifest(path), asked)
         else:
             _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
         yield Folder(path)
 
 
-def _manifest(file: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What the folder is an evaluation of. Raises `RequestError`."""
+    file = path / MANIFEST
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"`{file}` cannot be read ({error}): name a new folder.") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("kind") != "evaluation":
-        raise RequestError(f"`{file}` is no manifest of an evaluation of format {FORMAT}: name a new folder.")
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"`{file}` cannot be read ({error}): name another folder.") from error
+    if not isinstance(found, dict) or found.get("kind") != "evaluation" or not isinstance(found.get("config"), dict):
+        raise RequestError(f"`{file}` is no manifest of an evaluation: name another folder.")
+    if found.get("format") != FORMAT:
+        raise RequestError(
+            f"`{file}` has the format version {found.get('format')!r}, and this `bass` reads version {FORMAT}: use the `bass` that "
+            f"wrote it ({found.get('bass', 'unknown version')}), or name another folder."
+        )
     return found
 
 
 def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
-    kept = manifest.get("config")
-    kept = kept if isinstance(kept, dict) else {}
+    kept = manifest["config"]
     for name in dict.fromkeys([*asked, *kept]):
         if asked.get(name) != kept.get(name):
             raise RequestError(
@@ -113,30 +149,45 @@ def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
             )
 
 
-def _group(task_id: str, group: list[Sample]) -> list[dict[str, Any]]:
-    return [*(sample.to_json() for sample in group), {"task_id": task_id, "end": True}]
+def read_samples(file: Path) -> dict[str, list[Sample]]:
+    """The samples of every problem that has them all, in the order of the file."""
+    found: dict[str, list[Sample]] = {}
+    done: dict[str, list[Sample]] = {}
+    for line in read_lines(file, Sample, End):
+        if isinstance(line, Sample):
+            found.setdefault(line.task_id, []).append(line)
+        elif isinstance(line, End) and len(group := found.pop(line.task_id, [])) == line.end:
+            done[line.task_id] = group
+    return done
 
 
-def _lines(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file; the last one may have been cut off by a crash. Raises `RequestError` for any other damage."""
+def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[L]:
+    """The whole lines of a file; the last one may have been cut off by a crash. Raises `RequestError` for any other damage.
+
+    `other`: what a line with `end` is.
+    """
     lines = []
     for number, text in enumerate(whole_lines(file)[0], 1):
+        where = f"Line {number} of `{file}`"
         try:
-            line = json.loads(text)
-            line["task_id"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise RequestError(f"Line {number} of `{file}` is damaged: remove it, and the same command fills the gap.") from error
-        lines.append(line)
+            data = parsed(text.decode(), where)
+            lines.append(checked(other if other is not None and "end" in data else kind, data, where))
+        except (ValueError, RecursionError, RunFolderError) as error:
+            raise RequestError(f"{where} is damaged: remove it, and the command that wrote it fills the gap.") from error
     return lines
 
 
-def _replace(file: Path, lines: list[dict[str, Any]]) -> None:
+def _group(task_id: str, group: Sequence[Sample]) -> list[Json]:
+    return [*group, End(task_id, len(group))]
+
+
+def _replace(file: Path, lines: Sequence[Json]) -> None:
     if file.exists():
         write_atomically(file, _jsonl(lines))
 
 
-def _jsonl(lines: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
+def _jsonl(lines: Sequence[Json]) -> str:
+    return "".join(line.to_json() + "\n" for line in lines)
 
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
         from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]
         from lm_eval.models.utils import normalize_gen_kwargs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise OptionError("The adapter needs the package lm-eval 0.4: install it with `pip install bass[lm-eval]`.") from error
+        raise OptionError("The adapter needs the package lm-eval 0.4: install it with `pip install 'bass[lm-eval]'`.") from error
     tokenizer = llm.models.tokenizer
     if tokenizer is None:
         raise RequestError("The tasks of lm-evaluation-harness are texts, and the target's folder has no tokenizer: add its files.")

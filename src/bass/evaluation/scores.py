@@ -2,16 +2,17 @@
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bass.errors import OptionError
+from bass.errors import OptionError, RunFolderError
 from bass.evaluation.tasks import Problem, final_number
+from bass.experiments.strict import Json
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Json):
     """One completion of one problem.
 
     Both times are from the problem's own clocks, in seconds until the sample's last token: `from_prefill` from the moment when the
@@ -27,6 +28,10 @@ class Sample:
     from_prefill: float
     from_start: float
 
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.mean_logprob, self.from_prefill, self.from_start))):
+            raise RunFolderError("its log-probability and its times are to be finite")
+
     @property
     def finished(self) -> bool:
         """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of tokens."""
@@ -35,15 +40,6 @@ class Sample:
     def seconds(self, clock: str) -> float:
         """By one of `CLOCKS`."""
         return self.from_start if clock == "start" else self.from_prefill
-
-    def to_json(self) -> dict[str, Any]:
-        """As a line of a file."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> "Sample":
-        """Back from a line. Raises KeyError."""
-        return cls(**{name: line[name] for name in cls.__annotations__})
 
 
 @dataclass(frozen=True)
@@ -85,17 +81,25 @@ def mean_pass_at_k(problems: Sequence[Sequence[Scored]], k: int) -> float:
     return _mean(pass_at_k(len(group), sum(s.value == 1.0 for s in group), k) for group in problems)
 
 
+def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, float, int]:
+    """First and All of one problem's samples within a budget, and how many of them were finished in time."""
+    finished = [s for s in group if s.sample.finished and s.sample.seconds(clock) <= budget]
+    if not finished:
+        return 0.0, 0.0, 0
+    return max(finished, key=_rank).value, max(s.value for s in finished), len(finished)
+
+
 def point(problems: Sequence[Sequence[Scored]], budget: float, clock: str) -> Point:
     """Scores within a budget in seconds; infinity: whenever they finished."""
-    within = [[s for s in group if s.sample.finished and s.sample.seconds(clock) <= budget] for group in problems]
+    found = [within(group, budget, clock) for group in problems]
     count = sum(map(len, problems))
     return Point(
         budget=budget,
         clock=clock,
-        first=_mean(max(group, key=_rank).value if group else 0.0 for group in within),
-        all=_mean(max((s.value for s in group), default=0.0) for group in within),
-        finished=sum(map(len, within)) / count if count else 0.0,
-        served=_mean(float(bool(group)) for group in within),
+        first=_mean(first for first, _, _ in found),
+        all=_mean(best for _, best, _ in found),
+        finished=sum(finished for _, _, finished in found) / count if count else 0.0,
+        served=_mean(float(finished > 0) for _, _, finished in found),
     )
 
 
@@ -127,7 +131,7 @@ def _rouge() -> Any:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise OptionError("ROUGE-2 needs the package rouge-score: install it with `pip install bass[eval]`.") from error
+        raise OptionError("ROUGE-2 needs the package rouge-score: install it with `pip install 'bass[eval]'`.") from error
     return RougeScorer(["rouge2"], use_stemmer=True)
 
 

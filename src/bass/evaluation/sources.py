@@ -19,7 +19,7 @@ def locate(data: str | Path) -> Path:
     try:
         import huggingface_hub as hub
     except ImportError as error:
-        raise RequestError(f"`{data}` is on the hub, which needs the package huggingface_hub: `pip install bass[hub]`.") from error
+        raise RequestError(f"`{data}` is on the hub, which needs the package huggingface_hub: `pip install 'bass[hub]'`.") from error
     try:
         return Path(hub.hf_hub_download(found["id"], found["path"], repo_type="dataset", revision=found["revision"]))
     except Exception as error:  # of the network, the hub, the cache: the library has dozens

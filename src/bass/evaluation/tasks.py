@@ -4,6 +4,7 @@ import ast
 import re
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,9 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
             ) from error
     if not problems:
         raise RequestError(f"`{path}` has no problems: give a file with one JSON object per line.")
-    doubled = len(problems) - len({problem.task_id for problem in problems})
-    if doubled:
-        raise RequestError(f"`{path}` has {doubled} problems whose `task_id` occurs before: give each its own.")
+    twice = [name for name, count in Counter(problem.task_id for problem in problems).items() if count > 1]
+    if twice:
+        raise RequestError(f"`{path}` has more than one problem with the `task_id` `{twice[0]}`: give each its own.")
     return problems
 
 

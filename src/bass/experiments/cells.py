@@ -12,9 +12,12 @@ from typing import Any, final
 
 import torch
 
+from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
+from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.experiments.metrics import measure, over_repeats
-from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line
+from bass.experiments.parts import parts_in_ms
+from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line, read_lines
 from bass.experiments.repeats import repeats_of
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
@@ -89,7 +92,7 @@ def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda sha
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
             facts = _generate(task, pairs, lines.repeats, say)
-            repeats = repeats_of(run.lines(task.id), facts)
+            repeats = repeats_of(run.lines(task.id), facts, task.settings.limits)
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
@@ -112,7 +115,7 @@ def failed(task: Task, error: str, seconds: float) -> Summary:
 def finish(task: Task, summary: Summary) -> None:
     """Write the summary, after all else is on the disk."""
     with writing(task.folder):
-        for name in (RunFolder.STEPS, RunFolder.REQUESTS):
+        for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS):
             if (task.folder / name).exists():
                 with (task.folder / name).open("rb") as file:
                     os.fsync(file.fileno())
@@ -130,7 +133,8 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
     lines, folder = run.lines(cell), run.cell_folder(cell)
     ends = [EndLine(repeat) for repeat in lines.repeats]
     requests = [one for end in ends for one in (*(r for r in lines.requests if r.repeat == end.repeat), end)]
-    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests)):
+    drafts = [line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values if line.repeat in lines.repeats]
+    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests), (DRAFTS, drafts)):
         text = "".join(f"{one.to_json()}\n" for one in kept)
         path = folder / name
         if path.exists() and path.read_bytes() != text.encode():
@@ -140,11 +144,12 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 
 
 def _generate(task: Task, pairs: Pairs, ended: list[int], say: Callable[[float], None]) -> Facts:
-    """Make the calls that have not ended yet."""
+    """Make the calls that have not ended yet, and find out what their lines do not tell."""
     settings, calls = task.settings, task.settings.calls
     order = settings.order()
     llm = order.serve(pairs.models(order))
     cuda = llm.models.device if llm.models.device.type == "cuda" else None
+    measure_peaks(llm.models.device, llm.models.dtype)  # now, once: what it allocates is no memory of the cell
     if cuda is not None:
         torch.cuda.reset_peak_memory_stats(cuda)
     left = [call for call in calls if call.number not in ended]
@@ -159,10 +164,14 @@ def _generate(task: Task, pairs: Pairs, ended: list[int], say: Callable[[float],
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
         _record(task.folder, call, generation)
         say((call.number + 1) / len(calls))
+    last = (left or calls)[-1]
     if generation is None:  # all repeats had ended, and the process before the summary was written
-        generation = llm.stream(calls[0].prompts, num_return_sequences=1, **settings.stream_with)
+        generation = llm.stream(last.prompts, num_return_sequences=last.samples, seed=last.seed, **settings.stream_with)
+        generation.result()
     memory = None if cuda is None else torch.cuda.max_memory_allocated(cuda)
-    return Facts.of(generation.cost, generation.peaks(), memory)
+    cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
+    del generation  # its storage is given back first
+    return Facts.of(cost, peaks, memory, parts_in_ms(llm, last, settings.stream_with, trace))
 
 
 def _record(folder: Path, call: Call, generation: Generation) -> None:
@@ -171,6 +180,8 @@ def _record(folder: Path, call: Call, generation: Generation) -> None:
     with writing(folder):
         for step in run.trace.steps:
             append_line(folder / RunFolder.STEPS, StepLine.of(step, call.number))
+        for i, step in enumerate(run.trace.steps[:WATCHED_STEPS] if call.number == WATCHED_REPEAT else ()):
+            append_line(folder / DRAFTS, DraftLine.of(step, call.number, i))
         for i, (request, completion) in enumerate(zip(run.requests, result.completions, strict=True)):
             prefilled = run.trace.prefilled.get(i, 0.0)
             line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)

@@ -5,17 +5,24 @@ FOLDER/cells/ID/drafts.jsonl    one `DraftLine` for each of the steps that were 
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from bass.errors import RunFolderError
+import numpy as np
+
+from bass.engine.requests import StepRecord
+from bass.errors import BassError, RunFolderError
 from bass.experiments.records import read_lines
 from bass.experiments.strict import Json
 from bass.files import write_atomically
+from bass.hub import resolve
 from bass.text import Tokenizer
 
 DRAFTS, TEXTS = "drafts.jsonl", "texts.json"
+WATCHED_REPEAT, WATCHED_STEPS = 0, 256  # whose drafts are noted: of batch 32 with 8 tokens each, half a megabyte
+_DIGITS = 4  # of a noted probability
 
 
 @final
@@ -28,11 +35,34 @@ class DraftLine(Json):
     tokens: list[list[int]]
     probs: list[list[float]] | None  # of each token, in the distribution that it was drawn from; None for a deterministic drafter
 
+    @classmethod
+    def of(cls, record: StepRecord, repeat: int, step: int) -> "DraftLine":
+        """The line of a step of a trace, with probabilities of four digits. The step must have noted what was drafted."""
+        assert record.draft_tokens is not None
+        assert record.draft_probs is not None
+        known = np.arange(record.draft_tokens.shape[1]) < record.drafted[:, None]
+        tokens = [row[: int(count)].tolist() for row, count in zip(record.draft_tokens, record.drafted, strict=True)]
+        if not np.isfinite(record.draft_probs[known]).all() or not known.any():
+            return cls(repeat, step, tokens, None)
+        probs = [[float(f"{p:.{_DIGITS}g}") for p in row[: len(own)]] for row, own in zip(record.draft_probs, tokens, strict=True)]
+        return cls(repeat, step, tokens, probs)
+
 
 def read_drafts(folder: Path, repeat: int) -> tuple[dict[int, DraftLine], str | None]:
     """The drafts of a repeat by step, and a sentence about a last line that was left out. Of a repeat that was begun twice, the later."""
     lines = read_lines(folder / DRAFTS, DraftLine.from_json)
     return {line.step: line for line in lines.values if line.repeat == repeat}, lines.dropped
+
+
+def common_tokenizer(targets: Iterable[str]) -> Tokenizer | None:
+    """The tokenizer of all these checkpoints; None where they differ, or one has none or cannot be read."""
+    try:
+        found = [Tokenizer.read(resolve(target)) for target in dict.fromkeys(targets)]
+    except BassError:  # which the cells of that checkpoint say
+        return None
+    if not found or found[0] is None or any(one is None or one.vocabulary != found[0].vocabulary for one in found):
+        return None
+    return found[0]
 
 
 def write_texts(folder: Path, tokenizer: Tokenizer) -> None:

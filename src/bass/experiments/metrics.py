@@ -1,11 +1,12 @@
 """Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by name.
 
 measure(repeat)           the value of each metric that applies
+AGAINST_PLAIN             the names of those that need `Repeat.plain`
 over_repeats(measured)    a cell's value of each: the median of its repeats
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -68,6 +69,17 @@ def _mean(name: str, unit: str, better: Better, by_request: Callable[[Repeat], d
     return Metric(name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request)
 
 
+_AGAINST_PLAIN = (
+    _metric("ratio", "higher", against_plain.speedup),
+    _metric("ratio", "higher", against_plain.speedup_first),
+    _metric("ratio", "higher", against_plain.speedup_last),
+    _metric("ratio", "higher", against_plain.speedup_all),
+    _metric("ratio", "lower", against_plain.draft_cost_ratio),
+    _metric("ratio", "higher", against_plain.predicted_speedup),
+    _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
+    _metric("tokens", "higher", against_plain.first_divergence),
+)
+
 _METRICS = (
     _metric("tokens per call", "higher", acceptance.mean_acceptance_length),
     _mean("mean_acceptance_length_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
@@ -97,14 +109,7 @@ _METRICS = (
     _metric("share", "higher", speed.mfu),
     _metric("share", "higher", speed.mfu_kept),
     _metric("bytes", "lower", speed.peak_memory_bytes),
-    _metric("ratio", "higher", against_plain.speedup),
-    _metric("ratio", "higher", against_plain.speedup_first),
-    _metric("ratio", "higher", against_plain.speedup_last),
-    _metric("ratio", "higher", against_plain.speedup_all),
-    _metric("ratio", "lower", against_plain.draft_cost_ratio),
-    _metric("ratio", "higher", against_plain.predicted_speedup),
-    _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
-    _metric("tokens", "higher", against_plain.first_divergence),
+    *_AGAINST_PLAIN,
 )
 
 _PROFILES = (
@@ -118,12 +123,13 @@ _PROFILES = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
 PROFILES: Mapping[str, Profile] = {function.__name__: Profile(function.__name__, _doc(function), function) for function in _PROFILES}
 
 
-def measure(repeat: Repeat) -> dict[str, float]:
-    """The value of each metric that applies to the repeat."""
-    values = {name: metric.function(repeat) for name, metric in METRICS.items()}
+def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+    """The value of each metric (of these names) that applies to the repeat."""
+    values = {name: METRICS[name].function(repeat) for name in names}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
@@ -137,4 +143,4 @@ def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.median(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
 
 
-__all__ = ["METRICS", "PROFILES", "Limits", "Metric", "Profile", "Repeat", "measure", "over_repeats", "profiles"]
+__all__ = ["AGAINST_PLAIN", "METRICS", "PROFILES", "Limits", "Metric", "Profile", "Repeat", "measure", "over_repeats", "profiles"]

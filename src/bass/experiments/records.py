@@ -4,6 +4,7 @@
     FOLDER/cells/ID/steps.jsonl      one `StepLine` per step
     FOLDER/cells/ID/requests.jsonl   one `RequestLine` per finished request; a repeat that ended is marked by an `EndLine`
     FOLDER/cells/ID/summary.json     written last: `Summary`; a cell without it is not finished
+    FOLDER/cells/ID/against_plain.json   `AgainstPlain`, when the cell and the one of plain decoding are done; optional
 
 Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says where. Only the last line of a
 jsonl may be incomplete, since a process can end while it writes: it is left out, and `Lines.dropped` says so.
@@ -11,7 +12,7 @@ jsonl may be incomplete, since a process can end while it writes: it is left out
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, final
 
@@ -167,6 +168,8 @@ class Facts(Json):
     bandwidth: float  # bytes per second
     flops: float  # per second
     peak_memory_bytes: int | None
+    parts_ms: dict[str, float] | None = None  # of a step, as `bass.experiments.parts` times them: draft, verify, sample, host
+    parts_k: int | None = None  # tokens that this step drafts for a row
 
     def __post_init__(self) -> None:
         for name, cost in (("target", self.target), ("draft", self.draft)):
@@ -174,9 +177,10 @@ class Facts(Json):
                 raise RunFolderError(f"`{name}` must have {', '.join(ModelCost.__dataclass_fields__)}")
 
     @classmethod
-    def of(cls, cost: PairCost, peaks: Peaks, peak_memory_bytes: int | None) -> "Facts":
-        """As the engine has them."""
-        return cls(dict(vars(cost.target)), dict(vars(cost.draft)), peaks.bandwidth, peaks.flops, peak_memory_bytes)
+    def of(cls, cost: PairCost, peaks: Peaks, peak_memory_bytes: int | None, parts: tuple[int, dict[str, float]] | None = None) -> "Facts":
+        """As the engine has them. `parts`: parts_k and parts_ms."""
+        k, ms = parts or (None, None)
+        return cls(dict(vars(cost.target)), dict(vars(cost.draft)), peaks.bandwidth, peaks.flops, peak_memory_bytes, ms, k)
 
     @property
     def cost(self) -> PairCost:
@@ -194,7 +198,8 @@ class Facts(Json):
 class Summary(Json):
     """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same for each repeat, in order.
 
-    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no entry.
+    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no entry. The file has none of those that
+    compare with plain decoding; `RunFolder.summary` adds them.
     """
 
     cell: str
@@ -211,6 +216,17 @@ class Summary(Json):
             raise RunFolderError(f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}")
         if (self.error is None) != (self.state == "done"):
             raise RunFolderError("a cell has an error if it failed, and none if it is done")
+
+
+@final
+@dataclass(frozen=True)
+class AgainstPlain(Json):
+    """The metrics of a cell that compare with plain decoding, as in its `Summary`. `plain`: the cell it is held against."""
+
+    cell: str
+    plain: str
+    metrics: dict[str, float]
+    repeats: list[dict[str, float]]
 
 
 @final
@@ -313,6 +329,7 @@ class RunFolder:
     SUMMARY: ClassVar[str] = "summary.json"
     STEPS: ClassVar[str] = "steps.jsonl"
     REQUESTS: ClassVar[str] = "requests.jsonl"
+    AGAINST_PLAIN: ClassVar[str] = "against_plain.json"
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -332,9 +349,26 @@ class RunFolder:
         return self.path / "cells" / cell
 
     def summary(self, cell: str) -> Summary | None:
-        """What came of a cell; None while it is not finished."""
+        """What came of a cell, against plain decoding too where that is known; None while it is not finished."""
         path = self.cell_folder(cell) / self.SUMMARY
-        return Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        summary = Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        against = self.against_plain(cell)
+        if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
+            return summary
+        repeats = [one | more for one, more in zip(summary.repeats, against.repeats, strict=True)]
+        return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
+
+    def against_plain(self, cell: str) -> AgainstPlain | None:
+        """What the cell is held against, and what came of it; None where the run has no such cell, or it is not finished."""
+        path = self.cell_folder(cell) / self.AGAINST_PLAIN
+        if not path.exists():
+            return None
+        try:
+            return AgainstPlain.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
+            raise RunFolderError(f"{path} is damaged: delete it, and give the run's command again, which makes it anew.") from error
 
     def summaries(self) -> dict[str, Summary]:
         """Those of the finished cells, in the order of the plan."""

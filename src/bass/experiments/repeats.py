@@ -132,7 +132,7 @@ class Repeat:
         return times
 
 
-def repeats_of(lines: CellLines, facts: Facts | None = None) -> list[Repeat]:
+def repeats_of(lines: CellLines, facts: Facts | None = None, limits: Limits = Limits()) -> list[Repeat]:
     """The repeats of a cell that ended, in order."""
     steps: dict[int, list[StepRecord]] = {number: [] for number in lines.repeats}
     requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}
@@ -140,4 +140,4 @@ def repeats_of(lines: CellLines, facts: Facts | None = None) -> list[Repeat]:
         steps[step.repeat].append(step.record())
     for request in lines.requests:
         requests[request.repeat].append(request)
-    return [Repeat(steps[number], requests[number], facts) for number in steps]
+    return [Repeat(steps[number], requests[number], facts, limits=limits) for number in steps]

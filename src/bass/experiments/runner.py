@@ -18,7 +18,9 @@ import torch
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, writing
 from bass.experiments.config import Plan
+from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
+from bass.experiments.plain import hold_against_plain
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
 from bass.files import write_atomically
 from bass.loading import find_device
@@ -56,8 +58,10 @@ class Ablation:
                     summary = run.summary(task.id)
                     assert summary is not None
                     watch.ended(task, summary)
+            self._write_texts()
             if pending:
                 executor.run(pending, watch)
+            hold_against_plain(run, self.tasks)
             return run.summaries()
 
     @property
@@ -69,6 +73,14 @@ class Ablation:
     def pending(self) -> list[Task]:
         """Those without a summary."""
         return [task for task in self.tasks if not (task.folder / RunFolder.SUMMARY).exists()]
+
+    def _write_texts(self) -> None:
+        """The texts of tokens, which are those of all cells where their targets have one tokenizer."""
+        if not (self.folder / TEXTS).exists():
+            tokenizer = common_tokenizer([str(cell.settings.order().target) for cell in self.plan.cells])
+            if tokenizer is not None:
+                with writing(self.folder):
+                    write_texts(self.folder, tokenizer)
 
     def _enter(self) -> None:
         """Write the manifest, or find that the one in the folder is of the same run."""

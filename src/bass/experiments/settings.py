@@ -13,12 +13,14 @@ from jsonargparse import ArgumentParser
 
 from bass.errors import BassError, OptionError, unknown_name
 from bass.experiments.prompts import Prompt, read_prompts
+from bass.experiments.repeats import Limits
 from bass.experiments.strategies import KIND, built
 from bass.llm import Order, load, order
 from bass.sampling import Sampling
 
 Strategy = Any  # a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
 
 
@@ -30,7 +32,7 @@ class Settings:
     batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows are given to the next in line as
     they end; None: `batch` samples of one prompt at a time, as in the BASS paper, and a call for each prompt. prompts: see
     `read_prompts`. repeats: how often it is all done, each time with the next seed. warm_up: whether a first step is made before
-    that, whose time does not count.
+    that, whose time does not count. ttft_limit, tpot_limit, e2e_limit: the latency limits of goodput, in seconds, see `Limits`.
     """
 
     target: str | None = None
@@ -62,6 +64,9 @@ class Settings:
     num_prompts: int | None = None
     repeats: int = 3
     warm_up: bool = True
+    ttft_limit: float | None = None
+    tpot_limit: float | None = None
+    e2e_limit: float | None = None
 
     def check(self) -> None:
         """Refuse values out of their range, as `LLM.stream` would when it is too late."""
@@ -69,8 +74,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise OptionError(f"`{name}: {value}` is too small: give {least} or more.")
-        if self.time_budget is not None and not self.time_budget > 0:
-            raise OptionError(f"`time_budget: {self.time_budget}` must be more than 0 seconds, or null for no limit.")
+        for name in ("time_budget", *LIMITS):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"`{name}: {value}` must be more than 0 seconds, or null for no limit.")
         Sampling(**{name: getattr(self, name) for name in _SAMPLING})
         self.read_prompts()
 
@@ -96,6 +103,11 @@ class Settings:
         """The arguments of `LLM.stream` that all calls share."""
         names = (*_SAMPLING, "max_new_tokens", "ignore_eos", "time_budget")
         return {name: getattr(self, name) for name in names} | {"stop": self.stops}
+
+    @property
+    def limits(self) -> Limits:
+        """Latencies within which a request counts for goodput."""
+        return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
     def order(self) -> Order:
         """What `load` would be asked for, checked; no weight is read.

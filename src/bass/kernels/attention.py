@@ -28,14 +28,13 @@ from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, 
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
-SPLIT_KEYS = 128  # a split of fewer keys costs more when splits are put together than it saves
+SPLIT_KEYS = 512  # a split of fewer keys costs more when splits are put together than it saves
 LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
 UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
-MOST_KEYS = 64  # of a block at a time
 MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
-TILE_BYTES = 16384  # of the keys of a block at a time: keys and values, twice for the pipeline, fit in shared memory at every dtype
+ALONE, SHARED = (128, 32768, 3), (64, 16384, 4)  # of a block at a time: most keys, their bytes, tiles in flight (keys and values each)
 
 
 @triton.jit
@@ -291,6 +290,8 @@ def _launch(
     count = 1 if each_row else batch
     if splits is None:
         splits = splits_for(tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries))
+    # A multiprocessor that has one program holds its memory busy by large tiles; where it has several, they do that for each other.
+    most_keys, tile_bytes, stages = ALONE if rows <= 32 and tiles * kv_heads * count * splits <= PROGRAMS else SHARED
     sums = torch.promote_types(q.dtype, torch.float32)
     out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
     if splits > 1:
@@ -309,12 +310,12 @@ def _launch(
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides, *positions.stride(),
                 *rule, layout, k.shape[1] if layout == "paged" else 1, 1 << (splits - 1).bit_length(), groups, dim,
                 ROWS=rows,
-                KEYS=min(MOST_KEYS, max(16, TILE_BYTES // (width * size))),
+                KEYS=min(most_keys, max(16, tile_bytes // (width * size))),
                 WIDTH=width,
                 OPERAND=operand(q.dtype),
                 SUM=TRITON_DTYPES[sums],
-                num_warps=4,
-                num_stages=3,
+                num_warps=8 if rows == 32 and most_keys == ALONE[0] else 4,
+                num_stages=stages,
                 **dependent(q),
             )  # fmt: skip
     return out

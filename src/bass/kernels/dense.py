@@ -145,7 +145,7 @@ def linear(
     The summands are in float32; a single one is in `dtype`, by default x's.
     """
     (rows, k), n = x.shape, w.shape[0]
-    tile = tile or tile_for(n, k, rows, w.element_size(), gated=False)
+    tile = tile or tile_for(n, k, rows, x.element_size(), w.element_size(), gated=False)
     splits, size = _divided(k, tile)
     y = torch.empty((splits, rows, n), device=x.device, dtype=(dtype or x.dtype) if splits == 1 else torch.float32)
     launch: Any = _linear[(-(-n // tile.bn), splits)]
@@ -170,7 +170,7 @@ def gated(
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS rows. act: silu, gelu or gelu_tanh."""
     (rows, k), n = x.shape, w.shape[0] // 2
-    tile = tile or tile_for(2 * n, k, rows, w.element_size(), gated=True)
+    tile = tile or tile_for(2 * n, k, rows, x.element_size(), w.element_size(), gated=True)
     y = torch.empty((rows, n), device=x.device, dtype=dtype or x.dtype)
     launch: Any = _gated[(-(-2 * n // tile.bn),)]
     with torch.cuda.device_of(x):
@@ -188,8 +188,8 @@ def added(parts: Float[Tensor, "splits rows out"], dtype: torch.dtype) -> Float[
     return parts[0] if len(parts) == 1 else parts.sum(0).to(dtype)
 
 
-def tile_for(n: int, k: int, rows: int, size: int, gated: bool) -> Tile:
-    """How to cut a product of `rows` rows with a matrix of n rows of k numbers of `size` bytes.
+def tile_for(n: int, k: int, rows: int, x_size: int, size: int, gated: bool) -> Tile:
+    """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k numbers of `size` bytes.
 
     A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal numbers for all multiprocessors, one
     each with deep queues or three with short ones.
@@ -198,7 +198,8 @@ def tile_for(n: int, k: int, rows: int, size: int, gated: bool) -> Tile:
     tiles, wide = -(-n // 64), -(-n // 128)
 
     def cut(bn: int, bk: int, queue_bytes: int, splits: int = 1) -> Tile:
-        return Tile(bn, bk, max(2, min(8, queue_bytes // ((bn + bm) * bk * size))), 4, splits)
+        widened = bn * bk * x_size if x_size != size else 0  # a tile of w, as it enters the product
+        return Tile(bn, bk, max(2, min(8, (queue_bytes - widened) // ((bn * size + bm * x_size) * bk))), 4, splits)
 
     if gated and wide <= MULTIPROCESSORS:
         return cut(128, bk // 2, 150_000)  # more than half of the shared memory: two programs on one multiprocessor would be unfair

@@ -253,7 +253,7 @@ def token_logprobs(logits: Float[Tensor, "*rows vocab"], tokens: Int[Tensor, "*r
     launch: Any = _logprobs[(len(flat),)]
     chunks = triton.next_power_of_2(tops.shape[1])
     with torch.cuda.device_of(logits):
-        launch(flat, tokens.reshape(-1), tops, totals, out, *sizes[:3], CHUNKS=chunks, num_warps=1, **dependent(logits))
+        launch(flat, tokens.reshape(-1).contiguous(), tops, totals, out, *sizes[:3], CHUNKS=chunks, num_warps=1, **dependent(logits))
     return out.view(tokens.shape)
 
 

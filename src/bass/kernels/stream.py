@@ -1,6 +1,7 @@
 """What stands between a decoder's products: residual sum and norm, rotary turn.
 
     add_norm   s' = s + Σ_i parts_i ;  n = s' / sqrt(mean(s'²) + eps) · weight, in 8 bits with a scale if the next product wants that
+    embedded   rows of a table
     gate       act(gate) · up, from a product whose first half of columns are the gates
     turn       y = Σ_i parts_i ;  the heads of q and k turned: y cos + (y with its halves swapped) · signed sin; k and v to their slots
 
@@ -19,7 +20,7 @@ from bass.kernels.dense import activated
 from bass.kernels.launch import dependent, wait_for_inputs
 from bass.kernels.quantize import in_8_bits, options
 
-GATES, HEADS = 1024, 4  # of one program
+GATES, HEADS = 1024, 4  # columns, heads of one program
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -50,6 +51,16 @@ def _add_norm(
 
 @triton.jit
 @no_type_check
+def _embedded(table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    token = tl.load(tokens + row * token_stride).to(tl.int64)
+    value = tl.load(table + token * stride + i, mask=(i < size) & (token >= 0) & (token < vocab), other=float("nan"))
+    tl.store(out + row * size + i, value, mask=i < size)
+
+
+@triton.jit
+@no_type_check
 def _gate(y, out, size, ACT: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
@@ -70,7 +81,7 @@ def _turn(
     token, head = tl.program_id(0), tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     row, query = (token // queries).to(tl.int64), token % queries
     i = tl.arange(0, WIDTH)
-    live = (head < heads)[:, None] & (i < DIM)[None, :]
+    live = (head < heads)[:, None] & (i < DIM // 2)[None, :]  # a head's first half; its second goes along with it
     wait_for_inputs(PDL)
     position = tl.load(positions + row * position_row + query * position_query)
     if LAYOUT == "padded":
@@ -79,27 +90,32 @@ def _turn(
         slot = tl.load(place + row) + position
     else:
         slot = tl.load(place + row * place_row + tl.maximum(position, 0) // PAGE) + position % PAGE
-    other = tl.where(i < DIM // 2, i + DIM // 2, i - DIM // 2)
-    begin = y + (token.to(tl.int64) * heads + head)[:, None] * DIM
-    x, swapped = tl.zeros((HEADS, WIDTH), dtype=tl.float32), tl.zeros((HEADS, WIDTH), dtype=tl.float32)
+    half: tl.constexpr = DIM // 2
+    begin = y + (token.to(tl.int64) * heads + head)[:, None] * DIM + i[None, :]
+    low, high = tl.zeros((HEADS, WIDTH), dtype=tl.float32), tl.zeros((HEADS, WIDTH), dtype=tl.float32)
     for part in tl.static_range(PARTS):
-        x += tl.load(begin + part * part_size + i[None, :], mask=live, other=0.0).to(tl.float32)
-        swapped += tl.load(begin + part * part_size + other[None, :], mask=live, other=0.0).to(tl.float32)
+        low += tl.load(begin + part * part_size, mask=live, other=0.0).to(tl.float32)
+        high += tl.load(begin + part * part_size + half, mask=live, other=0.0).to(tl.float32)
     angle = tl.maximum(position, 0) * DIM + i
-    c = tl.load(cos + angle, mask=i < DIM, other=0.0).to(tl.float32)
-    s = tl.load(sin + angle, mask=i < DIM, other=0.0).to(tl.float32)
+    low_cos = tl.load(cos + angle, mask=i < half, other=0.0).to(tl.float32)
+    high_cos = tl.load(cos + angle + half, mask=i < half, other=0.0).to(tl.float32)
+    low_sin = tl.load(sin + angle, mask=i < half, other=0.0).to(tl.float32)
+    high_sin = tl.load(sin + angle + half, mask=i < half, other=0.0).to(tl.float32)
     key = head - (heads - 2 * KV_HEADS)  # the number of a key head; that of a value head is KV_HEADS less
-    x = tl.where((key < KV_HEADS)[:, None], x * c[None, :] + swapped * s[None, :], x)
-    tl.store(
-        q + (token.to(tl.int64) * (heads - 2 * KV_HEADS) + head)[:, None] * DIM + i[None, :],
-        x.to(q.dtype.element_ty),
-        mask=live & (key < 0)[:, None],
-    )
-    is_key, is_value = (key >= 0) & (key < KV_HEADS), key >= KV_HEADS
+    turns = (key < KV_HEADS)[:, None]
+    first = tl.where(turns, low * low_cos[None, :] + high * low_sin[None, :], low)
+    second = tl.where(turns, high * high_cos[None, :] + low * high_sin[None, :], high)
+    q_at = q + (token.to(tl.int64) * (heads - 2 * KV_HEADS) + head)[:, None] * DIM + i[None, :]
     k_at = k + row * k_row + slot * k_key + key[:, None] * k_head + i[None, :]
     v_at = v + row * v_row + slot * v_key + (key - KV_HEADS)[:, None] * v_head + i[None, :]
-    tl.store(k_at, x.to(k.dtype.element_ty), mask=live & is_key[:, None] & (position >= 0))
-    tl.store(v_at, x.to(v.dtype.element_ty), mask=live & is_value[:, None] & (position >= 0))
+    is_query, written = live & (key < 0)[:, None], live & (position >= 0)
+    is_key, is_value = written & ((key >= 0) & (key < KV_HEADS))[:, None], written & (key >= KV_HEADS)[:, None]
+    tl.store(q_at, first.to(q.dtype.element_ty), mask=is_query)
+    tl.store(q_at + half, second.to(q.dtype.element_ty), mask=is_query)
+    tl.store(k_at, first.to(k.dtype.element_ty), mask=is_key)
+    tl.store(k_at + half, second.to(k.dtype.element_ty), mask=is_key)
+    tl.store(v_at, first.to(v.dtype.element_ty), mask=is_value)
+    tl.store(v_at + half, second.to(v.dtype.element_ty), mask=is_value)
 
 
 def add_norm(
@@ -126,6 +142,15 @@ def add_norm(
             **options(kind or torch.int8), **dependent(stream),
         )  # fmt: skip
     return summed, normed, scales
+
+
+def embedded(table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows size"]:
+    """The rows of the table that the tokens name; not a number for a token that is none."""
+    out, flat, size = table.new_empty(*tokens.shape, table.shape[1]), tokens.reshape(-1), table.shape[1]
+    launch: Any = _embedded[(len(flat), -(-size // GATES))]
+    with torch.cuda.device_of(table):
+        launch(table, flat, out, *table.shape, table.stride(0), flat.stride(0), WIDTH=GATES, num_warps=4, **dependent(table))
+    return out
 
 
 def gate(y: Float[Tensor, "rows twice"], act: str) -> Float[Tensor, "rows inner"]:
@@ -166,7 +191,7 @@ def turn(
         launch(
             parts, q, cos, sin, k, v, place, positions, queries, heads, parts[0].numel(),
             *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0), *positions.stride(),
-            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS, WIDTH=1 << (dim - 1).bit_length(),
+            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS, WIDTH=1 << (dim // 2 - 1).bit_length(),
             num_warps=2, **dependent(k),
         )  # fmt: skip
     return q

@@ -1,6 +1,7 @@
 """The draw of a token, and the verdict of speculative rejection sampling, each in two launches.
 
     draw      the token at which the running sum of p passes u Σ p (inverse transform)
+    emit      a draft's accepted tokens, then a draw
     verdict   m = how many drafted tokens stand before the first with u_i draft_i >= target_i (Leviathan et al., 2023), or the length;
               then a draw from max(0, target_m - draft_m) after a refusal, from target_m at the row's own length
 
@@ -94,7 +95,8 @@ def _pass(values, threshold):
 def _pick(
     tokens, lengths, accept, target, draft, sums, uniforms, out, counts, k, vocab, chunks, token_row, accept_row, accept_slot,
     target_row, target_slot, draft_row, draft_slot, uniform_row, uniform_slot,
-    WIDTH: tl.constexpr, WINDOW: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, WINDOW: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr, CHUNKS: tl.constexpr, JUDGED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, c = tl.program_id(0).to(tl.int64), tl.arange(0, CHUNKS)
     wait_for_inputs(PDL)
@@ -112,6 +114,9 @@ def _pick(
         # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
         refused = refused & (tl.sum(rest_parts, 0) > 0)
         parts = tl.where(refused, rest_parts, parts)
+    if JUDGED:
+        accepted = tl.load(counts + row).to(tl.int32)
+        slot = accepted
     uniform = tl.load(uniforms + row * uniform_row + slot * uniform_slot).to(tl.float64)
     threshold = uniform * tl.sum(parts, 0)
     chunk, before = _pass(parts, threshold)
@@ -122,11 +127,12 @@ def _pick(
         values = tl.load(begin + i, mask=i < vocab, other=0.0)
     place, _ = _pass(values.to(tl.float64), threshold - before)
     drawn = tl.where(place < 0, vocab - 1, tl.maximum(chunk, 0) * SIZE + place).to(tl.int64)
-    if WIDTH > 0:
+    if WIDTH > 0 or JUDGED:
         w = tl.arange(0, WINDOW)
         emitted = tl.load(tokens + row * token_row + w, mask=w < k, other=0)
         tl.store(out + row * (k + 1) + w, tl.where(w == accepted, drawn, emitted), mask=w <= k)
-        tl.store(counts + row, accepted.to(tl.int64))
+        if WIDTH > 0:
+            tl.store(counts + row, accepted.to(tl.int64))
     else:
         tl.store(out + row, drawn)
 
@@ -137,6 +143,18 @@ def draw(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]) -
     out = torch.empty(len(flat), dtype=torch.int64, device=probs.device)
     _launch(None, None, None, None, flat[:, None], uniforms[:, None], out, None)
     return out.view(uniform.shape)
+
+
+def emit(
+    tokens: Int[Tensor, "batch k"],
+    accepted: Int[Tensor, " batch"],
+    probs: Float[Tensor, "batch vocab"],
+    residual: Float[Tensor, "batch slots"],
+) -> Int[Tensor, "batch window"]:
+    """The tokens of `bass.verifiers.emit.emit`, its torch twin: the draft's, and at place `accepted` one drawn from `probs`."""
+    out = torch.empty((len(tokens), tokens.shape[1] + 1), dtype=torch.int64, device=tokens.device)
+    _launch(tokens, None, None, None, probs[:, None], residual, out, accepted, judged=True)
+    return out
 
 
 def verdict(
@@ -168,8 +186,9 @@ def _launch(
     uniforms: Tensor,
     out: Tensor,
     counts: Tensor | None,
+    judged: bool = False,
 ) -> None:
-    """Both launches; without tokens, a draw."""
+    """Both launches; without tokens, or with a count of those that are accepted, a draw."""
     tokens, target_probs = None if tokens is None else _dense(tokens), _dense(target_probs)
     draft_probs = None if draft_probs is None else _dense(draft_probs)
     k = 0 if tokens is None else tokens.shape[1]
@@ -178,7 +197,7 @@ def _launch(
     sums = torch.empty((rows, 2, chunks), dtype=torch.float64, device=target_probs.device)
     strides = *_strides(tokens, 1), *_strides(accept, 2), *_strides(target_probs, 2), *_strides(draft_probs, 2)
     options = {
-        "WIDTH": triton.next_power_of_2(k) if k else 0, "SURE": draft_probs is None, "SIZE": CHUNK, "num_warps": WARPS,
+        "WIDTH": triton.next_power_of_2(k) if k and not judged else 0, "SURE": draft_probs is None, "SIZE": CHUNK, "num_warps": WARPS,
         **dependent(target_probs),
     }  # fmt: skip
     add: Any = _sums[(rows, chunks)]
@@ -188,7 +207,7 @@ def _launch(
         add(*inputs, k, vocab, chunks, *strides, **options)
         pick(
             *inputs, uniforms, out, counts, k, vocab, chunks, *strides, *_strides(uniforms, 2),
-            WINDOW=triton.next_power_of_2(k + 1), CHUNKS=triton.next_power_of_2(chunks), **options,
+            WINDOW=triton.next_power_of_2(k + 1), CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
         )  # fmt: skip
 
 

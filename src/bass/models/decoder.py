@@ -24,6 +24,7 @@ from bass.models.layers import (
     PreNorm,
     RMSNorm,
     SandwichNorm,
+    embedding,
 )
 from bass.models.rope import Angles, Rotary
 from bass.models.sources import Source
@@ -65,7 +66,7 @@ class CausalDecoder(nn.Module, Decoder):
 
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
         """What enters the first block."""
-        return F.embedding(tokens, self.embed)
+        return embedding(tokens, self.embed)
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
         """What each block knows of the positions; None where they are part of the embedding."""
@@ -111,7 +112,7 @@ class GemmaDecoder(RotaryDecoder):
         self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()  # as rounded as the weights are
 
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
-        return F.embedding(tokens, self.embed) * self.scale
+        return embedding(tokens, self.embed) * self.scale
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         logits, cap = super().unembed(hidden), self.config.final_logit_softcapping
@@ -151,7 +152,7 @@ class GPTDecoder(CausalDecoder):
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
 
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
-        return F.embedding(tokens, self.embed) + F.embedding(positions.clamp(min=0), self.places)
+        return embedding(tokens, self.embed) + embedding(positions.clamp(min=0), self.places)
 
 
 class SharedNormDecoder(CausalDecoder):

@@ -8,10 +8,11 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend
+from bass.kernels import serves
 from bass.models.rope import Angles, rotate
 
 _tanh_gelu = partial(F.gelu, approximate="tanh")
@@ -24,6 +25,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_fast": _tanh_gelu,
     "gelu_pytorch_tanh": _tanh_gelu,
 }
+
+
+def embedding(tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]) -> Float[Tensor, "*rows size"]:
+    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes a fifth of torch's time."""
+    if serves(table):
+        from bass.kernels.stream import embedded
+
+        return embedded(table, tokens)
+    return F.embedding(tokens, table)
 
 
 class Linear(nn.Module):

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend
 from bass.models.config import FamilyConfig, check_heads
 from bass.models.decoder import CausalDecoder
-from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Linear, PreNorm
+from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Linear, PreNorm, embedding
 from bass.models.rope import Angles
 from bass.models.sources import Source, plain, with_bias
 from bass.records import AttentionRule, DecoderShape
@@ -107,9 +106,9 @@ class OPT(CausalDecoder):
         self.norm = LayerNorm(c.hidden_size, EPS, device, dtype, affine) if c.normed_last else nn.Identity()
 
     def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
-        x = F.embedding(tokens, self.embed)
+        x = embedding(tokens, self.embed)
         x = x if self.project_in is None else self.project_in(x)
-        return x + F.embedding(positions + FIRST_PLACE, self.places)
+        return x + embedding(positions + FIRST_PLACE, self.places)
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden if self.project_out is None else self.project_out(hidden))

@@ -10,8 +10,10 @@ from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import difference
 from bass.experiments.report.summary import DECIDES
-from bass.experiments.report.words import COLUMNS, counted, number, shown
+from bass.experiments.report.words import counted, number, shown
 from bass.experiments.statistics import Comparison
+
+MOST_TOLD = 20  # settings in words, those that differ first
 
 
 @final
@@ -68,9 +70,8 @@ def pairs(a: Sequence[Cell], b: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     return [(cell, other) for cell in a if (other := others.get(repr(sorted(cell.entry.settings.items())))) is not None]
 
 
-def compared(both: Sequence[tuple[Cell, Cell]]) -> Mapping[str, list[Line]]:
-    """By the title of each setting: the metrics that both runs have, those of a report's table first."""
-    names = [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
+def compared(both: Sequence[tuple[Cell, Cell]], names: Sequence[str]) -> Mapping[str, list[Line]]:
+    """By the title of each setting: those of the metrics that both runs have, in order."""
     found: dict[str, list[Line]] = {}
     for a, b in both:
         values = {name: (a.values(name), b.values(name)) for name in names}
@@ -92,7 +93,9 @@ def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
     verdicts = [line.verdict for _, line in lines]
     counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
     head = f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
-    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in lines)]
+    telling = sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD] if len(lines) > MOST_TOLD else lines
+    left = [f"The other {len(lines) - len(telling)} are in the tables."] if len(telling) < len(lines) else []
+    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in telling), *left]
 
 
 def _change(line: Line) -> str:

@@ -14,6 +14,8 @@ from bass.experiments.repeats import Repeat
 from bass.experiments.report.cells import Cell
 from bass.experiments.statistics import LEVEL, Comparison, compare, compare_requests
 
+MOST_TIMES = 100  # beyond which a bound says no more than that there are too few repeats
+
 
 @final
 @dataclass(frozen=True)
@@ -31,8 +33,12 @@ class Lead:
 
     def in_words(self) -> str:
         """`2.71 times as fast (2.60 to 2.83)`."""
-        within = "" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})"
+        within = "" if self.low is None or self.high is None else f" ({_bound(self.low)} to {_bound(self.high)})"
         return f"{self.times:.2f} times as fast{within}"
+
+
+def _bound(times: float) -> str:
+    return f"{times:.2f}" if times <= MOST_TIMES else f"more than {MOST_TIMES}"
 
 
 def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:

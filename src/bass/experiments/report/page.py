@@ -10,41 +10,52 @@ from bass.experiments.metrics import METRICS
 from bass.experiments.records import Manifest, RunFolder
 from bass.experiments.report.cells import Cell, read_cells
 from bass.experiments.report.compared import compared, in_words, pairs
+from bass.experiments.report.drawing import Plot
+from bass.experiments.report.lossy import lossy
 from bass.experiments.report.palette import asset
 from bass.experiments.report.picture import embedded, picture
-from bass.experiments.report.plots import Plot, plots
+from bass.experiments.report.plots import plots
 from bass.experiments.report.summary import sentences, winners
 from bass.experiments.report.words import COLUMNS, counted, number, shown
 from bass.experiments.statistics import LEVEL
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000
+MOST_COMPARED = 100  # settings of which two runs are compared by every metric
 
 
-def page(run: RunFolder) -> tuple[str, list[Plot]]:
-    """The HTML of a run's report, and its plots. Raises a RunFolderError where there is nothing to report."""
+def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
+    """The HTML of a run's report, its plots, and what it says in sentences. Raises a RunFolderError where there is nothing to report."""
     cells = read_cells(run)
     done = _done(run, cells)
     found = winners(done)
-    drawn = plots(done, [cell.label for winner in found.values() for cell in (winner.best, winner.plain) if cell is not None])
+    told_of = [cell for winner in found.values() for cell in (winner.best, winner.plain) if cell is not None]
+    # Of more settings than a plot can show, those of one work can be compared with each other.
+    first = sorted([*told_of, *done], key=lambda cell: cell.work != done[0].work)
+    drawn = plots(done, [cell.label for cell in first])
     best = [winner.best for winner in found.values()]
     pictures, notes = paint(run, done, best)
     tables = [figures(done, best)]
     broken = [cell for cell in cells if not cell.done]
     if broken:
         tables.append(unmeasured(broken))
-    html = render(
-        title=f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
-        facts=facts(run.manifest),
-        warnings=warnings(cells) + notes,
-        summary=sentences(found),
-        tables=tables,
-        pictures=pictures,
-        data=embedded(pictures, read_texts(run.path)),
-        plots=drawn,
-        sources=[("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))],
-    )
-    return html, drawn
+    told, noted = sentences(found), warnings(run, cells) + notes
+    texts = read_texts(run.path)
+    values = {
+        "title": f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
+        "facts": facts(run.manifest),
+        "summary": told,
+        "tables": tables,
+        "plots": drawn,
+        "sources": [("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))],
+    }
+    html = ""
+    for count in range(len(pictures), -1, -1):  # all of them, or as many as there is room for
+        fewer = [f"{counted(len(pictures) - count, 'picture')} left out, so that the page stays small."] if count < len(pictures) else []
+        html = render(**values, pictures=pictures[:count], data=embedded(pictures[:count], texts), warnings=noted + fewer, check=not count)
+        if len(html.encode()) <= MOST_BYTES:
+            break
+    return html, drawn, noted + told
 
 
 def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
@@ -58,8 +69,10 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
     alone = [len(cells) - len(common) for cells in done]
     if any(alone):
         told.append(f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and {alone[1]} of B.")
+    names = COLUMNS if len(common) > MOST_COMPARED else [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
     heads = [{"text": text} for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")]
     note = "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, one is called different by chance."
+    note += f" Of {len(common)} settings only the {len(COLUMNS)} metrics that matter most are told." if names == COLUMNS else ""
     tables = [
         {
             "title": title,
@@ -69,12 +82,12 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             "words": False,
             "folded": len(common) > 2,
         }
-        for title, lines in compared(common).items()
+        for title, lines in compared(common, names).items()
     ]
     html = render(
         title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
         facts=[f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)],
-        warnings=[f"{name}: {text}" for name, cells in zip("AB", both, strict=True) for text in warnings(cells)],
+        warnings=[f"{name}: {text}" for name, run, cells in zip("AB", (a, b), both, strict=True) for text in warnings(run, cells)],
         summary=told,
         tables=tables,
         sources=[(f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False)) for n, r in (("A", a), ("B", b))],
@@ -82,14 +95,15 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
     return html, told
 
 
-def render(**values: Any) -> str:
-    """The template with these values; nothing in them can leave its place in the page."""
+def render(check: bool = True, **values: Any) -> str:
+    """The template with these values; nothing in them can leave its place in the page. check: raise where it is too large."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    given = {"pictures": [], "data": embedded([], []), "plots": [], "words": [(m.name, m.doc) for m in METRICS.values()]} | values
+    words = [(m.name, m.doc) for m in METRICS.values()]
+    given = {"pictures": [], "data": embedded([], []), "plots": [], "plots_first": False, "words": words} | values
     html = environment.from_string(asset("page.html")).render(css=asset("report.css"), script=asset("report.js"), **given)
-    if len(html.encode()) > MOST_BYTES:
+    if check and len(html.encode()) > MOST_BYTES:
         raise RunFolderError(f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report fewer cells at a time.")
     return html
 
@@ -101,7 +115,7 @@ def facts(manifest: Manifest) -> list[str]:
     return [*about, f"{made}, on {manifest.device}; torch {manifest.torch}, Python {manifest.python}, {manifest.platform}"]
 
 
-def warnings(cells: Sequence[Cell]) -> list[str]:
+def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     """What a reader must know of before the figures."""
     waiting = [cell for cell in cells if cell.summary is None]
     failed = [cell for cell in cells if cell.summary is not None and not cell.done]
@@ -115,6 +129,8 @@ def warnings(cells: Sequence[Cell]) -> list[str]:
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
+    unlike = lossy(cells, run.manifest.config)
+    told += [unlike] if unlike else []
     return told + [note for cell in cells for note in cell.lines.notes]
 
 
@@ -127,7 +143,8 @@ def figures(cells: Sequence[Cell], best: Sequence[Cell]) -> dict[str, Any]:
         rows.append({"best": cell in best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
     names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU", "tokens_per_second": "speed"}
     heads = [{"text": names.get(m.name, m.name), "unit": shown(m.unit)} for m in metrics]
-    note = "Means over the repeats. The fastest of each batch is bold."
+    rivals = "of each batch" if all("," not in cell.place for cell in cells) else "of each batch and work"
+    note = f"Means over the repeats. The fastest {rivals} is bold."
     heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
     return {"title": "Figures", "note": note, "heads": heads, "rows": rows, "words": False, "folded": False}
 

@@ -15,7 +15,8 @@
     made.append(...inside);
     return made;
   };
-  const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "␣");
+  const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "␣")
+    .replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`); // what has no shape of its own
   const textOf = (id) => (id === undefined ? "" : (data.pieces[id] ?? `#${id}`));
   const percent = (p) => (p === undefined || p === null ? null : p >= 0.0995 ? p.toFixed(2) : p.toPrecision(2));
 
@@ -106,7 +107,7 @@
 
   function drawStep(s) {
     const step = picture.steps[s], k = Math.max(0, ...step.drafted);
-    const head = ["row", "text so far", ...Array.from({ length: k }, (_, i) => `d${i + 1}`), "target adds", "emitted"];
+    const head = ["row", "text so far", "emitted", ...Array.from({ length: k }, (_, i) => `d${i + 1}`), "target adds"];
     const body = tokens[s].map((row, b) => {
       const index = step.requests[b];
       if (index < 0) return make("tr", {}, make("th", { textContent: b, scope: "row" }), make("td", { className: "context", textContent: "(idle)" }));
@@ -115,9 +116,9 @@
       const drafted = row.filter((token) => "ARU".includes(token.kind)), target = row.filter((token) => "CBP".includes(token.kind));
       const cells = Array.from({ length: k }, (_, i) => make("td", {}, ...(drafted[i] ? [chip(drafted[i])] : [])));
       return make("tr", {}, make("th", { textContent: b, scope: "row" }), make("td", { className: "context" }, make("bdi", { textContent: said })),
-        ...cells, make("td", {}, ...target.map(chip)), make("td", { textContent: step.emitted[b] }));
+        make("td", { className: "count", textContent: step.emitted[b] }), ...cells, make("td", { className: "added" }, ...target.map(chip)));
     });
-    table.replaceChildren(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { textContent: text, scope: "col" })))), make("tbody", {}, ...body));
+    table.replaceChildren(make("thead", {}, make("tr", {}, ...head.map((text, i) => make("th", { textContent: text, scope: "col", className: i === head.length - 1 ? "added" : "" })))), make("tbody", {}, ...body));
   }
 
   const chipsOf = (row) => [...(table.tBodies[0].rows[row]?.querySelectorAll(".token") ?? [])];

@@ -9,7 +9,7 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None:
         return "–"
     value *= scale(unit)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}" if value else "0"
 
 
 def scale(unit: str) -> float:

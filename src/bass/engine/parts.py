@@ -1,0 +1,100 @@
+"""Where the time of a step goes: its parts, each timed by itself, on rows that are on their way."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from bass.engine.graphs import GraphedStep
+from bass.engine.step import SpeculativeStep, Step
+from bass.noise import step_noise
+from bass.records import Sequences
+
+PARTS = ("draft", "verify", "sample", "host")
+REPEATS = 20
+LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one may take long
+
+
+def seconds_of(work: Callable[[], object], graphed: bool, before: Callable[[], object] = lambda: None) -> float:
+    """Median time of `work`; `before` each, untimed. `graphed`: as a CUDA graph that is replayed.
+
+    Without that, the host's part in launching it is inside, as it is in a step that is not replayed.
+    """
+    before()
+    work()
+    if not graphed:
+        return _by_the_clock(work, before)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    times = []
+    for _ in range(REPEATS):
+        before()
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        graph.replay()
+        ended.record()
+        torch.cuda.synchronize()
+        times.append(began.elapsed_time(ended) / 1e3)
+    return statistics.median(times)
+
+
+def _by_the_clock(work: Callable[[], object], before: Callable[[], object]) -> float:
+    times: list[float] = []
+    while len(times) < LEAST_REPEATS or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
+        before()
+        _wait()
+        began = time.perf_counter()
+        work()
+        _wait()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def undressed(step: Step) -> SpeculativeStep | None:
+    """The step itself without its graphs; None where it is of another kind, whose parts nobody knows."""
+    inner = step.inner if isinstance(step, GraphedStep) else step
+    return inner if isinstance(inner, SpeculativeStep) else None
+
+
+@torch.inference_mode()
+def parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
+    """Seconds of the parts of a step that drafts k tokens for every active row, as far as its limit has room for them.
+
+    draft: the drafter, its sampling included; verify: the target's pass; sample: noise, warp, verdict, log-probabilities, commit;
+    host: what a whole step takes beside them, by the clock: launches and copies; 0 where the parts alone took longer. The rows are
+    afterwards where they were, but for the tokens beyond their lengths. The report of a step that is still under way is lost: that is
+    where a step overlaps with the host.
+    """
+    inner, graphed = undressed(step), isinstance(step, GraphedStep)
+    assert inner is not None
+    lens, active, steps = rows.lens.clone(), rows.active.clone(), rows.steps.clone()
+    assert bool(active.any()), "some row must be on its way"
+
+    def settle() -> None:
+        rows.lens.copy_(lens)
+        rows.active.copy_(active)
+        rows.steps.copy_(steps)
+
+    lengths = (rows.limits - lens - 1).clamp(max=k) * active
+    k = int(lengths.max())
+    span = step.span(int((lens + lengths)[active].max()), rows.capacity)
+    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+    draft = inner.drafted(rows, lengths, k, noise, span)
+    logits = inner.scored(rows, draft, span)
+    seconds = {
+        "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed) if k else 0.0,
+        "verify": seconds_of(lambda: inner.scored(rows, draft, span), graphed),
+        "sample": seconds_of(lambda: inner.judged(rows, draft, logits, step_noise(rows.keys, rows.steps, rows.lens, k)), graphed, settle),
+    }
+    asked = lengths.cpu().numpy()
+    whole = seconds_of(lambda: step.launch(rows, asked, k, span)(), graphed=False, before=settle)
+    settle()
+    return seconds | {"host": max(0.0, whole - sum(seconds.values()))}

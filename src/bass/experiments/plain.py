@@ -1,0 +1,91 @@
+"""Which cell of plain decoding each cell is held against, and what comes of it: `AgainstPlain` in the cell's folder."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from bass.experiments.cells import Task, writing
+from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
+from bass.experiments.records import AgainstPlain, RunFolder
+from bass.experiments.repeats import Repeat, repeats_of
+from bass.experiments.settings import LIMITS, Settings
+from bass.files import write_atomically
+from bass.llm import Order
+
+# In these a cell may differ from the one that it is held against; in the first line they are compared as `Order` has them.
+_AS_ORDERED = ("target", "device", "dtype", "quantization")
+_OWN = ("draft", "draft_quantization", "policy", "drafter", "stop_rule", "verifier", "cache", "attention", "cuda_graphs", *LIMITS)
+_ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
+
+
+def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
+    """The cell of plain decoding for each cell that drafts and has one.
+
+    It decodes the same requests with the same target at the same batch. Of several, the one most like the cell: in whether noise belongs
+    to positions (a coupled verifier), in the cache, in the attention, in the use of graphs; of those, the first.
+    """
+    ordered = [(task, task.settings.order()) for task in tasks]
+    plains: dict[str, list[tuple[Task, Order]]] = {}
+    for task, order in ordered:
+        if _is_plain(order):
+            plains.setdefault(_decoding(task.settings, order), []).append((task, order))
+    found = {}
+    for task, order in ordered:
+        candidates = [] if _is_plain(order) else plains.get(_decoding(task.settings, order), [])
+        if candidates:
+            nearest, _ = max(candidates, key=lambda one, own=order: _likeness(one[1], own))  # the first of equals
+            found[task.id] = nearest.id
+    return found
+
+
+def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
+    """Write what is not there, or no younger than a summary it is of, for every pair of cells that are done; take away what has no pair."""
+    found = counterparts(tasks)
+    stale: dict[str, list[str]] = {}
+    for task in tasks:
+        path, plain = task.folder / RunFolder.AGAINST_PLAIN, found.get(task.id)
+        if plain is None or not (_is_done(run, task.id) and _is_done(run, plain)):
+            with writing(task.folder):
+                path.unlink(missing_ok=True)
+        elif not path.exists() or path.stat().st_mtime_ns <= max(_written(run, cell) for cell in (task.id, plain)):
+            stale.setdefault(plain, []).append(task.id)
+    for plain, cells in stale.items():
+        lines = run.lines(plain)
+        of_plain = dict(zip(lines.repeats, repeats_of(lines), strict=True))
+        for cell in cells:
+            made = _compared(run, cell, plain, of_plain)
+            with writing(run.cell_folder(cell)):
+                write_atomically(run.cell_folder(cell) / RunFolder.AGAINST_PLAIN, made.to_json(indent=1) + "\n")
+
+
+def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]) -> AgainstPlain:
+    """Each repeat against the one of the same prompts and the same seed."""
+    lines = run.lines(cell)
+    repeats = zip(lines.repeats, repeats_of(lines), strict=True)
+    measured = [measure(replace(repeat, plain=of_plain[number]), AGAINST_PLAIN) for number, repeat in repeats]
+    return AgainstPlain(cell, plain, over_repeats(measured), measured)
+
+
+def _is_plain(order: Order) -> bool:
+    return order.parts.policy.max_length == 0
+
+
+def _decoding(settings: Settings, order: Order) -> str:
+    """What is decoded, by which target, on which device, as a key."""
+    loaded: Iterable[Any] = (str(order.target), str(order.device), order.dtype, order.quantizations[0])
+    return repr((*loaded, *(getattr(settings, name) for name in _ALIKE)))
+
+
+def _likeness(plain: Order, own: Order) -> tuple[bool, bool, bool, bool]:
+    a, b = plain.parts, own.parts
+    same_noise = a.verifier.coupled == b.verifier.coupled
+    return same_noise, a.cache is b.cache, a.attention == b.attention, plain.cuda_graphs == own.cuda_graphs
+
+
+def _is_done(run: RunFolder, cell: str) -> bool:
+    summary = run.summary(cell)
+    return summary is not None and summary.state == "done"
+
+
+def _written(run: RunFolder, cell: str) -> int:
+    return (run.cell_folder(cell) / RunFolder.SUMMARY).stat().st_mtime_ns

@@ -1,0 +1,224 @@
+"""What a step does to its rows besides the models' passes, each in one launch: what is fed, what is kept, what is told.
+
+    last      the last tokens of each row and their positions
+    ahead     where drafted tokens are fed
+    within    a draft, cut to what was asked for
+    window    a row's last token and its draft, with their positions
+    leading   how many tokens of a draft stand before the first that is not kept
+    commit    a verdict, appended to the rows
+    report    what the host learns
+
+One program for each row. On a GPU the same operations of torch are some seventy launches of 1.5 microseconds. Their twins are the
+functions of the engine, the records and the verifiers that call them, which say what they mean.
+"""
+
+from typing import Any, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bass.kernels.launch import dependent, wait_for_inputs
+
+
+@triton.jit
+@no_type_check  # Triton reads the source, not the function
+def _last(tokens, lens, active, out, positions, count, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    place = tl.maximum(tl.load(lens + row) - count + i, -1)
+    place = tl.where(tl.load(active + row) != 0, place, -1)
+    token = tl.load(tokens + row * token_row + tl.maximum(place, 0), mask=i < count, other=0)
+    tl.store(out + row * count + i, token, mask=i < count)
+    tl.store(positions + row * count + i, place, mask=i < count)
+
+
+@triton.jit(do_not_specialize=["k"])
+@no_type_check
+def _ahead(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    place = tl.where(i + 1 < tl.load(lengths + row), tl.load(lens + row) + i, -1)
+    tl.store(positions + row * k + i, place, mask=i < k)
+
+
+@triton.jit(do_not_specialize=["k"])
+@no_type_check
+def _within(asked, lengths, tokens, cut, out, k, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    length = tl.minimum(tl.load(asked + row), tl.load(lengths + row))
+    tl.store(cut + row, length)
+    token = tl.load(tokens + row * token_row + i, mask=(i < k) & (i < length), other=0)
+    tl.store(out + row * k + i, token, mask=i < k)
+
+
+@triton.jit(do_not_specialize=["k"])
+@no_type_check
+def _window(
+    tokens, lens, active, draft, lengths, out, positions, k, token_row, draft_row, WIDTH: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    first = tl.load(lens + row) - 1
+    fed = (i <= tl.load(lengths + row)) & (first >= 0) & (tl.load(active + row) != 0)
+    last = tl.load(tokens + row * token_row + tl.where(tl.load(active + row) != 0, tl.maximum(first, 0), 0))
+    drafted = tl.load(draft + row * draft_row + i - 1, mask=(i > 0) & (i <= k), other=0)
+    tl.store(out + row * (k + 1) + i, tl.where(i == 0, last, drafted), mask=i <= k)
+    tl.store(positions + row * (k + 1) + i, tl.where(fed, first + i, -1), mask=i <= k)
+
+
+@triton.jit(do_not_specialize=["k"])
+@no_type_check
+def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    length = tl.minimum(tl.load(lengths + row), k)
+    own = tl.load(kept + row * kept_row + i * kept_column, mask=i < length, other=0) != 0
+    tl.store(out + row, tl.minimum(tl.min(tl.where(own, WIDTH, i), 0), length))
+
+
+@triton.jit(do_not_specialize=["size", "ends"])
+@no_type_check
+def _commit(
+    tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, ends, token_row, verdict_row,
+    WIDTH: tl.constexpr, ENDS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    token = tl.load(verdict + row * verdict_row + i, mask=i < size, other=0)
+    e = tl.arange(0, ENDS)
+    over = tl.max((token[:, None] == tl.load(eos + e, mask=e < ends, other=-1)[None, :]).to(tl.int32), 1) > 0
+    first_end = tl.min(tl.where(over & (i < size), i, size), 0)
+    length, limit, alive = tl.load(lens + row), tl.load(limits + row), tl.load(active + row) != 0
+    count = tl.minimum(tl.minimum(tl.load(accepted + row), first_end) + 1, limit - length)
+    count = tl.where(alive, count, 0)
+    tl.store(tokens + row * token_row + length + i, token, mask=i < count)
+    tl.store(lens + row, length + count)
+    tl.store(steps + row, tl.load(steps + row) + alive.to(tl.int64))
+    tl.store(active + row, alive & (first_end >= count) & (length + count < limit))
+    tl.store(emitted + row, count)
+
+
+@triton.jit(do_not_specialize=["k"])
+@no_type_check
+def _report(
+    lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k,
+    token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    count = tl.load(emitted + row)
+    place = out + row * (5 + 2 * (2 * k + 1))
+    tl.store(place, tl.load(lens + row))
+    tl.store(place + 1, tl.load(active + row).to(tl.int64))
+    tl.store(place + 2, tl.load(lengths + row))
+    tl.store(place + 3, tl.minimum(tl.load(accepted + row), count))
+    tl.store(place + 4, count)
+    tl.store(place + 5 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k)
+    draft = tl.load(drafted + row * draft_row + i, mask=i < k, other=0)
+    tl.store(place + 6 + k + i, draft, mask=i < k)
+    own = tl.load(logprobs + row * logprob_row + i, mask=i <= k, other=0.0).to(tl.float64)
+    tl.store(place + 6 + 2 * k + i, own.to(tl.int64, bitcast=True), mask=i <= k)
+    if SURE:
+        chance = tl.full((WIDTH,), float("nan"), tl.float64)
+    else:
+        chance = tl.load(probs + row * prob_row + i * prob_slot + draft, mask=i < k, other=0.0).to(tl.float64)
+    tl.store(place + 7 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
+
+
+def last(
+    tokens: Int[Tensor, "batch slots"], lens: Int[Tensor, " batch"], active: Bool[Tensor, " batch"], count: int
+) -> tuple[Int[Tensor, "batch count"], Int[Tensor, "batch count"]]:
+    """`bass.records.Sequences.last`."""
+    out = tokens.new_empty((2, len(lens), count))
+    _launch(_last, lens, (tokens, lens, active, *out, count, tokens.stride(0)), count)
+    return out[0], out[1]
+
+
+def ahead(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
+    """`bass.drafters.model.fed`."""
+    positions = lens.new_empty(len(lens), k)
+    _launch(_ahead, lens, (lens, lengths, positions, k), k)
+    return positions
+
+
+def within(
+    asked: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], tokens: Int[Tensor, "batch k"]
+) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"]]:
+    """The lengths and the tokens of `bass.engine.step.within`."""
+    tokens = _dense(tokens)
+    cut, out = torch.empty_like(lengths), torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
+    _launch(_within, tokens, (asked, lengths, tokens, cut, out, tokens.shape[1], tokens.stride(0)), tokens.shape[1])
+    return cut, out
+
+
+def window(
+    tokens: Int[Tensor, "batch slots"],
+    lens: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+    draft: Int[Tensor, "batch k"],
+    lengths: Int[Tensor, " batch"],
+) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
+    """`bass.engine.step.window`."""
+    draft, k = _dense(draft), draft.shape[1]
+    out = tokens.new_empty((2, len(lens), k + 1))
+    _launch(_window, lens, (tokens, lens, active, draft, lengths, *out, k, tokens.stride(0), draft.stride(0)), k + 1)
+    return out[0], out[1]
+
+
+def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """`bass.verifiers.emit.leading`."""
+    out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
+    _launch(_leading, kept, (kept, lengths, out, kept.shape[1], *kept.stride()), kept.shape[1])
+    return out
+
+
+def commit(
+    tokens: Int[Tensor, "batch slots"],
+    lens: Int[Tensor, " batch"],
+    limits: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+    steps: Int[Tensor, " batch"],
+    eos: Int[Tensor, " eos"],
+    verdict: Int[Tensor, "batch window"],
+    accepted: Int[Tensor, " batch"],
+) -> Int[Tensor, " batch"]:
+    """`bass.records.Sequences.commit`, in place but for the spare slots."""
+    verdict, size, emitted = _dense(verdict), verdict.shape[1], torch.empty_like(lens)
+    inputs = tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos), tokens.stride(0), verdict.stride(0)
+    _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
+    return emitted
+
+
+def report(
+    lens: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+    lengths: Int[Tensor, " batch"],
+    accepted: Int[Tensor, " batch"],
+    emitted: Int[Tensor, " batch"],
+    tokens: Int[Tensor, "batch window"],
+    logprobs: Float[Tensor, "batch window"],
+    drafted: Int[Tensor, "batch k"],
+    probs: Float[Tensor, "batch k vocab"] | None,
+) -> Int[Tensor, "batch report"]:
+    """`bass.engine.step.packed`."""
+    tokens, logprobs, drafted, k = _dense(tokens), _dense(logprobs), _dense(drafted), drafted.shape[1]
+    probs = None if probs is None else _dense(probs)
+    out = torch.empty((len(lens), 5 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
+    strides = tokens.stride(0), logprobs.stride(0), drafted.stride(0), *((0, 0) if probs is None else probs.stride()[:2])
+    inputs = lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, *strides
+    _launch(_report, lens, inputs, k + 1, SURE=probs is None)
+    return out
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The tensor with its last axis without gaps."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _launch(kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any) -> None:
+    with torch.cuda.device_of(like):
+        kernel[(len(like),)](*inputs, WIDTH=triton.next_power_of_2(max(width, 1)), num_warps=1, **options, **dependent(like))

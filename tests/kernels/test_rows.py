@@ -1,0 +1,112 @@
+"""Tier 3: what a step does to its rows, each kernel beside the function that says what it means."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.drafters.model import fed
+from bass.engine.step import packed, unpack, window, within
+from bass.kernels import rows, stream, verdict
+from bass.records import Draft, Noise, Sequences, Verdict
+from bass.verifiers.emit import emit, leading
+
+EOS = [3, 7]
+
+
+def integers(low: int, high: int, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def state(batch: int, seed: int) -> Sequences:
+    """Rows of 1 to 12 tokens with room for as many more, a third of them idle."""
+    rows = Sequences.empty(batch, 24, EOS, torch.device("cpu"))
+    rows.tokens.copy_(integers(0, 9, rows.tokens.shape, seed))
+    rows.lens.copy_(integers(1, 13, (batch,), seed + 1))
+    rows.limits.copy_(rows.lens + integers(1, 10, (batch,), seed + 2))
+    rows.active.copy_(integers(0, 3, (batch,), seed + 3) > 0)
+    rows.steps.copy_(integers(0, 9, (batch,), seed + 4))
+    return rows
+
+
+def drafted(batch: int, k: int, seed: int) -> Draft:
+    probs = torch.rand(batch, k, 9, generator=torch.Generator().manual_seed(seed))
+    return Draft(integers(0, 9, (batch, k), seed), probs, integers(0, k + 1, (batch,), seed + 5))
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    return replace(value, **{name: x.to(device) for name, x in vars(value).items() if isinstance(x, torch.Tensor)})
+
+
+def equal(ours: Any, theirs: Any) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.cpu(), other, rtol=0, atol=0, equal_nan=True)
+
+
+shapes = given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 10**6))
+
+
+@shapes
+def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, seed: int) -> None:
+    own, draft = state(batch, seed), drafted(batch, k, seed)
+    there, tokens, lengths = moved(own, device), draft.tokens.to(device), draft.lengths.to(device)
+    for count in (1, 2, k + 1):
+        equal(rows.last(there.tokens, there.lens, there.active, count), own.last(count))
+    equal(rows.window(there.tokens, there.lens, there.active, tokens, lengths), window(own, draft))
+    if k:
+        equal([rows.ahead(there.lens, lengths, k)], [fed(own.lens, draft.lengths, k)])
+        asked = integers(0, k + 1, (batch,), seed + 6)
+        twin = within(asked, draft)
+        cut, kept = rows.within(asked.to(device), lengths, tokens)
+        equal([cut, kept[:, : twin.tokens.shape[1]]], [twin.lengths, twin.tokens])
+        assert not kept[:, twin.tokens.shape[1] :].any()
+
+
+@shapes
+def test_what_is_kept_equals_its_twin(device: torch.device, batch: int, k: int, seed: int) -> None:
+    draft = drafted(batch, k, seed)
+    kept = integers(0, 4, (batch, k), seed + 7) > 0
+    equal([rows.leading(kept.to(device), draft.lengths.to(device))], [leading(kept, draft.lengths)])
+    accepted = torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths)
+    probs = torch.rand(batch, 9, generator=torch.Generator().manual_seed(seed))
+    uniforms = torch.rand(batch, k + 1, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
+    noise = Noise(accepted, accepted, uniforms)
+    ours = verdict.emit(draft.tokens.to(device), accepted.to(device), probs.to(device), noise.residual.to(device))
+    equal([ours], [emit(draft, accepted, probs, noise).tokens])
+
+
+@shapes
+def test_a_committed_verdict_and_its_report_equal_their_twins(device: torch.device, batch: int, k: int, seed: int) -> None:
+    own, draft = state(batch, seed), drafted(batch, k, seed)
+    verdict = Verdict(integers(0, 9, (batch, k + 1), seed + 9), torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths))
+    logprobs = -torch.rand(batch, k + 1, generator=torch.Generator().manual_seed(seed))
+    there, before = moved(deepcopy(own), device), deepcopy(own)
+    inputs = verdict.tokens.to(device), verdict.accepted.to(device)
+    emitted = rows.commit(there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs)
+    expected = own.commit(verdict)
+    equal([emitted], [expected])
+    for name in ("lens", "active", "steps"):
+        equal([getattr(there, name)], [getattr(own, name)])
+    equal([there.tokens[:, :-1]], [own.tokens[:, :-1]])  # the spare slot is nobody's
+    assert torch.equal(there.limits.cpu(), before.limits)
+    for probs in (draft.probs, None):
+        told = (there.lens, there.active, draft.lengths.to(device), inputs[1], emitted, inputs[0], logprobs.to(device))
+        ours = rows.report(*told, draft.tokens.to(device), None if probs is None else probs.to(device)).cpu()
+        theirs = packed(own, replace(draft, probs=probs), verdict, expected, logprobs)
+        for mine, other in zip(vars(unpack(ours.numpy())).values(), vars(unpack(theirs.numpy())).values(), strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_looked_up_rows_are_the_tables(dtype: torch.dtype, device: torch.device) -> None:
+    table = torch.randn(11, 1030, generator=torch.Generator().manual_seed(0)).to(device, dtype)[:, :1025]
+    tokens = torch.tensor([[3, 0], [10, 3], [7, 1]], device=device)
+    for some in (tokens, tokens[:, :1], tokens[:, 1:], tokens.T):
+        assert torch.equal(stream.embedded(table, some), F.embedding(some, table))
+    assert stream.embedded(table, torch.tensor([-1, 11], device=device)).isnan().all()

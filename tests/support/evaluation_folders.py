@@ -1,0 +1,59 @@
+"""Folders of evaluations that no model was run for, in the format of `bass eval`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bass.evaluation.folder import Folder, Score, digest, opened
+from bass.evaluation.scores import Sample
+
+SECONDS = {"batched": 1.0, "single": 2.0, "plain": 3.0}  # about which a sample is finished
+ABOUT = {"bass": "0.1.0", "created": "2025-01-02T03:04:05+00:00", "device": "cpu", "torch": "2.13", "python": "3.11", "platform": "Linux"}
+
+
+def write_evaluation(
+    path: Path,
+    methods: Sequence[str] = ("batched", "single", "plain"),
+    task: str = "humaneval",
+    problems: int = 40,
+    samples: int = 4,
+    passing: float = 0.4,
+    slower: float = 1.0,
+    unscored: int = 0,
+    budgets: Sequence[float] = (),
+    seed: int = 0,
+    **about: Any,
+) -> Path:
+    """Every method answers as well; passing: the share of samples that are right. unscored: problems of the last method without scores."""
+    config = {"task": task, "problems": f"{task}-{problems}", "target": None, "draft": None, "options": {"temperature": 0.2}}
+    with opened(path, config, ABOUT | {"problems": problems, "lossless": True} | about) as folder:
+        for method in methods:
+            _write_method(folder, method, problems, samples, passing, slower, np.random.default_rng([seed, sorted(SECONDS).index(method)]))
+        if unscored:
+            file = path / methods[-1] / "scores.jsonl"
+            lines = file.read_text().splitlines(keepends=True)
+            file.write_text("".join(lines[: (problems - unscored) * samples]))
+        elif budgets:
+            curve = [{"budget": budget} for budget in budgets]
+            folder.finish({"methods": {method: {"curve": curve} for method in methods}})
+    return path
+
+
+def _write_method(
+    folder: Folder, method: str, problems: int, samples: int, passing: float, slower: float, rng: np.random.Generator
+) -> None:
+    for problem in range(problems):
+        task_id, group = f"P/{problem}", []
+        ends = SECONDS[method] * slower * rng.uniform(0.5, 1.5, samples)
+        for index, seconds in enumerate(ends.cumsum() / 2 if method == "single" else ends):
+            finish = "time" if rng.random() < 0.1 else "eos"
+            group.append(
+                Sample(task_id, index, f"text {index}", [1, 2], -float(rng.random()), finish, float(seconds), float(seconds) + 0.1)
+            )
+        folder.add_samples(method, task_id, group)
+        easy = np.random.default_rng(problem).beta(passing, 1 - passing)  # the same for all methods
+        for sample in group:
+            value = float(rng.random() < easy)
+            folder.add_score(method, Score(task_id, sample.sample, digest(sample.text), value))

@@ -1,0 +1,212 @@
+"""The summary of a run: which setting wins, by how much, at which confidence, whatever kind of run it is."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bass.experiments.metrics import METRICS
+from bass.experiments.records import RunFolder
+from bass.experiments.report import page as pages
+from bass.experiments.report.cells import is_work, read_cells
+from bass.experiments.report.compared import Line
+from bass.experiments.report.contrast import Lead
+from bass.experiments.report.lossy import is_lossy
+from bass.experiments.report.page import comparison, page
+from bass.experiments.report.summary import sentences, winners
+from bass.experiments.statistics import Comparison, Interval
+from support.run_folders import write_run
+from unit.test_package import ROOT
+from unit.test_report import Text
+
+
+def told(run: RunFolder) -> list[str]:
+    return sentences(winners(read_cells(run)))
+
+
+def changed(run: RunFolder, change: Any) -> RunFolder:
+    """The run with another manifest, made by a function of it."""
+    path = run.path / "manifest.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+    return RunFolder(run.path)
+
+
+def with_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
+    """`plain`, `fixed`, `bass` become two settings at three temperatures, the batch staying as it is."""
+    names = {"plain": ("mine", 0.2), "fixed": ("other", 0.2), "bass": ("mine", 1.0)}
+    for cell in manifest["cells"]:
+        method, temperature = names[cell["settings"]["policy"]]
+        cell["settings"] = {"method": method, "temperature": temperature, "batch": cell["settings"]["batch"]}
+    manifest["config"]["axes"] = {"method": {"mine": {"policy": "bass"}, "other": {"policy": "fixed"}}, "temperature": [0.2, 1.0]}
+    return manifest | {"axes": ["method", "temperature", "batch"]}
+
+
+def test_only_settings_that_decode_the_same_are_rivals(tmp_path: Path) -> None:
+    run = changed(write_run(tmp_path / "run", batches=(1, 4)), with_temperatures)
+    found = winners(read_cells(run))
+    assert list(found) == ["batch 1, temperature=0.2", "batch 1, temperature=1.0", "batch 4, temperature=0.2", "batch 4, temperature=1.0"]
+    assert [winner.best.choice for winner in found.values()] == ["other", "mine", "other", "mine"]
+    assert [len(winner.others) for winner in found.values()] == [1, 0, 1, 0]
+    said = sentences(found)
+    assert said[0].startswith("No setting wins everywhere, other is the fastest most often, at (batch 1, temperature=0.2) and (batch 4, ")
+    assert "has no rival there" in said[2]
+    assert "batch and work" in page(run)[0]
+
+
+def test_where_nothing_but_the_work_varies_that_is_what_is_compared(tmp_path: Path) -> None:
+    def only_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
+        for cell, temperature in zip(manifest["cells"], (0.2, 0.8, 1.0), strict=True):
+            cell["settings"] = {"temperature": temperature, "batch": cell["settings"]["batch"]}
+        return manifest | {"axes": ["temperature", "batch"]}
+
+    said = told(changed(write_run(tmp_path / "run", batches=(4,), repeats=4), only_temperatures))
+    assert said[0].startswith(("temperature=1.0 is the fastest", "temperature=0.8 is the fastest"))
+
+
+def test_what_an_axis_varies_says_whether_it_is_the_work() -> None:
+    axes = {"rows": {"alike": {"num_prompts": 1, "samples": None}}, "layout": {"pad": {"cache": "padded"}}, "prompts": [["a"]]}
+    assert [is_work({"axes": axes}, axis) for axis in ("rows", "layout", "prompts", "temperature", "policy.k")] == [
+        True, False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_a_lead_is_told_with_its_size_and_its_confidence(tmp_path: Path) -> None:
+    said = told(write_run(tmp_path / "run", policies=("plain", "bass"), repeats=6, tokens=60))
+    assert re.match(r"bass is the fastest setting at every batch, \d\.\d\d to \d\.\d\d times as fast as plain decoding; "
+                    r"its lead over the second best is beyond the noise \(95 %\)\.", said[0])  # fmt: skip
+    assert not any("within the noise" in sentence for sentence in said)
+
+
+def test_a_lead_that_is_noise_is_called_so_in_the_first_sentence(tmp_path: Path) -> None:
+    said = told(write_run(tmp_path / "run", policies=("same", "same too"), repeats=3))
+    assert "within the noise: take more repeats" in said[0]
+
+
+def test_where_plain_decoding_wins_it_is_said(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", policies=("plain", "bass"), batches=(4,), repeats=2)
+    for cell in run.cells:
+        path = run.cell_folder(cell.id) / "summary.json"
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        for repeat in summary["repeats"]:
+            repeat["all"] *= 0.1 if cell.settings["policy"] == "plain" else 1
+        path.write_text(json.dumps(summary), encoding="utf-8")
+    said = told(run)
+    assert said[0].startswith("plain is the fastest setting at batch 4")
+    assert "At batch 4 nothing that drafts is faster than plain decoding." in said
+
+
+def test_one_cell_and_cells_without_a_rival_are_not_called_the_fastest(tmp_path: Path) -> None:
+    one = told(write_run(tmp_path / "one", batches=(4,), policies=("bass",)))
+    assert one[0] == "One setting was run: there is nothing to compare it with."
+    assert "ms per token" in one[1]
+    apart = told(write_run(tmp_path / "apart", batches=(1, 4), policies=("bass",)))
+    assert "fastest" not in "".join(apart)
+
+
+def test_failed_and_missing_cells_stand_before_the_summary_and_win_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", failed=[2], unfinished=[5])  # both of `bass`
+    html, _, said = page(run)
+    assert [sentence.split(":")[0] for sentence in said[:1]] == ["The run is not finished"]
+    assert "Out of memory" in said[1]
+    assert said[2].startswith("fixed is the fastest setting at every batch")
+    assert "bass is" not in Text(html).words
+
+
+def test_a_run_without_a_time_per_token_is_reported_and_says_why_nothing_wins(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", batches=(1,), repeats=1)
+    for cell in run.cells:
+        path = run.cell_folder(cell.id) / "summary.json"
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(summary | {"repeats": [{"mean_acceptance_length": 2.0}]}), encoding="utf-8")
+    assert "no setting can be called the fastest" in page(run)[2][0]
+
+
+@pytest.mark.parametrize("better", ["lower", "higher", "neither"])
+def test_a_difference_is_better_worse_or_neither_as_its_metric_says(better: str) -> None:
+    metric = next(metric for metric in METRICS.values() if metric.better == better)
+
+    def verdict(low: float, high: float) -> str:
+        return Line(metric, 1.0, 2.0, Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True)).verdict
+
+    rising = {"lower": "B is worse", "higher": "B is better", "neither": "differs"}[better]
+    falling = {"lower": "B is better", "higher": "B is worse", "neither": "differs"}[better]
+    assert [verdict(0.5, 1.5), verdict(-1.5, -0.5), verdict(-1, 2)] == [rising, falling, "within the noise"]
+    assert Line(metric, 1.0, 2.0, None).verdict == "too few values to tell"
+
+
+def test_bounds_that_say_nothing_are_not_written_out() -> None:
+    assert Lead(1.5, 0.001, 1e20).in_words() == "1.50 times as fast (0.00 to more than 100)"
+
+
+def test_a_run_of_many_places_has_a_short_summary(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", batches=tuple(range(1, 11)), policies=("plain", "bass"), repeats=2, tokens=4)
+    said = told(run)
+    assert len(said) < 12
+    assert any(sentence.startswith("So it goes on for 4 more places") for sentence in said)
+    words = comparison(run, run)[1]
+    assert len(words) == 20 + 1
+
+
+def test_pictures_are_left_out_before_a_page_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "plots", lambda cells, first: [])
+    run = write_run(tmp_path / "run", batches=(4,), policies=("fixed", "bass"), repeats=1)
+    whole = len(page(run)[0].encode())
+    monkeypatch.setattr(pages, "MOST_BYTES", whole - 100)
+    html = page(run)[0]
+    assert "1 picture left out" in html
+    assert len(html.encode()) < whole
+    monkeypatch.setattr(pages, "MOST_BYTES", 1000)
+    with pytest.raises(pages.RunFolderError, match="more than 1,000"):
+        page(run)
+
+
+def test_a_comparison_of_many_settings_keeps_to_the_metrics_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", batches=(1,), repeats=2)
+    assert "host_share (" in comparison(run, run)[0]
+    monkeypatch.setattr(pages, "MOST_COMPARED", 2)
+    html = comparison(run, run)[0]
+    assert "host_share (" not in html
+    assert "Of 3 settings only the 9 metrics that matter most are told." in html
+
+
+def test_of_too_many_settings_plots_show_those_of_one_work(tmp_path: Path) -> None:
+    def at_two_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
+        for i, cell in enumerate(manifest["cells"]):
+            cell["settings"] = {"temperature": (0.2, 1.0)[i % 2], "policy": f"p{i // 2}", "batch": 1}
+        return manifest | {"axes": ["temperature", "policy", "batch"]}
+
+    many = write_run(tmp_path / "many", batches=(1,), policies=[f"p{i}" for i in range(12)], repeats=1)
+    latency = page(changed(many, at_two_temperatures))[1][0]
+    shown = [str(line.get_label()) for line in latency.figure.axes[0].lines]
+    assert sum("temperature=0.2" in label for label in shown) == 6
+    assert len(shown) == 8
+
+
+def test_what_is_not_lossless_is_named(tmp_path: Path) -> None:
+    axes = {"verifier": ["rejection", "typical"], "method": {"a": {"verifier": {"class_path": "typical"}}, "b": {"policy": "bass"}}}
+    config = {"base": {"verifier": "rejection"}, "axes": axes}
+    settings = [{"verifier": "rejection"}, {"verifier": "typical"}, {"method": "a"}, {"method": "b"}, {"verifier": "mine:Verifier"}]
+    assert [is_lossy(config, one) for one in settings] == [False, True, True, False, False]
+    run = write_run(tmp_path / "run", batches=(1,), repeats=1)
+    assert not any("Not lossless" in sentence for sentence in page(run)[2])
+    lossy = changed(run, lambda manifest: manifest | {"config": manifest["config"] | {"base": {"verifier": "typical"}}})
+    assert page(lossy)[2][0].startswith("Not lossless: fixed, bass.")
+
+
+def test_the_parts_of_a_step_are_those_that_were_measured(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", batches=(1,), repeats=1)
+    [plot] = [plot for plot in page(run)[1] if plot.name == "step-parts"]
+    bars = {str(row.get_label()): [bar.get_width() for bar in row] for row in plot.figure.axes[0].containers}  # pyright: ignore
+    expected = {"draft": [0, 2, 2], "verify": [3, 3, 3], "sample": [0, 0.5, 0.5], "host": [0.4] * 3}
+    assert {name: pytest.approx(widths) for name, widths in bars.items()} == expected
+
+
+def test_every_extra_that_a_message_or_a_page_names_is_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    named = [found for file in files for found in re.findall(r"bass\[([\w-]+)\]|extra `([\w-]+)`", file.read_text(encoding="utf-8"))]
+    assert {one or other for one, other in named} <= set(extras)
+    assert {"report", "eval", "hub", "lm-eval", "ray"} <= {one for one, _ in named}
