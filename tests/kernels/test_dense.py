@@ -46,7 +46,7 @@ def test_a_product_of_few_rows_equals_its_twin_however_it_is_divided(
 
 
 def test_the_tiles_of_every_product_fit_in_shared_memory() -> None:
-    """227 KB of an H100 or H200: the tiles in flight but one, which is in registers, and what is made of w for a product of other numbers."""
+    """227 KB of an H100 or H200: the tiles in flight but one, and what is made of w for a product of other numbers."""
     for n, k in itertools.product((100, 1024, 2048, 3072, 4096, 6144, 12288, 22016, 51200, 128256), (64, 512, 2048, 4096, 11008)):
         for rows, sizes, gated in itertools.product((1, 17, 33, 64), ((1, 1), (2, 1), (4, 1), (2, 2), (4, 4)), (False, True)):
             tile = dense.tile_for(n, k, rows, *sizes, gated)
