@@ -80,12 +80,15 @@ class Generation:
 
     def _take(self, emission: Emission) -> StreamEvent:
         request, sample = self.run.requests[emission.request], self._samples[emission.request]
-        kept = 0
-        for token in emission.tokens:
-            kept += 1
-            if sample.stream is not None:
+        kept = len(emission.tokens)
+        if sample.stream is not None and not self._stop:
+            sample.text += sample.stream.push(*emission.tokens)
+        elif sample.stream is not None:
+            kept = 0
+            for token in emission.tokens:
+                kept += 1
                 sample.text += sample.stream.push(token)
-                if self._stop and self._cut(sample):
+                if self._cut(sample):
                     sample.reason = "stop"
                     break
         sample.token_ids += emission.tokens[:kept]

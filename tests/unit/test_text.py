@@ -38,6 +38,16 @@ def test_streamed_text_of_any_tokens_is_what_they_decode_to(ids: list[int]) -> N
     assert "".join(streamed(ids)) == BYTES.decode(ids)
 
 
+@given(st.lists(st.lists(st.integers(1, BYTES.fast.get_vocab_size() - 1), max_size=6), max_size=8), st.text())
+def test_several_tokens_at_once_give_the_text_that_they_give_one_by_one(drawn: list[list[int]], text: str) -> None:
+    ids = BYTES.encode(text)
+    for chunks in (drawn, [ids[i : i + 3] for i in range(0, len(ids), 3)]):
+        at_once, alone = TextStream(BYTES), TextStream(BYTES)
+        for tokens in chunks:
+            assert at_once.push(*tokens) == "".join(alone.push(token) for token in tokens)
+        assert at_once.flush() == alone.flush()
+
+
 @given(st.text(alphabet="aé☕𝄞", min_size=1))
 def test_a_character_comes_whole_or_not_yet(text: str) -> None:
     assert all(BROKEN not in piece for piece in streamed(BYTES.encode(text)))

@@ -66,8 +66,9 @@ def test_streamed_text_is_what_the_ids_decode_to(both: Both) -> None:
     for ids in [*map(ours.encode, strings()[::3]), *token_ids(ours)]:
         stream = TextStream(ours)
         pieces = [*(stream.push(token) for token in ids), stream.flush()]
-        whole = ours.decode(ids)
+        whole, by_five = ours.decode(ids), TextStream(ours)
         assert "".join(pieces) == whole, ids
+        assert "".join([*(by_five.push(*ids[i : i + 5]) for i in range(0, len(ids), 5)), by_five.flush()]) == whole, ids
         assert BROKEN in whole or not any(BROKEN in piece for piece in pieces), ids
 
 

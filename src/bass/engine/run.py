@@ -168,14 +168,16 @@ class Run:
         counts, drafts = (report.drafted, accepted, report.emitted), (report.draft_tokens, report.draft_probs)
         record = StepRecord(k, span, int(reached.sum()), serving, *counts, *times, *drafts)
         self.trace.steps.append(record)
+        if not np.isfinite(report.logprobs).all():
+            self._refuse_what_is_not_finite(report, rows)
+        tokens, logprobs, emitted = report.tokens.tolist(), report.logprobs.tolist(), report.emitted.tolist()
         for row in rows:
-            yield self._emission(report, record, row)
+            count = emitted[row]
+            yield Emission(int(serving[row]), tokens[row][:count], logprobs[row][:count], not report.active[row], record.at)
 
-    def _emission(self, report: StepReport, record: StepRecord, row: int) -> Emission:
-        count = report.emitted[row]
-        if not np.isfinite(report.logprobs[row, :count]).all():
+    def _refuse_what_is_not_finite(self, report: StepReport, rows: list[int]) -> None:
+        """Beyond the emitted tokens a report may hold anything."""
+        if not all(np.isfinite(report.logprobs[row, : report.emitted[row]]).all() for row in rows):
             raise CheckpointError(
                 "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
             )
-        given = report.tokens[row, :count].tolist(), report.logprobs[row, :count].tolist()
-        return Emission(int(record.requests[row]), *given, not report.active[row], record.at)

@@ -20,9 +20,25 @@ class TextStream:
     _shown: int = 0  # of those, how many are in the text already given out
     _rest: str = ""  # text that cannot be tidied before it is known what follows
 
-    def push(self, token: int) -> str:
-        """The text that `token` completes; empty while a character is incomplete."""
-        if token in self.tokenizer.silent or self.tokenizer.fast.id_to_token(token) is None:
+    def push(self, *tokens: int) -> str:
+        """The text that the tokens complete; empty while a character is incomplete."""
+        whole = self._at_once(tokens) if len(tokens) > 1 else None
+        return "".join(map(self._push, tokens)) if whole is None else whole
+
+    def _at_once(self, tokens: tuple[int, ...]) -> str | None:
+        """The text of several tokens by one decoding; None where a character may be incomplete after them, or broken."""
+        known = [token for token in tokens if self._is_text(token)]
+        if not known or known[-1] in self.tokenizer.bytes:
+            return None
+        window, self._window = self._window, self._window + known
+        before, after = self._decode()
+        if len(after) <= len(before) or _BROKEN in after[len(before) :]:
+            self._window = window
+            return None
+        return self._give(after[len(before) :])
+
+    def _push(self, token: int) -> str:
+        if not self._is_text(token):
             return ""
         self._window.append(token)
         if token in self.tokenizer.bytes:
@@ -31,6 +47,9 @@ class TextStream:
         if len(after) <= len(before) or (after.endswith(_BROKEN) and not self.tokenizer.bytes):
             return ""
         return self._give(after[len(before) :])
+
+    def _is_text(self, token: int) -> bool:
+        return token not in self.tokenizer.silent and self.tokenizer.fast.id_to_token(token) is not None
 
     def flush(self) -> str:
         """The text still held back; an incomplete character becomes a replacement character."""
