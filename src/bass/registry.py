@@ -144,8 +144,9 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         return strategy(**arguments)
     except BassError:
         raise
-    except Exception as error:  # of a user's class, or of arguments that do not fit ours
-        raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {error}. It takes {inspect.signature(strategy)}.") from error
+    except (Exception, SystemExit) as error:  # of a user's class, or of arguments that do not fit ours
+        told = str(error) or type(error).__name__
+        raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes {inspect.signature(strategy)}.") from error
 
 
 def class_of(kind: str, spec: Any) -> type:

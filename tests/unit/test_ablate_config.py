@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a draft without use": ({"base": {"drafter": "ngram", "draft": "there"}}, "`draft: there` would be used by no cell"),
     "graphs on a CPU": ({"base": {"cuda_graphs": True, "device": "cpu"}}, "`cuda_graphs=True` needs a CUDA device"),
     "no values": ({"axes": {"batch": []}}, "The axis `batch: []` has no values"),
-    "a value twice": ({"axes": {"batch": [1, 1]}}, "The axis `batch` has a value twice"),
+    "a value twice": ({"axes": {"batch": [1, 1]}}, "The axis `batch` has two values of one name"),
     "two axes of one thing": ({"axes": {"batch": [1], "how": {"a": {"batch": 2}}}}, "The axes `batch` and `how` both say `batch`"),
     "a label of nothing": ({"axes": {"how": {"a": 3}}}, "`axes.how.a: 3` must be a mapping of settings"),
     "the same cell twice": ({"axes": {"batch": [1]}, "points": [{"batch": 1}]}, "is the same as `0000-b1`"),
@@ -231,6 +231,8 @@ REFUSED = {
     "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong kind"),
     "no YAML": (["--stop", "[a"], "`--stop [a` is not YAML"),
     "a cluster without Ray": (["--address", "x"], "`--address` is of a Ray cluster"),
+    "less than no processor": (["--executor", "ray", "--cpus_per_cell", "-1"], "`--cpus_per_cell -1` must be a part of one"),
+    "a GPU and a half": (["--executor", "ray", "--gpus_per_cell", "1.5"], "`--gpus_per_cell 1.5` must be a part of one, or a whole number"),
     "another executor": (["--executor", "slurm"], "is not of the right kind"),
 }
 

@@ -348,8 +348,8 @@ def test_a_limit_is_a_positive_time() -> None:
         Limits(tpot=0)
 
 
-def test_a_cell_has_the_median_of_its_repeats_where_a_metric_applies() -> None:
-    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {"all": 2.0, "mfu": 0.5}
+def test_a_cell_has_the_mean_of_its_repeats_where_a_metric_applies() -> None:
+    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {"all": 4.0, "mfu": 0.5}
 
 
 def test_every_metric_says_what_it_is() -> None:

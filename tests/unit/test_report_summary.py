@@ -6,14 +6,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bass.experiments.metrics import METRICS
-from bass.experiments.records import RunFolder
+from bass.experiments.records import CellEntry, CellLines, RunFolder, Summary
 from bass.experiments.report import page as pages
-from bass.experiments.report.cells import is_work, read_cells
+from bass.experiments.report.cells import Cell, is_work, read_cells
 from bass.experiments.report.compared import Line
-from bass.experiments.report.contrast import Lead
+from bass.experiments.report.contrast import Lead, lead
 from bass.experiments.report.lossy import is_lossy
 from bass.experiments.report.page import comparison, page
 from bass.experiments.report.summary import sentences, winners
@@ -21,6 +22,8 @@ from bass.experiments.statistics import Comparison, Interval
 from support.run_folders import write_run
 from unit.test_package import ROOT
 from unit.test_report import Text
+
+NONE = CellLines([], [], [], [])
 
 
 def told(run: RunFolder) -> list[str]:
@@ -71,6 +74,25 @@ def test_what_an_axis_varies_says_whether_it_is_the_work() -> None:
     assert [is_work({"axes": axes}, axis) for axis in ("rows", "layout", "prompts", "temperature", "policy.k")] == [
         True, False, True, True, False,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("repeats", "spread"), [(2, 0.1), (3, 0.4), (6, 0.1)])
+def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(repeats: int, spread: float) -> None:
+    """Of 400 intervals at 95 % no more than 43 miss, which happens to a right one once in a million times."""
+    random, missed = np.random.default_rng(repeats), 0
+    for _ in range(400):
+        drawn = [scale * np.exp(random.normal(-(spread**2) / 2, spread, repeats)) for scale in (1.0, 2.0)]
+        own, other = (
+            Cell(CellEntry("x", {}), "x", "x", "", 1, Summary("x", {}, "done", None, {}, [{"all": float(value)} for value in x], 1.0), NONE)
+            for x in drawn
+        )
+        found = lead(own, other, METRICS["all"], 1)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= found.times <= found.high
+        missed += not found.low <= 2 <= found.high
+    assert missed <= 43
 
 
 def test_a_lead_is_told_with_its_size_and_its_confidence(tmp_path: Path) -> None:

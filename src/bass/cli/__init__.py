@@ -60,9 +60,9 @@ def _dispatch(argv: list[str]) -> int:
         print(_HELP.format(commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())), end="")
         return 0 if argv else FAILED
     if name == "--version":
-        from importlib.metadata import version
+        from bass.experiments.provenance import bass_version
 
-        print(f"bass {version('bass')}")
+        print(f"bass {bass_version()}")
         return 0
     if name.startswith("-"):
         raise OptionError(f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of {', '.join(COMMANDS)}.")

@@ -9,8 +9,10 @@ from typing import Any, Literal, final
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from bass.cli.generate import INTERRUPTED
 from bass.cli.options import HELP
@@ -18,9 +20,10 @@ from bass.cli.parsing import describe, parse, unknown_option
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.config import Plan, plan, read_config, shipped, with_overrides
+from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
+from bass.experiments.plain_yaml import PlainYamlError, read_yaml
 from bass.experiments.records import Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
@@ -58,12 +61,13 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     overrides, argv = take_overrides(_add_options(parser), argv)
     printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
     config = parse(parser, [word for word in argv if word != "--print_config"])
-    made = plan(with_overrides(read_config(config.config), config.quick, overrides))
+    made, problems = examined(with_overrides(read_config(config.config), config.quick, overrides))
     if printed:
+        problems.raise_any(f"The config `{made.name}`")
         print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
         return 0
     executor = _executor(config)
-    check_checkpoints(made)
+    check_checkpoints(made, problems)
     folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
     ablation = Ablation(made, folder, config.retry_failed)
     console = Console(stderr=True, highlight=False)
@@ -108,19 +112,22 @@ def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tu
         if head == "base" and key.split(".")[1] not in SETTINGS:
             raise OptionError(unknown_option(f"--{key}", parser))
         try:
-            said.append((f"base.{key}" if head in SETTINGS else key, yaml.safe_load(value)))
-        except (ValueError, yaml.YAMLError) as error:
-            raise OptionError(f"`--{key} {value}` is not YAML: write a list as [1, 2], and quote a text that has colons.") from error
+            said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
+        except yaml.YAMLError as error:
+            told = error if isinstance(error, PlainYamlError) else "its brackets, quotes or colons do not match"
+            raise OptionError(
+                f"`--{key} {value:.60}` is not YAML ({told}): write a list as [1, 2], and quote a text that has colons."
+            ) from error
     return said, rest
 
 
 def dry_run(ablation: Ablation, console: Console) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
-    table = Table("cell", *ablation.plan.axes, "calls", "sequences", "")
+    table = Table("cell", *map(escape, ablation.plan.axes), "calls", "sequences", "")
     for task in ablation.tasks:
         calls = task.settings.calls
-        row = [task.id, *map(str, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
+        row = [task.id, *map(_text, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
         table.add_row(*row, "" if task in pending else "done")
     console.print(table)
     try:
@@ -133,13 +140,13 @@ def dry_run(ablation: Ablation, console: Console) -> int:
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
-    """The main figures of every cell: medians over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
-    table = Table(*made.axes, title=made.about or made.name, title_justify="left")
+    """The main figures of every cell: means over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
+    table = Table(*map(escape, made.axes), title=Text(made.about or made.name), title_justify="left")
     columns = {name: figure for name, figure in FIGURES.items() if any(name in summary.metrics for summary in summaries.values())}
     for heading, _ in columns.values():
         table.add_column(heading, justify="right")
     for summary in summaries.values():
-        labels = [str(called(summary.settings[axis])) for axis in made.axes]
+        labels = [_text(called(summary.settings[axis])) for axis in made.axes]
         figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in columns.items()]
         table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
     return table
@@ -220,6 +227,11 @@ def _executor(config: Namespace) -> Executor:
         if config[name] != default:
             raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
     return Local()
+
+
+def _text(label: Any) -> Text:
+    """A label as it is: brackets in it are no markup."""
+    return Text(str(label))
 
 
 def _time(seconds: float) -> str:

@@ -5,7 +5,6 @@ import platform
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitti
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
+from bass.experiments.provenance import bass_version
 from bass.llm import LLM, load
 
 _DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as org/name[@revision]:path/of/file"
@@ -116,7 +116,7 @@ def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
     return {
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
-        "bass": version("bass"),
+        "bass": bass_version(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"

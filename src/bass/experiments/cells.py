@@ -98,28 +98,34 @@ def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda sha
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
         except UnwritableError:
             raise
-        except Exception as error:  # of a user's class, or of a machine that has no room: the other cells may do
-            told = str(error) if isinstance(error, BassError) else f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:  # of a user's class, or of a machine that has no room: the other cells may do
+            told = str(error) if isinstance(error, BassError) else "".join(traceback.format_exception_only(error))
             summary = failed(task, told, earlier + time.perf_counter() - began)
             with writing(task.folder):
-                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8")
+                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
         finish(task, summary)
     return summary
 
 
 def failed(task: Task, error: str, seconds: float) -> Summary:
     """The summary of a cell that could not be run to its end."""
-    return Summary(task.id, task.labels, "failed", " ".join(error.split()), {}, [], seconds)
+    told = " ".join(error.split()).encode(errors="backslashreplace").decode()  # half a character would be in no page
+    return Summary(task.id, task.labels, "failed", told, {}, [], seconds)
 
 
 def finish(task: Task, summary: Summary) -> None:
     """Write the summary, after all else is on the disk."""
     with writing(task.folder):
-        for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS):
-            if (task.folder / name).exists():
-                with (task.folder / name).open("rb") as file:
-                    os.fsync(file.fileno())
+        _sync(task.folder)
         write_atomically(task.folder / RunFolder.SUMMARY, summary.to_json(indent=1) + "\n")
+
+
+def _sync(folder: Path) -> None:
+    """Have the lines on the disk."""
+    for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS):
+        if (folder / name).exists():
+            with (folder / name).open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def share_done(task: Task) -> float:
@@ -186,6 +192,7 @@ def _record(folder: Path, call: Call, generation: Generation) -> None:
             prefilled = run.trace.prefilled.get(i, 0.0)
             line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)
             append_line(folder / RunFolder.REQUESTS, line)
+        _sync(folder)  # a machine that goes down must not keep the mark of the end and lose what stands before it
         append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
 
 

@@ -27,6 +27,7 @@ from typing import Any, final
 import yaml
 
 from bass.errors import OptionError, unknown_name
+from bass.experiments.plain_yaml import read_yaml
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid, problems_of
 from bass.experiments.strategies import called
 
@@ -88,7 +89,7 @@ def read_config(name: str) -> dict[str, Any]:
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
     try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+        said = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file, or one of {', '.join(shipped())}.") from error
@@ -116,15 +117,22 @@ def with_overrides(raw: Mapping[str, Any], quick: bool, overrides: Sequence[tupl
     layers = [(f"{part}.{key}", value) for part in ("base", "axes") for key, value in _mapping(faster, part, problems).items()]
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    for path, value in [*(layers if quick else ()), *overrides]:
+    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))  # an axis that is taken out overrides nothing
+    for path, value in [*(layers if quick else ()), *ordered]:
         part, _, key = path.partition(".")
         whole = result.get(part) or {}
         if not isinstance(whole, Mapping):  # which is told when the plan is made
             continue
-        kept = {k: v for k, v in whole.items() if k != key and not (part == "base" and k.startswith(f"{key}."))}
-        if part == "base" and key.partition(".")[0] in _axes_that_set(result, key):
-            problems.told.append(f"`{key}` is an axis of the config, and would be overridden by it: give `--axes.{key} [{value}]`.")
+        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)  # as options are written
+        kept = {k: v for k, v in whole.items() if k != key and not (part == "base" and str(k).startswith(f"{key}."))}
+        if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
+            if axis in (key, key.partition(".")[0]):
+                problems.told.append(f"`{key}` is an axis of the config, and would be overridden by it: give `--axes.{key} [{value}]`.")
+            else:
+                problems.told.append(f"`{key}` is said by every label of the axis `{axis}`: take the axis out (`--axes.{axis} null`).")
         gone = part == "axes" and value is None
+        if gone and key not in whole:
+            problems.told.append(_unknown(f"axes.{key}", key, whole))
         result[part] = {k: value if k == key else v for k, v in whole.items() if k in kept or (k == key and not gone)}
         result[part] |= {} if gone else {key: value}
     problems.raise_any("The command line")
@@ -133,16 +141,27 @@ def with_overrides(raw: Mapping[str, Any], quick: bool, overrides: Sequence[tupl
 
 def plan(raw: Mapping[str, Any]) -> Plan:
     """All cells of a config, each found to be possible as far as can be seen without loading anything."""
+    made, problems = examined(raw)
+    problems.raise_any(f"The config `{made.name}`")
+    return made
+
+
+def examined(raw: Mapping[str, Any]) -> tuple[Plan, Problems]:
+    """The cells of a config that are possible, and all that is wrong with the others."""
     problems = Problems()
     problems.told += [_unknown(key, key, KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
-    if not (isinstance(name, str) and re.fullmatch(r"[\w.+-]+", name)):
+    if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
         problems.told.append(f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the run's folder.")
+    if not isinstance(about, str):
+        problems.told.append(f"`about: {about!r:.60}` must be a text.")
+    problems.told += [f"`{where}` must be a finite number." for part in KEYS for where in _endless(raw.get(part), part)]
     base = _settled(dict(DEFAULTS), _mapping(raw, "base", problems), "base", problems)
     try:
         base = anchored(base)
     except OptionError as error:
         problems.told.append(str(error))
+        base["prompts"] = DEFAULTS["prompts"]  # so that it is told once
     count = math.prod(len(values) for values in _mapping(raw, "axes", problems).values() if isinstance(values, list | Mapping) and values)
     if count > MOST_CELLS:  # before each of them is looked at
         raise OptionError(f"The grid of `{name}` has {count} cells, and {MOST_CELLS} are the most: make several configs of it.")
@@ -151,8 +170,9 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     for key in dict.fromkeys(key for point in points for key in point):
         axes.setdefault(key, {})
     _refuse_overlap(axes, problems)
+    if not points:  # which have the base run's value where they name none
+        _refuse_lost(_mapping(raw, "base", problems), axes, problems)
     excluded = _exclusions(_mappings(raw, "exclude", problems), axes, problems)
-    problems.raise_any(f"The config `{name}`")
     grid = [] if points and not _mapping(raw, "axes", problems) else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for said in grid:
@@ -164,10 +184,9 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     cells = _cells(base, drafts, problems)
     if not drafts and not problems.told:
         problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
-    problems.raise_any(f"The config `{name}`")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
-    return Plan(str(name), about, list(axes), cells, config)
+    return Plan(str(name), str(about), list(axes), cells, config), problems
 
 
 def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> dict[Any, dict[str, Any]]:
@@ -175,23 +194,25 @@ def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> di
     own = key.partition(".")[0] in SETTINGS
     if isinstance(values, Mapping) and values:
         labelled = dict(values.items())
+        odd = [label for label in labelled if not isinstance(label, str | int | float | bool | None)]
+        problems.told += [f"`axes.{key}` has the label {label!r:.60}: give a text or a number." for label in odd]
     elif isinstance(values, list) and values and own:
         labelled = {called(value): value for value in values}
         if len(labelled) < len(values):
-            problems.told.append(f"The axis `{key}` has a value twice: leave one out.")
+            problems.told.append(f"The axis `{key}` has two values of one name: leave one out, or give a mapping from labels to values.")
     elif isinstance(values, list) and values:
         problems.told.append(_unknown(f"axes.{key}", key, SETTINGS) + " An axis of another name maps labels to settings.")
         return {}
     else:
         problems.told.append(f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from labels to values.")
         return {}
-    overlays = {label: {key: value} if own else value for label, value in labelled.items()}
+    overlays = {label: {key: value} if own else _named(value) for label, value in labelled.items()}
     for label, overlay in overlays.items():
         if not isinstance(overlay, Mapping):
             problems.told.append(f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since `{key}` is none itself.")
             overlays[label] = {}
         else:  # parameters depend on other axes, and are looked at cell by cell
-            whole = {k: v for k, v in overlay.items() if "." not in str(k)}
+            whole = {k: v for k, v in overlay.items() if "." not in k}
             settled = _settled(base, whole, f"axes.{key}", problems)
             try:
                 overlays[label] = {k: anchored(settled)[k] if k in whole else v for k, v in overlay.items() if k in settled or "." in k}
@@ -222,10 +243,10 @@ def _cells(base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str
     cells: list[Cell] = []
     wrong: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
-    uses_draft = False
+    uses_draft, whole = False, not problems.told  # else what is missing may have been left out for another reason
     for i, (labels, overlay) in enumerate(drafts):
         id_ = cell_id(i, labels)
-        if (twin := seen.setdefault(repr(labels), id_)) != id_:
+        if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
             problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
         try:
             settings, problem = problems_of(overlaid(base, overlay))
@@ -238,7 +259,7 @@ def _cells(base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str
             uses_draft |= settings.order().draft is not None
     for problem, ids in wrong.items():
         problems.told.append(f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})")
-    if cells and not wrong and base["draft"] is not None and not uses_draft:
+    if cells and whole and not wrong and base["draft"] is not None and not uses_draft:
         problems.told.append(
             f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter that needs a draft model."
         )
@@ -275,8 +296,26 @@ def _exclusions(given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], pro
             if key not in axes:
                 problems.told.append(_unknown(f"exclude.{key}", key, axes))
             problems.told += [_unknown(f"exclude.{key}", str(label), known) for label in labels if key in axes and str(label) not in known]
-        found.append(wanted)
+        if wanted.keys() <= {*axes}:
+            found.append(wanted)
     return found
+
+
+def _refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Problems) -> None:
+    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said to nobody."""
+    for key in base:
+        head, dot, parameter = key.partition(".")
+        for axis in (axis for axis, labels in axes.items() if dot and labels and all(head in overlay for overlay in labels.values())):
+            problems.told.append(f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: give `{parameter}` there.")
+
+
+def _endless(value: Any, where: str) -> list[str]:
+    """Where numbers are that JSON has no word for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return [f"{where}: {value}"]
+    inside = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, Mapping) else ()
+    labels = [f"{where}: {label}" for label in value if isinstance(label, float) and label != label] if isinstance(value, Mapping) else []
+    return labels + [found for key, one in inside for found in _endless(one, f"{where}.{key}")]
 
 
 def _refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
@@ -287,11 +326,14 @@ def _refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problem
             problems.told.append(f"The axes `{one}` and `{other}` both say `{both[0]}`: take it out of one of them.")
 
 
-def _axes_that_set(raw: Mapping[str, Any], key: str) -> set[str]:
-    """The heads of settings that an axis of the config says, as far as they are what `key` is about."""
-    axes = raw.get("axes") or {}
-    said = [k for k, v in axes.items() if k in (key, key.partition(".")[0])] if isinstance(axes, Mapping) else []
-    return {k.partition(".")[0] for k in said}
+def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
+    """An axis of the config that says, in all its cells, what `key` is about."""
+    axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
+    for axis, values in axes.items() if isinstance(axes, Mapping) else ():
+        labelled = list(values.values()) if isinstance(values, Mapping) and axis.partition(".")[0] not in SETTINGS else []
+        if axis in keys or (labelled and all(isinstance(one, Mapping) and keys & {*one} for one in labelled)):
+            return axis
+    return None
 
 
 def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Any]:
@@ -305,17 +347,22 @@ def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems
 
 
 def _mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
-    value = raw.get(part) or {}
+    value = {} if raw.get(part) is None else raw[part]
     if isinstance(value, Mapping):
-        return {str(key): one for key, one in value.items()}
+        return _named(value)
     problems.told.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
     return {}
 
 
+def _named(value: Any) -> Any:
+    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it is."""
+    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
 def _mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> list[dict[str, Any]]:
-    value = raw.get(part) or []
+    value = [] if raw.get(part) is None else raw[part]
     if isinstance(value, list) and all(isinstance(one, Mapping) and one for one in value):
-        return [{str(key): v for key, v in one.items()} for one in value]
+        return [_named(one) for one in value]
     problems.told.append(f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}].")
     return []
 

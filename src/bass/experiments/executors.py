@@ -1,6 +1,7 @@
 """Where cells run: one after the other in this process, or on a Ray cluster."""
 
 import importlib
+import math
 import os
 import sys
 from abc import abstractmethod
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
-from bass.errors import OptionError
+from bass.errors import BassError, OptionError
 from bass.experiments.cells import Pairs, Task, failed, finish, run_cell, share_done
 from bass.experiments.records import Summary
 
@@ -66,6 +67,11 @@ class Ray(Executor):
     cpus: float = 1
     gpus: float = 0
 
+    def __post_init__(self) -> None:
+        for name, asked in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not 0 <= asked < math.inf or (asked > 1 and asked != int(asked)):
+                raise OptionError(f"`--{name}_per_cell {asked:g}` must be a part of one, or a whole number, and no less than 0.")
+
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -103,7 +109,9 @@ class Ray(Executor):
     def _result(self, ray: Any, reference: Any, task: Task) -> Summary:
         try:
             return Summary.from_json(ray.get(reference))
-        except ray.exceptions.RayTaskError:  # raised by the cell itself: nothing can be written, or what is there is damaged
+        except ray.exceptions.RayTaskError as error:  # raised by the cell itself: nothing can be written, or what is there is damaged
+            if isinstance(error.cause, BassError):  # in its own words, without the worker's traceback
+                raise error.cause from error
             raise
         except ray.exceptions.RayError as error:
             summary = failed(task, f"Its process was ended {RETRIES + 1} times ({str(error).splitlines()[0]}).", 0.0)

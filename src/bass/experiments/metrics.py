@@ -2,7 +2,7 @@
 
 measure(repeat)           the value of each metric that applies
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
-over_repeats(measured)    a cell's value of each: the median of its repeats
+over_repeats(measured)    a cell's value of each: the mean of its repeats
 """
 
 import inspect
@@ -139,8 +139,8 @@ def profiles(repeat: Repeat) -> dict[str, list[float]]:
 
 
 def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
-    """The median over repeats of each metric, over those in which it applies."""
-    return {name: float(np.median(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
+    """The mean over repeats of each metric, over those in which it applies."""
+    return {name: float(np.mean(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
 
 
 __all__ = ["AGAINST_PLAIN", "METRICS", "PROFILES", "Limits", "Metric", "Profile", "Repeat", "measure", "over_repeats", "profiles"]

@@ -1,5 +1,6 @@
 """Which cell of plain decoding each cell is held against, and what comes of it: `AgainstPlain` in the cell's folder."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -39,7 +40,7 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
 
 
 def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
-    """Write what is not there, or no younger than a summary it is of, for every pair of cells that are done; take away what has no pair."""
+    """Write what is not there, or of other summaries, for every pair of cells that are done; take away what has no pair."""
     found = counterparts(tasks)
     stale: dict[str, list[str]] = {}
     for task in tasks:
@@ -47,7 +48,7 @@ def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
         if plain is None or not (_is_done(run, task.id) and _is_done(run, plain)):
             with writing(task.folder):
                 path.unlink(missing_ok=True)
-        elif not path.exists() or path.stat().st_mtime_ns <= max(_written(run, cell) for cell in (task.id, plain)):
+        elif (made := run.against_plain(task.id)) is None or made.made_of != _fingerprint(run, task.id, plain):
             stale.setdefault(plain, []).append(task.id)
     for plain, cells in stale.items():
         lines = run.lines(plain)
@@ -63,7 +64,7 @@ def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]
     lines = run.lines(cell)
     repeats = zip(lines.repeats, repeats_of(lines), strict=True)
     measured = [measure(replace(repeat, plain=of_plain[number]), AGAINST_PLAIN) for number, repeat in repeats]
-    return AgainstPlain(cell, plain, over_repeats(measured), measured)
+    return AgainstPlain(cell, plain, over_repeats(measured), measured, _fingerprint(run, cell, plain))
 
 
 def _is_plain(order: Order) -> bool:
@@ -87,5 +88,6 @@ def _is_done(run: RunFolder, cell: str) -> bool:
     return summary is not None and summary.state == "done"
 
 
-def _written(run: RunFolder, cell: str) -> int:
-    return (run.cell_folder(cell) / RunFolder.SUMMARY).stat().st_mtime_ns
+def _fingerprint(run: RunFolder, *cells: str) -> str:
+    """Of summaries. A clock may go backwards, so that the ages of files say nothing."""
+    return hashlib.sha256(b"".join((run.cell_folder(cell) / RunFolder.SUMMARY).read_bytes() for cell in cells)).hexdigest()

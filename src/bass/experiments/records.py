@@ -221,12 +221,16 @@ class Summary(Json):
 @final
 @dataclass(frozen=True)
 class AgainstPlain(Json):
-    """The metrics of a cell that compare with plain decoding, as in its `Summary`. `plain`: the cell it is held against."""
+    """The metrics of a cell that compare with plain decoding, as in its `Summary`.
+
+    plain: the cell it is held against. made_of: a hash of the two summaries.
+    """
 
     cell: str
     plain: str
     metrics: dict[str, float]
     repeats: list[dict[str, float]]
+    made_of: str = ""
 
 
 @final
@@ -254,6 +258,8 @@ class Manifest(Json):
     axes: list[str]
     cells: list[CellEntry]
     format: int = FORMAT
+
+    REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
 
     def __post_init__(self) -> None:
         ids = [cell.id for cell in self.cells]
@@ -295,11 +301,11 @@ def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
 
 
-def _decoded(line: bytes, where: str) -> str:
+def _decoded(line: bytes, where: str, remedy: str = Json.REMEDY) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        raise RunFolderError(f"{where} is damaged ({error.reason}): delete the cell's folder, and run it again.") from error
+        raise RunFolderError(f"{where} is damaged ({error.reason}): {remedy}.") from error
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -337,7 +343,7 @@ class RunFolder:
         path = self.path / self.MANIFEST
         if not path.is_file():
             raise RunFolderError(f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that `bass ablate` wrote.")
-        return Manifest.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        return Manifest.from_json(_decoded(path.read_bytes(), str(path), Manifest.REMEDY), str(path))
 
     @property
     def cells(self) -> list[CellEntry]:
@@ -380,6 +386,8 @@ class RunFolder:
         steps = read_lines(folder / self.STEPS, StepLine.from_json)
         requests = read_lines(folder / self.REQUESTS, _request_or_end)
         ended = [line.repeat for line in requests.values if isinstance(line, EndLine)]
+        if len({*ended}) < len(ended):
+            raise RunFolderError(f"{folder / self.REQUESTS} ends a repeat twice: delete the cell's folder, and run it again.")
         return CellLines(
             [line for line in steps.values if line.repeat in ended],
             [line for line in requests.values if isinstance(line, RequestLine) and line.repeat in ended],

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
@@ -21,6 +20,7 @@ from bass.experiments.config import Plan
 from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.plain import hold_against_plain
+from bass.experiments.provenance import bass_version
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
 from bass.files import write_atomically
 from bass.loading import find_device
@@ -86,6 +86,8 @@ class Ablation:
         """Write the manifest, or find that the one in the folder is of the same run."""
         path, ours = self.folder / RunFolder.MANIFEST, manifest(self.plan)
         if not path.exists():
+            if any((self.folder / "cells").glob("*/*")):
+                raise RunFolderError(f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or name another folder.")
             with writing(self.folder):
                 write_atomically(path, ours.to_json(indent=1) + "\n")
             return
@@ -106,7 +108,7 @@ class Ablation:
 def manifest(plan: Plan) -> Manifest:
     """What the plan is run with, on this machine."""
     return Manifest(
-        bass=version("bass"),
+        bass=bass_version(),
         commit=commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         device=", ".join(dict.fromkeys(device_name(cell.settings.device) for cell in plan.cells)),

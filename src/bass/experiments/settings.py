@@ -16,6 +16,7 @@ from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
 from bass.experiments.strategies import KIND, built
 from bass.llm import Order, load, order
+from bass.models.checkpoint import DTYPES
 from bass.sampling import Sampling
 
 Strategy = Any  # a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}
@@ -78,6 +79,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"`{name}: {value}` must be more than 0 seconds, or null for no limit.")
+        if not (self.seed >= -(2**63) and self.seed + self.repeats < 2**63):
+            raise OptionError(f"`seed: {self.seed}` must fit into 64 bits, and so must those of the {self.repeats} repeats.")
+        if self.dtype.removeprefix("torch.") not in (*DTYPES, "auto"):
+            raise unknown_name("dtype", self.dtype, [*DTYPES, "auto"])
         Sampling(**{name: getattr(self, name) for name in _SAMPLING})
         self.read_prompts()
 
@@ -152,22 +157,28 @@ _KINDS = {
 }
 
 
+@functools.cache
+def _parser(name: str) -> ArgumentParser:
+    """One of that setting alone."""
+    parser = ArgumentParser(exit_on_error=False)
+    skip: set[str | int] = {other for other in SETTINGS if other != name}
+    parser.add_class_arguments(Settings, skip=skip, fail_untyped=False)
+    return parser
+
+
 def typed_setting(name: str, value: Any) -> Any:
     """A value as the setting has it; another kind is refused. Strategies are looked at by `Settings.order`."""
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
     if name in KIND:
         return value
-    parser = ArgumentParser(exit_on_error=False)
-    skip: set[str | int] = {other for other in SETTINGS if other != name}
-    parser.add_class_arguments(Settings, skip=skip, fail_untyped=False)
     hint: Any = SETTINGS[name].type
     kinds = [_KINDS[getattr(one, "__name__", "list")] for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])]
     wrong = OptionError(f"`{name}: {f'{value!r:.60}' if value is not None else 'null'}` is of the wrong kind: give {' or '.join(kinds)}.")
-    if value is None and "null" not in kinds:  # which jsonargparse lets pass
+    if (value is None and "null" not in kinds) or (isinstance(value, str) and "a text" not in kinds):  # which jsonargparse lets pass
         raise wrong
     try:
-        return parser.parse_object({name: value}, defaults=False)[name]
+        return _parser(name).parse_object({name: value}, defaults=False)[name]
     except (ArgumentError, TypeError, ValueError) as error:
         raise wrong from error
 
@@ -200,7 +211,7 @@ def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with paths that hold wherever a process is, and prompts from a file as what they are now."""
     result = dict(settings)
     for name in ("target", "draft"):
-        if result.get(name) is not None and Path(result[name]).exists():
+        if result.get(name) and Path(result[name]).exists():
             result[name] = str(Path(result[name]).resolve())
     if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:
         result["prompts"] = read_prompts(result["prompts"], None)

@@ -1,18 +1,22 @@
 """JSON that becomes a dataclass or an error: exactly its names, exactly its types."""
 
 import json
+import math
 import types
 import typing
 from dataclasses import MISSING, asdict, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bass.errors import RunFolderError
 
 T = TypeVar("T")
+MOST_INT = 2**63
 
 
 class Json:
     """A dataclass that is one JSON object, its fields in order."""
+
+    REMEDY: ClassVar[str] = "restore it, or delete the cell's folder and run it again"  # where the text is damaged
 
     def to_json(self, indent: int | None = None) -> str:
         """One line, unless `indent` is given. Numbers that JSON has no word for (NaN, infinity) are refused."""
@@ -21,7 +25,8 @@ class Json:
     @classmethod
     def from_json(cls: type[T], text: str, where: str = "The text") -> T:
         """The inverse; `where` begins the sentence of an error."""
-        return checked(cls, parsed(text, where), where)
+        remedy = cls.REMEDY if issubclass(cls, Json) else Json.REMEDY
+        return checked(cls, parsed(text, where, remedy), where)
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
@@ -38,16 +43,21 @@ def written(value: Any, indent: int | None = None) -> str:
         ) from error
 
 
-def parsed(text: str, where: str) -> dict[str, Any]:
+def parsed(text: str, where: str, remedy: str = Json.REMEDY) -> dict[str, Any]:
     """The JSON object in a text."""
 
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON")
 
+    def finite(number: str) -> float:
+        if not math.isfinite(value := float(number)):
+            raise ValueError(f"{number:.20} is too large a number")
+        return value
+
     try:
-        data = json.loads(text, parse_constant=refuse)
-    except ValueError as error:  # a JSONDecodeError is one
-        raise RunFolderError(f"{where} is damaged ({error}): restore it, or delete the cell's folder and run it again.") from error
+        data = json.loads(text, parse_constant=refuse, parse_float=finite)
+    except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
+        raise RunFolderError(f"{where} is damaged ({error}): {remedy}.") from error
     if not isinstance(data, dict):
         raise RunFolderError(f"{where} holds {type(data).__name__} instead of an object: it is not of a run folder, or damaged.")
     return data
@@ -88,6 +98,8 @@ def _as(hint: Any, value: Any, name: str) -> Any:
         return {key: _as(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
     if origin is None and is_dataclass(hint) and isinstance(value, dict):
         return checked(typing.cast(type, hint), value, f"`{name}`")
+    if hint in (int, float) and isinstance(value, int) and not isinstance(value, bool) and not -MOST_INT <= value < MOST_INT:
+        raise RunFolderError(f"`{name}` is {value!r:.60}, and must fit into 64 bits")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):

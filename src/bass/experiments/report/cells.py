@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
+from bass.experiments.metrics import over_repeats
 from bass.experiments.records import CellEntry, CellLines, RunFolder, Summary
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import SETTINGS
@@ -57,10 +56,13 @@ class Cell:
         """The metric of every repeat that has it."""
         return [] if self.summary is None else [repeat[name] for repeat in self.summary.repeats if name in repeat]
 
-    def mean(self, name: str) -> float | None:
-        """The mean of the metric over the repeats that have it."""
-        values = self.values(name)
-        return float(np.mean(values)) if values else None
+    def value(self, name: str) -> float | None:
+        """That of the cell; None where it has none."""
+        return self._metrics.get(name)
+
+    @functools.cached_property
+    def _metrics(self) -> dict[str, float]:
+        return {} if self.summary is None else over_repeats(self.summary.repeats)
 
     @functools.cached_property
     def repeats(self) -> list[Repeat]:
@@ -105,11 +107,6 @@ def label(settings: dict[str, Any], axes: Iterable[str]) -> str:
 def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
     """The values of the axes, with the axis's name where the value is no name itself."""
     return ", ".join(value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes)
-
-
-def pooled(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, least and greatest."""
-    return float(np.mean(values)), min(values), max(values)
 
 
 def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

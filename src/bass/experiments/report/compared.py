@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import difference
@@ -19,7 +17,7 @@ MOST_TOLD = 20  # settings in words, those that differ first
 @final
 @dataclass(frozen=True)
 class Line:
-    """One metric of one setting in two runs, the means over repeats. `found`: None where there are too few repeats to tell."""
+    """One metric of one setting in two runs, the cells' values. `found`: None where there are too few repeats to tell."""
 
     metric: Metric
     a: float
@@ -74,11 +72,9 @@ def compared(both: Sequence[tuple[Cell, Cell]], names: Sequence[str]) -> Mapping
     """By the title of each setting: those of the metrics that both runs have, in order."""
     found: dict[str, list[Line]] = {}
     for a, b in both:
-        values = {name: (a.values(name), b.values(name)) for name in names}
+        values = {name: (a.value(name), b.value(name)) for name in names}
         found[a.title] = [
-            Line(METRICS[name], float(np.mean(x)), float(np.mean(y)), difference(a, b, METRICS[name]))
-            for name, (x, y) in values.items()
-            if x and y
+            Line(METRICS[name], x, y, difference(a, b, METRICS[name])) for name, (x, y) in values.items() if x is not None and y is not None
         ]
     return found
 
@@ -87,9 +83,9 @@ def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
     """What the metric that decides says of each setting, at a level that holds over all of them; the sum of it first."""
     lines = []
     for a, b in both:
-        x, y = a.values(DECIDES.name), b.values(DECIDES.name)
-        if x and y:
-            lines.append((a.title, Line(DECIDES, float(np.mean(x)), float(np.mean(y)), difference(a, b, DECIDES, len(both)))))
+        x, y = a.value(DECIDES.name), b.value(DECIDES.name)
+        if x is not None and y is not None:
+            lines.append((a.title, Line(DECIDES, x, y, difference(a, b, DECIDES, len(both)))))
     verdicts = [line.verdict for _, line in lines]
     counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
     head = f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."

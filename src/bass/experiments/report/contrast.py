@@ -42,14 +42,18 @@ def _bound(times: float) -> str:
 
 
 def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
-    """By a metric of time, of which less is better: the ratio of geometric means over repeats, at `LEVEL` over `among` such comparisons."""
-    own, others = (np.log(one.values(metric.name)) for one in (cell, other))
-    if not len(own) or not len(others):
+    """By a metric of time, of which less is better: the ratio of the cells' values, at `LEVEL` over `among` such comparisons.
+
+    Its interval is that of its logarithm, to first order: a mean's logarithm moves by the sum of (x_i - mean) / (n mean).
+    """
+    own, others = (np.array(one.values(metric.name)) for one in (cell, other))
+    a, b = cell.value(metric.name), other.value(metric.name)
+    if not a or not b:
         return None
     if min(len(own), len(others)) < 2:
-        return Lead(math.exp(others.mean() - own.mean()), None, None)
-    found = compare(own, others, same_work(cell, other), LEVEL, among).difference
-    return Lead(*(math.exp(min(x, 50)) for x in (found.estimate, found.low, found.high)))
+        return Lead(b / a, None, None)
+    around = compare(own / a, others / b, same_work(cell, other), LEVEL, among).difference  # whose estimate is 0
+    return Lead(b / a, *(b / a * math.exp(min(x, 50)) for x in (around.low, around.high)))
 
 
 def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison | None:

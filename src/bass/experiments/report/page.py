@@ -103,6 +103,7 @@ def render(check: bool = True, **values: Any) -> str:
     words = [(m.name, m.doc) for m in METRICS.values()]
     given = {"pictures": [], "data": embedded([], []), "plots": [], "plots_first": False, "words": words} | values
     html = environment.from_string(asset("page.html")).render(css=asset("report.css"), script=asset("report.js"), **given)
+    html = html.encode(errors="backslashreplace").decode()  # half a character, which JSON can hold and a page cannot
     if check and len(html.encode()) > MOST_BYTES:
         raise RunFolderError(f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report fewer cells at a time.")
     return html
@@ -139,7 +140,7 @@ def figures(cells: Sequence[Cell], best: Sequence[Cell]) -> dict[str, Any]:
     metrics = [METRICS[name] for name in COLUMNS if any(cell.values(name) for cell in cells)]
     rows = []
     for cell in sorted(cells, key=lambda cell: cell.batch):
-        values = [number(cell.mean(metric.name), metric.unit) for metric in metrics]
+        values = [number(cell.value(metric.name), metric.unit) for metric in metrics]
         rows.append({"best": cell in best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
     names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU", "tokens_per_second": "speed"}
     heads = [{"text": names.get(m.name, m.name), "unit": shown(m.unit)} for m in metrics]

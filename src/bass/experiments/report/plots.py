@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bass.experiments.repeats import Repeat
-from bass.experiments.report.cells import Cell, by_label, pooled
+from bass.experiments.report.cells import Cell, by_label
 from bass.experiments.report.drawing import INCHES, MOST_POINTS, Plot, legend, literal, new_figure, series, style, thinned
 from bass.experiments.report.palette import HATCHES, SERIES, colours
 from bass.results import acceptance_by_position, judged_lengths
@@ -58,7 +58,11 @@ def _by_batch(
     for ax, (metric, title) in zip(axes, panels, strict=True):
         for label, group in groups.items():
             number = numbers[label]
-            found = [(batches.index(cell.batch), *pooled(values)) for cell in group if (values := cell.values(metric))]
+            found = [
+                (batches.index(cell.batch), cell.value(metric), min(values), max(values))
+                for cell in group
+                if (values := cell.values(metric))
+            ]
             if not found:
                 continue
             x, mean, least, most = np.array(found).T * np.array([[1], [scale], [scale], [scale]])

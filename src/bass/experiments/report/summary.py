@@ -1,11 +1,8 @@
 """Which setting wins, by how much, and how sure that is."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
-
-import numpy as np
 
 from bass.experiments.metrics import METRICS
 from bass.experiments.report.cells import Cell
@@ -44,15 +41,15 @@ def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
     """The best of each place, among the cells that are done."""
     found: dict[str, Winner] = {}
     for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
-        ranked = sorted((cell for cell in cells if cell.place == place and cell.values(DECIDES.name)), key=typical)
+        ranked = sorted((cell for cell in cells if cell.place == place and cell.value(DECIDES.name) is not None), key=_decides)
         if ranked:
             found[place] = Winner(ranked[0], ranked[1:])
     return found
 
 
-def typical(cell: Cell) -> float:
-    """Seconds per token: the geometric mean over repeats, as in `lead`, so that the best one leads."""
-    return math.exp(np.log(cell.values(DECIDES.name)).mean())
+def _decides(cell: Cell) -> float:
+    """Seconds per token, of a cell that has them."""
+    return cell.value(DECIDES.name) or 0.0
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
@@ -72,7 +69,7 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
         told.append(f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the lead is noise: take more repeats.")
     if len(alone) < len(leads):
         told.append(f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best having been chosen among several.")
-    told.append("Times are geometric means over repeats.")
+    told.append("Times are means over repeats.")
     return told
 
 
@@ -124,7 +121,7 @@ def listed(values: Sequence[object]) -> str:
 
 
 def _of_place(place: str, winner: Winner) -> str:
-    took = f"{number(typical(winner.best), DECIDES.unit)} {shown(DECIDES.unit)}"
+    took = f"{number(winner.best.value(DECIDES.name), DECIDES.unit)} {shown(DECIDES.unit)}"
     told = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
     for other in dict.fromkeys((winner.plain, winner.second)):
         if other is not None and (found := winner.over(other)) is not None:
