@@ -23,11 +23,11 @@ from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
-from bass.experiments.plain_yaml import PlainYamlError, read_yaml
 from bass.experiments.records import Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
 from bass.experiments.strategies import called
+from bass.plain_yaml import PlainYamlError, read_yaml
 
 FAILED = 2
 REDRAW_SECONDS = 0.5

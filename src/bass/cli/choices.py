@@ -16,6 +16,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bass.cli.parsing import new_parser, parse
 from bass.errors import OptionError
+from bass.plain_yaml import read_yaml
 from bass.registry import PROTOCOLS, REGISTRIES, REQUIRED, class_of, inner_kinds, parameters, takes_several, unfold
 
 # The kind that each option names. A cache is a class, with no parameters of a user's.
@@ -159,11 +160,11 @@ def _decoded(key: str, spec: Any) -> Any:
     """JSON and YAML's lists and mappings as what they mean; any other text is a name."""
     if not isinstance(spec, str) or not spec.startswith(("{", "[")):
         return spec
-    with contextlib.suppress(ValueError):
-        return json.loads(spec)  # first, since YAML takes 1e3 for a text
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(spec)
     try:
-        return yaml.safe_load(spec)
-    except (ValueError, yaml.YAMLError) as error:  # a date that does not exist is a ValueError
+        return read_yaml(spec)
+    except yaml.YAMLError as error:
         raise OptionError(f"`--{key} {spec}` is not of the form {_FORM}: write it so, as JSON or YAML.") from error
 
 

@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from bass.cli.choices import is_strategy, text
 from bass.cli.parsing import parse, underscored
 from bass.errors import OptionError
+from bass.plain_yaml import read_yaml
 
 _NOT_IN_A_FILE = ("help", "config")
 
@@ -35,7 +36,7 @@ def take_files(argv: list[str]) -> tuple[list[str], list[str]]:
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a file says of strategies, and of other options, by key."""
     try:
-        said = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+        said = read_yaml(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file to `--config`.") from error

@@ -27,9 +27,9 @@ from typing import Any, final
 import yaml
 
 from bass.errors import OptionError, unknown_name
-from bass.experiments.plain_yaml import read_yaml
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid, problems_of
 from bass.experiments.strategies import called
+from bass.plain_yaml import read_yaml
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}  # in the names of cells
