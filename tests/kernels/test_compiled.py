@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_every_kernel_compiles_for_compute_capability_9() -> None:
+
+@pytest.mark.parametrize("capability", [pytest.param("80", marks=pytest.mark.nightly), pytest.param("89", marks=pytest.mark.nightly), "90"])
+def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "support.compiled"],
+        [sys.executable, "-m", "support.compiled", capability],
         cwd=Path(__file__).parents[1],
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
         capture_output=True,

@@ -19,6 +19,8 @@ SHAPES = {
     "a window of one": ([[9, 4, 70]], 2, 2, 48, RULES[4], 2),
     "an empty row": ([[-1, -1], [66, 67], [-1, -1]], 1, 1, 16, RULES[1], 2),
     "33 queries": ([list(range(40, 73))], 1, 2, 12, RULES[1], 2),
+    "splits of whole tiles": ([[300, 299], [129, 128]], 1, 2, 8, RULES[0], 3),
+    "33 queries that see two small tiles": ([list(range(60, 93))], 1, 2, 12, RULES[0], 2),
     "scores that differ by hundreds": ([[5, 70], [150, 151]], 1, 2, 16, (40.0, None, None), 3),
     "in no order": ([[9, 2, 31, -1, 9], [-1, 30, 0, 7, 7]], 1, 4, 7, RULES[0], 1),
 }
@@ -99,7 +101,7 @@ def test_a_row_alone_and_among_others_gives_the_same_bits(layout: str, device: t
 def test_splitting_fills_the_chip_and_no_more() -> None:
     assert attention.splits_for(1, 100_000) == attention.MOST_SPLITS
     assert attention.splits_for(1, 128) == 1
-    assert attention.splits_for(32, 400) == 1
+    assert attention.splits_for(32, 400) == 2
     assert attention.splits_for(32, 2000) == 4
     assert attention.splits_for(66, 100_000) == attention.MOST_SPLITS
     assert attention.splits_for(256, 2048) == 1

@@ -110,6 +110,16 @@ def test_generating_with_graphs_gives_the_tokens_of_generating_without(drafter: 
         assert all(c.token_ids for c in graphed.completions)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a second GPU is asked for")
+def test_graphs_are_made_on_the_rows_device_whichever_is_the_current_one(tmp_path: Path) -> None:
+    target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
+    options = {"drafter": "ngram", "policy": OwnPast(), "cuda_graphs": True, "dtype": "float32"}
+    first, second = (bass.load(target, device=device, **options) for device in ("cuda:0", "cuda:1"))
+    ours, theirs = (llm.generate([[3, 1, 4], [9]], max_new_tokens=20, temperature=1.0).completions for llm in (first, second))
+    assert [c.token_ids for c in ours] == [c.token_ids for c in theirs]
+    assert torch.cuda.current_device() == 0
+
+
 def test_a_drafter_that_reads_on_the_host_cannot_be_captured_and_says_so(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
     llm = bass.load(target, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2, device="cuda", cuda_graphs=True)

@@ -1,7 +1,7 @@
-"""Compiles every kernel for a GPU that need not be there: `python -m support.compiled` prints what each takes, and fails if one cannot.
+"""Compiles every kernel for a GPU that need not be there: `python -m support.compiled [80|89|90]` prints what each takes.
 
-The interpreter accepts what the compiler refuses, such as a variable that changes its shape. Of torch's tensors only types and strides are
-looked at; nothing is run.
+It fails where one cannot be compiled, or takes more shared memory than a program has. The interpreter accepts what the compiler refuses,
+such as a variable that changes its shape. Of torch's tensors only types and strides are looked at; nothing is run.
 """
 
 import os
@@ -22,15 +22,17 @@ from triton.runtime.jit import JITFunction
 
 from bass.kernels import attention, dense, launch, noise, quantize, rows, sample, stream, verdict
 
+CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
+ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024  # of an A100, an L40, an H100: bytes of shared memory of a program
 TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 BF16, F32, I64, E4M3 = torch.bfloat16, torch.float32, torch.int64, torch.float8_e4m3fn
 
 
 class Elsewhere:
-    """A driver for a GPU of compute capability 9.0 that compiles and never launches."""
+    """A driver for a GPU that compiles and never launches."""
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", CAPABILITY, 32)
 
     def get_current_device(self) -> int:
         return 0
@@ -52,6 +54,7 @@ def compile_only(self: Any, grid: Any) -> Any:
         registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()  # type: ignore[union-attr]
         line = f"{self.fn.__name__:>14} {kwargs.get('num_warps', 4)} warps: {registers:>3} registers, stack {stack:>4}, "
         print(line + f"shared {kernel.metadata.shared:>6}", flush=True)
+        assert kernel.metadata.shared <= ROOM, f"{self.fn.__name__} takes {kernel.metadata.shared} bytes, and there are {ROOM}"
 
     return compile_it
 
@@ -68,14 +71,17 @@ def everything() -> None:
         (E4M3, E4M3, (True, True)),
         (BF16, torch.int8, (False, True)),
     ):
+        if E4M3 in (x, w) and CAPABILITY < 89:  # which has no such numbers
+            continue
         x_scale, w_scale = (numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True))
         dense.linear(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), numbers(4096), x_scale, w_scale, BF16)
         dense.gated(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16)
     dense.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
+    dense.linear(numbers(64, 4096), numbers(4096, 4096, dtype=torch.int8), None, None, numbers(4096, dtype=F32), BF16)
     for act in ("gelu", "gelu_tanh"):
         dense.gated(numbers(3, 70), numbers(50, 70), act)
         stream.gate(numbers(3, 2200), act)
-    for kind in (None, torch.int8, E4M3):
+    for kind in (None, torch.int8, E4M3) if CAPABILITY >= 89 else (None, torch.int8):
         stream.add_norm(numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind)
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
@@ -114,6 +120,8 @@ if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
     for module in (attention, dense, noise, quantize, rows, sample, stream, verdict):
-        module.dependent = lambda _: {"PDL": True, "launch_pdl": True}  # type: ignore[attr-defined]
+        module.dependent = lambda _: {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}  # type: ignore[attr-defined]
+        if hasattr(module, "shared_memory"):
+            module.shared_memory = lambda _: ROOM
     assert not launch.INTERPRETED
     sys.exit(everything())

@@ -16,9 +16,9 @@ from bass.experiments import provenance
 from bass.experiments.cells import Task
 from bass.experiments.config import examined, plan, with_overrides
 from bass.experiments.executors import Ray
-from bass.plain_yaml import MOST_LEVELS, PlainYamlError, read_yaml
 from bass.experiments.records import RequestLine, RunFolder, StepLine, Summary
 from bass.experiments.report.cells import read_cells
+from bass.plain_yaml import MOST_LEVELS, PlainYamlError, read_yaml
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
-from bass.kernels import obstacle
+from bass.kernels import no_triton, obstacle
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,15 @@ class KernelBackend(PositionBackend[View]):
     """One that runs a Triton kernel."""
 
     def check(self, device: torch.device) -> None:
-        check_triton(type(self), device)
+        _refuse(type(self), device, obstacle(device))
 
 
 def check_triton(backend: type, device: torch.device) -> None:
-    """Refuse a device on which Triton's kernels cannot run."""
-    found = obstacle(device)
+    """Refuse a device on which no kernel in Triton can run."""
+    _refuse(backend, device, no_triton(device))
+
+
+def _refuse(backend: type, device: torch.device, found: tuple[str, str] | None) -> None:
     if found is not None:
         raise PairingError(
             f'Cannot run attention `{backend.__name__}` on `{device}`: {found[0]}; {found[1]}, or leave the choice to `attention="auto"`.'

@@ -53,7 +53,7 @@ class GraphedStep(Step):
     shape is captured when it first occurs, or when it is prepared: a run in which all rows are idle compiles what must be compiled
     and loads what libraries load at the first use of a shape, neither of which a capture allows; the capture follows. That run is
     made for every shape, since only a library knows which of its kernels a shape needs. All graphs share one memory pool, since
-    none outlives the next one's replay.
+    none outlives the next one's replay. They are made and replayed on the rows' device, whichever is the current one.
 
     Spans are powers of two, so that each length is captured a few times and no more. Backends that find the rows' lengths on the
     device (`ragged`, `paged`, `split`) read no more for it. Those that read the whole span (`sdpa`, `gather`, `flex`, the float64
@@ -71,8 +71,9 @@ class GraphedStep(Step):
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
-        self.side = torch.cuda.Stream()
+        self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle()
+        self.under_way = False
         self.captured: dict[tuple[int, int], Captured] = {}
 
     def span(self, length: int, capacity: int) -> int:
@@ -82,26 +83,32 @@ class GraphedStep(Step):
         """Capture the shape, unless it is. Out of memory, all graphs are given up, so that smaller ones may find room."""
         if (k, span) in self.captured:
             return
-        stream = torch.cuda.current_stream()
-        try:
-            self.captured[k, span] = self._capture(k, span)
-        except (MemoryError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                self.captured.clear()
-                self.pool = torch.cuda.graph_pool_handle()
-            raise
-        finally:
-            torch.cuda.set_stream(stream)  # a capture that fails leaves its own
+        with torch.cuda.device_of(self.lengths):
+            stream = torch.cuda.current_stream()
+            try:
+                self.captured[k, span] = self._capture(k, span)
+            except (MemoryError, RuntimeError) as error:
+                if is_out_of_memory(error):
+                    self.captured.clear()
+                    self.pool = torch.cuda.graph_pool_handle()
+                raise
+            finally:
+                torch.cuda.set_stream(stream)  # a capture that fails leaves its own
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph serves the sequences it was captured with"
         self.prepare(sequences, k, span)
-        captured = self.captured[k, span]
+        captured, stream = self.captured[k, span], torch.cuda.current_stream(self.lengths.device)
+        if self.under_way:  # a step that was given up, which may have its lengths still to read
+            stream.synchronize()
         self.asked.numpy()[:] = lengths
-        captured.graph.replay()
+        with torch.cuda.device_of(self.lengths):
+            captured.graph.replay()
+        self.under_way = True
 
         def collect() -> StepReport:
-            torch.cuda.current_stream().synchronize()  # sync: the one of a step
+            stream.synchronize()  # sync: the one of a step
+            self.under_way = False
             return unpack(captured.report.numpy().copy())
 
         return collect
@@ -115,7 +122,7 @@ class GraphedStep(Step):
         del packed
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool):
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.side):  # its own would be on the device of the process's first
                 self.lengths.copy_(self.asked, non_blocking=True)
                 report.copy_(self.inner.on_device(self.sequences, self.lengths, k, span), non_blocking=True)
         except RuntimeError as error:

@@ -27,7 +27,7 @@ def seconds_of(work: Callable[[], object], graphed: bool, before: Callable[[], o
         return _by_the_clock(work, before)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # of this device
         work()
     times = []
     for _ in range(REPEATS):
@@ -73,6 +73,11 @@ def parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     afterwards where they were, but for the tokens beyond their lengths. The report of a step that is still under way is lost: that is
     where a step overlaps with the host.
     """
+    with torch.cuda.device_of(rows.lens):
+        return _parts_of(step, rows, k)
+
+
+def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     inner, graphed = undressed(step), isinstance(step, GraphedStep)
     assert inner is not None
     lens, active, steps = rows.lens.clone(), rows.active.clone(), rows.steps.clone()

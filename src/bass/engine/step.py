@@ -100,6 +100,13 @@ class SpeculativeStep(Step):
                 f"`{type(self.verifier).__name__}` gave tokens {list(verdict.tokens.shape)}, and the window is {list(logits.shape[:2])}: "
                 "a verdict has a token for each of its places, those beyond the accepted ones and one more being anything."
             )
+        if verdict.accepted.shape != draft.lengths.shape:
+            raise StrategyError(
+                f"`{type(self.verifier).__name__}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
+                f"and there are {len(draft.lengths)} rows: give one count for each."
+            )
+        if verdict.tokens.dtype != torch.int64:
+            verdict = Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
         logprobs = token_logprobs(logits, verdict.tokens)
         emitted = sequences.commit(verdict)
         return packed(sequences, draft, verdict, emitted, logprobs)
@@ -108,14 +115,22 @@ class SpeculativeStep(Step):
         """What the drafter proposes, refused where it is no draft of up to k tokens. Only on a CPU are the tokens looked at."""
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         name, (rows, columns) = type(self.drafter).__name__, draft.tokens.shape
-        if rows != len(lengths) or columns > k or (draft.probs is not None and draft.probs.shape[:2] != draft.tokens.shape):
+        told = draft.lengths.shape == lengths.shape
+        if rows != len(lengths) or columns > k or not told or (draft.probs is not None and draft.probs.shape[:2] != draft.tokens.shape):
             probs = None if draft.probs is None else list(draft.probs.shape)
             raise StrategyError(
                 f"`{name}.propose` was asked for up to {k} tokens for {len(lengths)} rows and gave tokens {list(draft.tokens.shape)} "
-                f"with probabilities {probs}: give tokens [{len(lengths)}, {k}], and probabilities with one more axis, or None."
+                f"of lengths {list(draft.lengths.shape)} with probabilities {probs}: give tokens [{len(lengths)}, {k}], lengths "
+                f"[{len(lengths)}], and probabilities with one more axis than tokens, or None."
             )
-        if lengths.device.type == "cpu" and bool((draft.tokens < 0).any()):
-            raise StrategyError(f"`{name}.propose` gave a negative token: what stands beyond a row's length must be a token too, say 0.")
+        if lengths.device.type == "cpu":
+            if bool((draft.tokens < 0).any()):
+                raise StrategyError(
+                    f"`{name}.propose` gave a negative token: what stands beyond a row's length must be a token too, say 0."
+                )
+            most = int(torch.minimum(draft.lengths, lengths).max())
+            if most > columns:
+                raise StrategyError(f"`{name}.propose` gave {columns} columns of tokens, and says that a row has {most}: give so many.")
         return draft
 
 
@@ -178,7 +193,8 @@ def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
     if lengths.device.type == "cpu":
         k = int(lengths.max())
     counts = torch.arange(k, device=lengths.device) < lengths[:, None]
-    return Draft(torch.where(counts, draft.tokens[:, :k], 0), None if draft.probs is None or not k else draft.probs[:, :k], lengths)
+    tokens = draft.tokens[:, :k].to(torch.int64)  # as an index must be
+    return Draft(torch.where(counts, tokens, 0), None if draft.probs is None or not k else draft.probs[:, :k], lengths)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:

@@ -24,17 +24,20 @@ import triton.language as tl
 from jaxtyping import Int, Int32
 from torch import Tensor
 
+from bass.kernels import MOST_SHARED, shared_memory
 from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, wait_for_inputs
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
-SPLIT_KEYS = 512  # a split of fewer keys costs more when splits are put together than it saves
+SPLIT_KEYS = 256  # a split of fewer keys costs more when splits are put together than it saves
 LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
 UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
 MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
 ALONE, SHARED = (128, 32768, 3), (64, 16384, 4)  # of a block at a time: most keys, their bytes, tiles in flight (keys and values each)
+
+SCRATCH = 48 * 1024  # bytes of shared memory besides the keys and values in flight: queries, scores, what threads exchange
 
 
 @triton.jit
@@ -45,7 +48,7 @@ def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.
     return tl.load(parts + split * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * weight[:, None]
 
 
-@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits"])
+@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"])
 @no_type_check
 def _attend(
     q,
@@ -289,9 +292,13 @@ def _launch(
     tiles = -(-queries * groups // rows)
     count = 1 if each_row else batch
     if splits is None:
-        splits = splits_for(tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries))
+        programs, keys = tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries)
+        splits = splits_for(programs, keys) if programs <= MOST_TILES else 1
     # A multiprocessor that has one program holds its memory busy by large tiles; where it has several, they do that for each other.
-    most_keys, tile_bytes, stages = ALONE if rows <= 32 and tiles * kv_heads * count * splits <= PROGRAMS else SHARED
+    alone = rows <= 32 and tiles * kv_heads * count * splits <= PROGRAMS and shared_memory(q.device) == MOST_SHARED
+    most_keys, tile_bytes, stages = ALONE if alone else SHARED
+    keys = min(most_keys, max(16, tile_bytes // (width * size)))
+    stages = max(2, min(stages, 1 + (shared_memory(q.device) - SCRATCH) // (2 * keys * width * size)))
     sums = torch.promote_types(q.dtype, torch.float32)
     out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
     if splits > 1:
@@ -310,11 +317,11 @@ def _launch(
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides, *positions.stride(),
                 *rule, layout, k.shape[1] if layout == "paged" else 1, 1 << (splits - 1).bit_length(), groups, dim,
                 ROWS=rows,
-                KEYS=min(most_keys, max(16, tile_bytes // (width * size))),
+                KEYS=keys,
                 WIDTH=width,
                 OPERAND=operand(q.dtype),
                 SUM=TRITON_DTYPES[sums],
-                num_warps=8 if rows == 32 and most_keys == ALONE[0] else 4,
+                num_warps=8 if rows == 32 and alone else 4,
                 num_stages=stages,
                 **dependent(q),
             )  # fmt: skip

@@ -23,6 +23,7 @@ import triton.language as tl
 from jaxtyping import Float, Num
 from torch import Tensor
 
+from bass.kernels import MOST_SHARED, shared_memory
 from bass.kernels.launch import dependent, operand, wait_for_inputs
 
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
@@ -144,8 +145,8 @@ def linear(
     x: numbers, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`; quantized weights may meet numbers.
     The summands are in float32; a single one is in `dtype`, by default x's.
     """
-    (rows, k), n = x.shape, w.shape[0]
-    tile = tile or tile_for(n, k, rows, x.element_size(), w.element_size(), gated=False)
+    x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
+    tile = tile or tile_for(n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device))
     splits, size = _divided(k, tile)
     y = torch.empty((splits, rows, n), device=x.device, dtype=(dtype or x.dtype) if splits == 1 else torch.float32)
     launch: Any = _linear[(-(-n // tile.bn), splits)]
@@ -169,8 +170,8 @@ def gated(
     tile: Tile | None = None,
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS rows. act: silu, gelu or gelu_tanh."""
-    (rows, k), n = x.shape, w.shape[0] // 2
-    tile = tile or tile_for(2 * n, k, rows, x.element_size(), w.element_size(), gated=True)
+    x, (rows, k), n = x.contiguous(), x.shape, w.shape[0] // 2
+    tile = tile or tile_for(2 * n, k, rows, x.element_size(), w.element_size(), True, shared_memory(x.device))
     y = torch.empty((rows, n), device=x.device, dtype=dtype or x.dtype)
     launch: Any = _gated[(-(-2 * n // tile.bn),)]
     with torch.cuda.device_of(x):
@@ -188,8 +189,10 @@ def added(parts: Float[Tensor, "splits rows out"], dtype: torch.dtype) -> Float[
     return parts[0] if len(parts) == 1 else parts.sum(0).to(dtype)
 
 
-def tile_for(n: int, k: int, rows: int, x_size: int, size: int, gated: bool) -> Tile:
+def tile_for(n: int, k: int, rows: int, x_size: int, size: int, gated: bool, room: int = MOST_SHARED) -> Tile:
     """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k numbers of `size` bytes.
+
+    room: bytes of shared memory that a program may have; where they are fewer than an H100's, tiles are smaller and fewer in flight.
 
     A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal numbers for all multiprocessors, one
     each with deep queues or three with short ones.
@@ -198,8 +201,10 @@ def tile_for(n: int, k: int, rows: int, x_size: int, size: int, gated: bool) -> 
     tiles, wide = -(-n // 64), -(-n // 128)
 
     def cut(bn: int, bk: int, queue_bytes: int, splits: int = 1) -> Tile:
-        widened = bn * bk * x_size if x_size != size else 0  # a tile of w, as it enters the product
-        return Tile(bn, bk, max(2, min(8, (queue_bytes - widened) // ((bn * size + bm * x_size) * bk))), 4, splits)
+        stage, widened = bn * size + bm * x_size, bn * x_size if x_size != size else 0  # for each k; widened: w as it enters the product
+        while (stage + widened) * bk > room:
+            bk //= 2
+        return Tile(bn, bk, max(2, min(8, (min(queue_bytes, room) // bk - widened) // stage)), 4, splits)
 
     if gated and wide <= MULTIPROCESSORS:
         return cut(128, bk // 2, 150_000)  # more than half of the shared memory: two programs on one multiprocessor would be unfair

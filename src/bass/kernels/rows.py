@@ -22,8 +22,10 @@ from torch import Tensor
 
 from bass.kernels.launch import dependent, wait_for_inputs
 
+WIDTH = 32  # places of a program, at least: so that one compiled kernel serves every usual draft length
 
-@triton.jit
+
+@triton.jit(do_not_specialize=["token_row"])
 @no_type_check  # Triton reads the source, not the function
 def _last(tokens, lens, active, out, positions, count, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
@@ -44,18 +46,18 @@ def _ahead(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.constexpr):
     tl.store(positions + row * k + i, place, mask=i < k)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "token_row"])
 @no_type_check
 def _within(asked, lengths, tokens, cut, out, k, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
-    length = tl.minimum(tl.load(asked + row), tl.load(lengths + row))
+    length = tl.minimum(tl.minimum(tl.load(asked + row), tl.load(lengths + row)), k)
     tl.store(cut + row, length)
     token = tl.load(tokens + row * token_row + i, mask=(i < k) & (i < length), other=0)
     tl.store(out + row * k + i, token, mask=i < k)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "token_row", "draft_row"])
 @no_type_check
 def _window(
     tokens, lens, active, draft, lengths, out, positions, k, token_row, draft_row, WIDTH: tl.constexpr, PDL: tl.constexpr
@@ -70,7 +72,7 @@ def _window(
     tl.store(positions + row * (k + 1) + i, tl.where(fed, first + i, -1), mask=i <= k)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "kept_row", "kept_column"])
 @no_type_check
 def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
@@ -80,7 +82,7 @@ def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, 
     tl.store(out + row, tl.minimum(tl.min(tl.where(own, WIDTH, i), 0), length))
 
 
-@triton.jit(do_not_specialize=["size", "ends"])
+@triton.jit(do_not_specialize=["size", "ends", "token_row", "verdict_row"])
 @no_type_check
 def _commit(
     tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, ends, token_row, verdict_row,
@@ -102,10 +104,10 @@ def _commit(
     tl.store(emitted + row, count)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "token_row", "logprob_row", "draft_row", "prob_row", "prob_slot"])
 @no_type_check
 def _report(
-    lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k,
+    lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, vocab,
     token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
@@ -125,7 +127,8 @@ def _report(
     if SURE:
         chance = tl.full((WIDTH,), float("nan"), tl.float64)
     else:
-        chance = tl.load(probs + row * prob_row + i * prob_slot + draft, mask=i < k, other=0.0).to(tl.float64)
+        known = (i < k) & (draft >= 0) & (draft < vocab)
+        chance = tl.load(probs + row * prob_row + i * prob_slot + draft, mask=known, other=float("nan")).to(tl.float64)
     tl.store(place + 7 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
 
 
@@ -141,7 +144,7 @@ def last(
 def ahead(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
     """`bass.drafters.model.fed`."""
     positions = lens.new_empty(len(lens), k)
-    _launch(_ahead, lens, (lens, lengths, positions, k), k)
+    _launch(_ahead, lens, (lens, lengths.contiguous(), positions, k), k)
     return positions
 
 
@@ -150,8 +153,8 @@ def within(
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"]]:
     """The lengths and the tokens of `bass.engine.step.within`."""
     tokens = _dense(tokens)
-    cut, out = torch.empty_like(lengths), torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
-    _launch(_within, tokens, (asked, lengths, tokens, cut, out, tokens.shape[1], tokens.stride(0)), tokens.shape[1])
+    cut, out = torch.empty_like(asked), torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
+    _launch(_within, tokens, (asked, lengths.contiguous(), tokens, cut, out, tokens.shape[1], tokens.stride(0)), tokens.shape[1])
     return cut, out
 
 
@@ -165,14 +168,14 @@ def window(
     """`bass.engine.step.window`."""
     draft, k = _dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
-    _launch(_window, lens, (tokens, lens, active, draft, lengths, *out, k, tokens.stride(0), draft.stride(0)), k + 1)
+    _launch(_window, lens, (tokens, lens, active, draft, lengths.contiguous(), *out, k, tokens.stride(0), draft.stride(0)), k + 1)
     return out[0], out[1]
 
 
 def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """`bass.verifiers.emit.leading`."""
     out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
-    _launch(_leading, kept, (kept, lengths, out, kept.shape[1], *kept.stride()), kept.shape[1])
+    _launch(_leading, kept, (kept, lengths.contiguous(), out, kept.shape[1], *kept.stride()), kept.shape[1])
     return out
 
 
@@ -187,7 +190,7 @@ def commit(
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
     """`bass.records.Sequences.commit`, in place but for the spare slots."""
-    verdict, size, emitted = _dense(verdict), verdict.shape[1], torch.empty_like(lens)
+    verdict, accepted, size, emitted = _dense(verdict), accepted.contiguous(), verdict.shape[1], torch.empty_like(lens)
     inputs = tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos), tokens.stride(0), verdict.stride(0)
     _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
     return emitted
@@ -205,11 +208,12 @@ def report(
     probs: Float[Tensor, "batch k vocab"] | None,
 ) -> Int[Tensor, "batch report"]:
     """`bass.engine.step.packed`."""
+    lengths, accepted = lengths.contiguous(), accepted.contiguous()
     tokens, logprobs, drafted, k = _dense(tokens), _dense(logprobs), _dense(drafted), drafted.shape[1]
-    probs = None if probs is None else _dense(probs)
+    probs, vocab = (None, 0) if probs is None else (_dense(probs), probs.shape[2])
     out = torch.empty((len(lens), 5 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
     strides = tokens.stride(0), logprobs.stride(0), drafted.stride(0), *((0, 0) if probs is None else probs.stride()[:2])
-    inputs = lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, *strides
+    inputs = lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, vocab, *strides
     _launch(_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 
@@ -221,4 +225,4 @@ def _dense(x: Tensor) -> Tensor:
 
 def _launch(kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any) -> None:
     with torch.cuda.device_of(like):
-        kernel[(len(like),)](*inputs, WIDTH=triton.next_power_of_2(max(width, 1)), num_warps=1, **options, **dependent(like))
+        kernel[(len(like),)](*inputs, WIDTH=max(WIDTH, triton.next_power_of_2(width)), num_warps=1, **options, **dependent(like))

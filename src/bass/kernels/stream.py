@@ -49,7 +49,7 @@ def _add_norm(
     tl.store(normed + row * size + i, value.to(normed.dtype.element_ty), mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["token_stride"])
 @no_type_check
 def _embedded(table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -70,7 +70,7 @@ def _gate(y, out, size, ACT: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexp
     tl.store(out + row * size + i, activated(gate, up, ACT).to(out.dtype.element_ty), mask=i < size)
 
 
-@triton.jit(do_not_specialize=["queries", "part_size"])
+@triton.jit(do_not_specialize=["queries", "part_size", "place_row", "position_row"])
 @no_type_check
 def _turn(
     y, q, cos, sin, k, v, place, positions, queries, heads, part_size,
@@ -129,7 +129,7 @@ def add_norm(
 
     Without parts the stream is given back as it is.
     """
-    rows, size = stream.shape
+    stream, (rows, size) = stream.contiguous(), stream.shape
     normed = torch.empty_like(stream, dtype=kind)
     scales = None if kind is None else stream.new_empty(rows, dtype=torch.float32)
     summed = stream if parts is None else torch.empty_like(stream)
@@ -155,7 +155,7 @@ def embedded(table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]) -
 
 def gate(y: Float[Tensor, "rows twice"], act: str) -> Float[Tensor, "rows inner"]:
     """act(gate) · up: what `dense.gated` makes in one. act: silu, gelu or gelu_tanh."""
-    rows, size = y.shape[0], y.shape[1] // 2
+    y, rows, size = y.contiguous(), y.shape[0], y.shape[1] // 2
     out = y.new_empty(rows, size)
     launch: Any = _gate[(rows, -(-size // GATES))]
     with torch.cuda.device_of(y):

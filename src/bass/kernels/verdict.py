@@ -22,6 +22,7 @@ from torch import Tensor
 from bass.kernels.launch import dependent, wait_for_inputs
 
 CHUNK, WARPS = 2048, 4  # of a row
+PLACES = 32  # of a draft, at least: so that one compiled kernel serves every usual length
 
 
 @triton.jit
@@ -53,7 +54,7 @@ def _residual(target, draft, at, i, live, refused, token, SURE: tl.constexpr):
     return own, tl.maximum(own - less, 0.0)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "token_row", "accept_row", "accept_slot"])
 @no_type_check
 def _sums(
     tokens, lengths, accept, target, draft, sums, k, vocab, chunks, token_row, accept_row, accept_slot, target_row, target_slot,
@@ -90,7 +91,7 @@ def _pass(values, threshold):
     return place, tl.sum(tl.where(i < place, values, 0.0), 0)
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["k", "token_row", "accept_row", "accept_slot", "uniform_row", "uniform_slot"])
 @no_type_check
 def _pick(
     tokens, lengths, accept, target, draft, sums, uniforms, out, counts, k, vocab, chunks, token_row, accept_row, accept_slot,
@@ -153,7 +154,7 @@ def emit(
 ) -> Int[Tensor, "batch window"]:
     """The tokens of `bass.verifiers.emit.emit`, its torch twin: the draft's, and at place `accepted` one drawn from `probs`."""
     out = torch.empty((len(tokens), tokens.shape[1] + 1), dtype=torch.int64, device=tokens.device)
-    _launch(tokens, None, None, None, probs[:, None], residual, out, accepted, judged=True)
+    _launch(tokens, None, None, None, probs[:, None], residual, out, accepted.contiguous(), judged=True)
     return out
 
 
@@ -173,7 +174,7 @@ def verdict(
     out, counts = (torch.empty(shape, dtype=torch.int64, device=tokens.device) for shape in ((batch, k + 1), (batch,)))
     if k == 0:
         return draw(target_probs[:, 0], residual[:, 0])[:, None], counts.zero_()
-    _launch(tokens, draft_probs, lengths, accept, target_probs, residual, out, counts)
+    _launch(tokens, draft_probs, lengths.contiguous(), accept, target_probs, residual, out, counts)
     return out, counts
 
 
@@ -196,10 +197,8 @@ def _launch(
     chunks = -(-vocab // CHUNK)
     sums = torch.empty((rows, 2, chunks), dtype=torch.float64, device=target_probs.device)
     strides = *_strides(tokens, 1), *_strides(accept, 2), *_strides(target_probs, 2), *_strides(draft_probs, 2)
-    options = {
-        "WIDTH": triton.next_power_of_2(k) if k and not judged else 0, "SURE": draft_probs is None, "SIZE": CHUNK, "num_warps": WARPS,
-        **dependent(target_probs),
-    }  # fmt: skip
+    options = {"SURE": draft_probs is None, "SIZE": CHUNK, "num_warps": WARPS, **dependent(target_probs)}
+    options["WIDTH"] = max(PLACES, triton.next_power_of_2(k)) if k and not judged else 0
     add: Any = _sums[(rows, chunks)]
     pick: Any = _pick[(rows,)]
     inputs = tokens, lengths, accept, target_probs, draft_probs, sums
@@ -207,7 +206,7 @@ def _launch(
         add(*inputs, k, vocab, chunks, *strides, **options)
         pick(
             *inputs, uniforms, out, counts, k, vocab, chunks, *strides, *_strides(uniforms, 2),
-            WINDOW=triton.next_power_of_2(k + 1), CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
+            WINDOW=max(PLACES, triton.next_power_of_2(k + 1)), CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
         )  # fmt: skip
 
 

@@ -28,8 +28,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def embedding(tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]) -> Float[Tensor, "*rows size"]:
-    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes a fifth of torch's time."""
-    if serves(table):
+    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes a fifth of torch's time.
+
+    A table that is being trained is looked up by torch: the kernel has no gradient.
+    """
+    if serves(table) and not (table.requires_grad and torch.is_grad_enabled()):
         from bass.kernels.stream import embedded
 
         return embedded(table, tokens)

@@ -1,0 +1,156 @@
+"""Tier 3: kernels read tensors by their strides or make them dense, and nothing where a token is none."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bass import kernels as package
+from bass.engine.graphs import GraphedStep
+from bass.engine.step import unpack
+from bass.kernels import attention, dense, no_triton, obstacle, rows, stream, verdict
+from bass.models.fused import FusedHead
+from bass.models.layers import embedding
+from bass.records import Sequences
+from kernels.conftest import Choose
+from kernels.layouts import Problem
+
+
+def drawn(*shape: int, device: torch.device, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+def every_other(x: torch.Tensor) -> torch.Tensor:
+    """The same rows, with others between them that are not numbers."""
+    return torch.stack((x, torch.full_like(x, torch.nan)), 1)[:, 0]
+
+
+ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "linear": lambda x, w: dense.linear(x, w),
+    "gated": lambda x, w: dense.gated(x, w, "silu"),
+    "norm": lambda x, w: stream.add_norm(x, w[None, : len(x)].clone(), w[0], 1e-5)[1],
+    "gate": lambda x, w: stream.gate(x, "silu"),
+    "head": lambda x, w: FusedHead(nn.Parameter(w, requires_grad=False), None)(x),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_may_lie_apart(name: str, device: torch.device) -> None:
+    """As the last of each window do, where only these go on."""
+    x, w = drawn(3, 40, device=device), drawn(24, 40, device=device, seed=1)
+    assert torch.equal(ROWS[name](every_other(x), w), ROWS[name](x, w))
+
+
+def columns(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((x, x + 50), 1)[:, 0]
+
+
+@pytest.mark.parametrize("kind", [columns, lambda x: columns(x.to(torch.int32)), lambda x: x[:1].expand(len(x))], ids=["a", "b", "c"])
+def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
+    kind: Callable[[torch.Tensor], torch.Tensor], device: torch.device
+) -> None:
+    counts, lens = torch.tensor([2, 1, 0], device=device), torch.tensor([5, 3, 4], device=device)
+    odd, active = kind(counts), torch.tensor([True, True, True], device=device)
+    even = odd.to(torch.int64).contiguous()
+    draft, probs, uniforms = (
+        drawn(3, 3, device=device).abs().to(torch.int64),
+        drawn(3, 4, 9, device=device).abs(),
+        drawn(3, 4, device=device),
+    )
+    kept, tokens = draft < 2, torch.arange(36, device=device).view(3, 12)
+
+    def all_of(n: torch.Tensor) -> list[torch.Tensor]:
+        committed = [x.clone() for x in (tokens, lens, lens + 4, active, lens)]
+        window = torch.cat((draft, draft[:, :1]), 1)
+        told = lens, active, n, n, lens, window, probs[:, :, 0], draft, probs[:, :3]
+        return [
+            rows.ahead(lens, n, 3),
+            *rows.within(lens, n, draft),
+            *rows.window(tokens, lens, active, draft, n),
+            rows.leading(kept, n),
+            rows.commit(*committed, lens[:0], window, n),
+            *committed,
+            rows.report(*told),
+            verdict.emit(draft, n, probs[:, 0], uniforms.abs().clamp(max=0.9)),
+            *verdict.verdict(draft, probs[:, :3], n, probs, uniforms[:, :3].abs(), uniforms.abs().clamp(max=0.9)),
+        ]
+
+    for ours, theirs in zip(all_of(odd), all_of(even), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_length_is_cut_to_the_columns_that_there_are(device: torch.device) -> None:
+    lengths, tokens = torch.tensor([9, 1], device=device), torch.ones(2, 3, dtype=torch.int64, device=device)
+    assert rows.within(lengths, lengths, tokens)[0].tolist() == [3, 1]
+
+
+def test_a_drafted_token_that_is_none_is_reported_without_a_probability(device: torch.device) -> None:
+    """And without a look at what lies outside its distribution."""
+    numbers, active = torch.zeros(2, dtype=torch.int64, device=device), torch.ones(2, dtype=torch.bool, device=device)
+    tokens, logprobs = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.zeros(2, 3, device=device)
+    probs = torch.full((2, 2, 5), 0.25, device=device)
+    drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
+    found = unpack(rows.report(numbers, active, numbers, numbers, numbers, tokens, logprobs, drafted, probs).cpu().numpy())
+    np.testing.assert_array_equal(found.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
+
+
+def test_a_table_that_is_trained_gets_its_gradient(kernels: Choose, device: torch.device) -> None:
+    kernels(True)
+    table, tokens = nn.Parameter(drawn(7, 5, device=device)), torch.tensor([[3, 0], [3, 6]], device=device)
+    embedding(tokens, table).square().sum().backward()
+    (expected,) = torch.autograd.grad(F.embedding(tokens, table).square().sum(), table)
+    assert table.grad is not None
+    assert torch.equal(table.grad, expected)
+    with torch.no_grad():
+        assert torch.equal(embedding(tokens, table), F.embedding(tokens, table))
+
+
+def test_more_tiles_than_there_are_counts_are_not_split(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows of long contexts, which would be."""
+    monkeypatch.setattr(attention, "LONGEST_SPLIT", 16)
+    monkeypatch.setattr(attention, "SPLIT_KEYS", 16)
+    problem = Problem.draw([[70], [50], [3]], 2, 1, 8, torch.float32, device)
+    for most in (6, 5):
+        monkeypatch.setattr(attention, "MOST_TILES", most)
+        attention._counts.cache_clear()
+        torch.testing.assert_close(
+            problem.kernel("ragged", (0.3, None, None)), problem.twin("ragged", (0.3, None, None)), rtol=2e-5, atol=2e-5
+        )
+    attention._counts.cache_clear()
+
+
+def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A T4 has 64 KB. What torch compiles takes what there is."""
+    monkeypatch.setattr(package.torch.cuda, "is_available", lambda: True)
+    for size, refused in ((64, True), (100, False), (164, False), (228, False)):
+        properties = SimpleNamespace(shared_memory_per_multiprocessor=size << 10)
+        monkeypatch.setattr(package.torch.cuda, "get_device_properties", lambda _, found=properties: found)
+        package.shared_memory.cache_clear()
+        said = obstacle(torch.device("cuda"))
+        assert (said is not None) == refused
+        assert said is None or said[0].startswith(f"its programs have {size - 1} KB")
+        assert no_triton(torch.device("cuda")) is None
+    package.shared_memory.cache_clear()
+
+
+def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device may be behind: what a graph copies from the host must stay until it has."""
+    happened: list[object] = []
+    step: Any = object.__new__(GraphedStep)
+    sequences = Sequences.empty(2, 8, [], torch.device("cpu"))
+    graph: Any = SimpleNamespace(replay=lambda: happened.append(step.asked.tolist()))
+    vars(step).update(
+        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2), under_way=False,
+        captured={(1, 8): SimpleNamespace(graph=graph, report=torch.zeros((2, 11), dtype=torch.int64))},
+    )  # fmt: skip
+    stream = SimpleNamespace(synchronize=lambda: happened.append("waited"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    step.launch(sequences, np.array([1, 0]), 1, 8)
+    step.launch(sequences, np.array([0, 1]), 1, 8)()
+    step.launch(sequences, np.array([1, 1]), 1, 8)
+    assert happened == [[1, 0], "waited", [0, 1], "waited", [1, 1]]
