@@ -1,7 +1,7 @@
 """`bass ablate`: a config's cells, run into a folder, with what is left to do on the terminal."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, final
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.cli.generate import INTERRUPTED
+from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
 from bass.cli.parsing import describe, parse, unknown_option
 from bass.errors import BassError, OptionError
@@ -75,7 +76,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         return dry_run(ablation, Console(highlight=False))
     began = time.perf_counter()
     try:
-        with Shown(console, ablation) as watch:
+        with heeded() as check, Shown(console, ablation, check) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         console.print(
@@ -156,7 +157,8 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
 class Shown(Watch, AbstractContextManager["Shown"]):
     """Two bars on a terminal: all cells, with the time that remains, and the cell that runs. Elsewhere a line for each cell."""
 
-    def __init__(self, console: Console, ablation: Ablation) -> None:
+    def __init__(self, console: Console, ablation: Ablation, check: Callable[[], None]) -> None:
+        self._check = check  # for an interruption that got lost
         self._console, self._tasks = console, {task.id: task for task in ablation.tasks}
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, refresh_per_second=2, speed_estimate_period=3600)
@@ -178,6 +180,7 @@ class Shown(Watch, AbstractContextManager["Shown"]):
             self._progress.stop()
 
     def at(self, task: Task, share: float) -> None:
+        self._check()
         now = time.perf_counter()
         self._shares[task.id] = share
         if now - self._drawn >= REDRAW_SECONDS:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from bass.cli.generate import INTERRUPTED, called, not_lossless
+from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
 from bass.errors import OptionError, check_integer
 from bass.evaluation.confine import Limits
@@ -51,8 +52,13 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     told = Console(stderr=True, highlight=False)
     with opened(Path(config.output), _identity(config, asked, llm), _about(asked, llm)) as folder:
         try:
-            with _Bars(told) as progress:
-                summary = evaluate(llm, asked, folder, progress)
+            with _Bars(told) as progress, heeded() as check_interruption:
+
+                def take(stage: str, done: int, total: int) -> None:
+                    progress(stage, done, total)
+                    check_interruption()
+
+                summary = evaluate(llm, asked, folder, take)
         except KeyboardInterrupt:
             told.print(
                 f"bass: Interrupted; what was finished is in {config.output}, and the same command goes on from there.", markup=False
