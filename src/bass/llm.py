@@ -15,7 +15,7 @@ from bass.assembly import Engine, assemble, no_room, use_graphs
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
 from bass.engine.requests import Request
-from bass.engine.run import Run
+from bass.engine.run import Fate, Run
 from bass.engine.scorer import check_pairing
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
@@ -159,12 +159,13 @@ class Kept:
 
     engine: Engine
     run: weakref.ref[Run]
+    fate: Fate
 
     @property
     def idle(self) -> bool:
-        """Whether another run may have it."""
+        """Whether another run may have it. What a run that failed has left in the caches, such as NaN, could reach the next one."""
         run = self.run()
-        return run is None or run.over
+        return not self.fate.failed and (run is None or run.over)
 
 
 @final
@@ -328,7 +329,7 @@ class LLM:
             with explained(too_large):
                 engine = assemble(self.models, self.parts, self.graphs, room, warp, eos)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        self._kept = Kept(engine, weakref.ref(run)) if self.graphs else None
+        self._kept = Kept(engine, weakref.ref(run), run.fate) if self.graphs else None
         return run
 
     def _cost(self) -> PairCost:

@@ -1,6 +1,9 @@
 """How a run deals with its step: spans are the step's own, preparation is nobody's time, a warm-up prepares all that may occur."""
 
+import contextlib
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -18,10 +21,13 @@ from bass.engine.graphs import coarse, trial
 from bass.engine.run import Run
 from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
-from bass.errors import OptionError, RequestError
+from bass.errors import OptionError, RequestError, StrategyError
+from bass.interfaces import Verifier
+from bass.llm import Kept
 from bass.policies import BatchAdaptive, Fixed
-from bass.records import Feedback, Sequences
+from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.worlds import LlamaWorld, TableWorld, World
+from bass.verifiers import Rejection
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from unit.checkpoints import Pair
 
@@ -228,3 +234,24 @@ def test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit(
     for emission in run:
         tokens[emission.request] += emission.tokens
     assert tokens == setup.but(graphs=False).outcome(requests).tokens
+
+
+def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torch.device) -> None:
+    @final
+    @dataclass(frozen=True)
+    class Refused(Verifier):
+        lossless: ClassVar[bool] = False
+
+        def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
+            return Verdict(torch.zeros_like(target_probs[..., 0], dtype=torch.int64), draft.lengths + 1)
+
+    for verifier, reused in ((Rejection(), True), (Refused(), False)):
+        run = Setup(TABLE, device, verifier=verifier).engine(mixed_requests(TABLE, count=3))
+        kept = Kept(object.__new__(assembly.Engine), weakref.ref(run), run.fate)
+        assert not kept.idle
+        with contextlib.nullcontext() if reused else pytest.raises(StrategyError, match="kept 4 of 3 drafted"):
+            list(run)
+        assert kept.idle == reused
+        del run
+        gc.collect()
+        assert kept.idle == reused

@@ -33,6 +33,13 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
     return lengths
 
 
+@dataclass
+class Fate:
+    """What becomes of a run: known to who holds it when the run itself is gone."""
+
+    failed: bool = False
+
+
 @final
 @dataclass
 class Run:
@@ -48,6 +55,7 @@ class Run:
         batch = len(self.sequences.lens)
         self.trace = Trace()
         self.over = False  # ended, or given up
+        self.fate = Fate()
         self.eos = frozenset(self.sequences.eos.tolist())
         self._slots = Slots(
             self.sequences,
@@ -69,6 +77,9 @@ class Run:
         try:
             with explained(self.no_room):
                 yield from self._steps()
+        except Exception:
+            self.fate.failed = True
+            raise
         finally:
             self.over = True
 
