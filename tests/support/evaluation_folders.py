@@ -23,6 +23,7 @@ def write_evaluation(
     slower: float = 1.0,
     unscored: int = 0,
     budgets: Sequence[float] = (),
+    ks: Sequence[int] = (),
     seed: int = 0,
     **about: Any,
 ) -> Path:
@@ -37,7 +38,7 @@ def write_evaluation(
             file.write_text("".join(lines[: (problems - unscored) * samples]))
         elif budgets:
             curve = [{"budget": budget} for budget in budgets]
-            folder.finish({"methods": {method: {"curve": curve} for method in methods}})
+            folder.finish({"methods": {method: {"curve": curve, "pass@k": dict.fromkeys(map(str, ks), 0.5)} for method in methods}})
     return path
 
 

@@ -85,6 +85,30 @@ def test_few_budgets_are_all_told_and_summaries_have_names_of_their_own(tmp_path
     assert "pass@1<" not in html
 
 
+def test_pass_at_k_is_told_for_what_was_asked(tmp_path: Path) -> None:
+    asked = [read_evaluation(write_evaluation(tmp_path / str(k), budgets=(1.0,), ks=(1, k))) for k in (3, 4)]
+    heads = [[head["text"] for head in report.whole(one)["heads"]] for one in (*asked, both(*asked))]
+    assert [[text for text in found if text.startswith("pass@")] for found in heads] == [
+        ["pass@1", "pass@3"],
+        ["pass@1", "pass@4"],
+        ["pass@1", "pass@3", "pass@4"],
+    ]
+
+
+def test_methods_that_are_level_are_called_so_and_any_two_may_differ(evaluated: Evaluated) -> None:
+    same = replace(evaluated, methods={"batched": evaluated.methods["batched"], "plain": evaluated.methods["batched"]}, budgets=[9.0])
+    assert "noise: batched and plain have the same, their difference is 0.0 points (" in sentences(same)[0]
+    score = {"half": 0.5, "less": 0.42, "more": 0.58}  # neither is far from the first of them
+    groups = {name: [[replace(s, value=v) for s in group] for group in evaluated.methods["batched"]] for name, v in score.items()}
+    assert sentences(replace(evaluated, methods=groups))[-2].endswith("there are differences beyond the noise.")
+
+
+def test_a_line_at_nothing_is_not_hidden_by_the_axis(evaluated: Evaluated) -> None:
+    for plot in curves(evaluated):
+        low, high = plot.figure.axes[0].get_ylim()
+        assert low < 0 < high
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_an_interval_holds_its_mean_and_stays_within_what_a_score_can_be(values: list[float]) -> None:
     mean = mean_score(np.array(values))

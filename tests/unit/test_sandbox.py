@@ -79,6 +79,14 @@ def test_a_program_that_is_gone_does_not_pass_tests_that_catch_everything() -> N
     assert QUICK.check(replace(RIGHT, code="import os\ndef f(x):\n    os._exit(0)", tests=caught)).reason == "ended"
 
 
+@pytest.mark.parametrize("loop", ["assert all(map(f, [1]))", "for got, want in zip(map(f, [1, 2]), [2, 3]):\n    assert got == want"])
+def test_a_function_cannot_end_a_loop_of_the_tests(loop: str) -> None:
+    assert QUICK.check(replace(RIGHT, tests=loop)).passed
+    assert QUICK.check(replace(RIGHT, code="def f(x): raise StopIteration", tests=loop)).reason == "raised"
+    ends = "it = f(0)\nassert next(it) == 1\ntry:\n    next(it)\nexcept StopIteration:\n    pass\nelse:\n    assert False"
+    assert QUICK.check(replace(RIGHT, code="def f(x): yield 1", tests=ends)).passed
+
+
 def test_helpers_of_the_problem_are_the_tests_own() -> None:
     task = Program(
         "def helper(x):\n    return 0\ndef f(x):\n    return 5", "assert helper(f(1)) == 0", ("f",), "def helper(x):\n    return x - 1"

@@ -76,9 +76,11 @@ class Line:
             return said["value"]
         names = said.get("raised")
         kinds = [getattr(builtins, n, None) for n in names if isinstance(n, str)] if isinstance(names, list) else []
-        # What left the interpreter there, SystemExit and its like, is an error here.
-        # What would leave an interpreter, SystemExit and its like, is an error here.
+        # What would leave an interpreter, SystemExit and its like, is an error here; so is a function's StopIteration, as in a generator
+        # (PEP 479): it would end a test's loop over `map` before anything was compared.
         kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError)
+        if issubclass(kind, StopIteration | StopAsyncIteration) and question.get("do") != "next":
+            kind = RuntimeError
         try:
             error = kind(str(said.get("text")))
         except TypeError:  # such as UnicodeDecodeError, which wants more

@@ -42,7 +42,9 @@ def _curve(evaluated: Evaluated, clock: str) -> Plot:
                 ax.fill_between(at, low, high, step="post", color=colours()[SERIES[number]], alpha=0.15, linewidth=0)
     for ax, name in zip(panels, ("First", "All"), strict=True):
         ax.set(title=name, xlabel=f"budget in seconds, {'from prefill' if clock == 'prefill' else 'from start'}", xlim=(0, None))
-    panels[0].set(ylabel="ROUGE-2, %" if evaluated.kind == "rouge2" else "% of the problems", ylim=(0, None))
+    top = max(panels[0].get_ylim()[1], 1.0)
+    # A little below 0, so that the line of a method without any right answer is not hidden by the axis.
+    panels[0].set(ylabel="ROUGE-2, %" if evaluated.kind == "rouge2" else "% of the problems", ylim=(-0.03 * top, top))
     legend(figure, panels[0], len(evaluated.methods))
     caption = f"The score of the answers that are there within so many seconds {TITLES[clock]}. First: the one that the model holds most "
     bands = f"Bands: {100 * LEVEL:.0f} % intervals over problems."

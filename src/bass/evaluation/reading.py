@@ -26,7 +26,7 @@ class Evaluated:
     """What there is of an evaluation. All methods have the same problems, in the same order: those that each of them has scored.
 
     problems: of the whole evaluation. notes: what a reader must know before the figures. pairs: methods to be compared with each other,
-    the first with the second; none: all with the best.
+    the first with the second; none: all with the best. ks: of pass@k, as they were asked for.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Evaluated:
     budgets: Sequence[float]
     notes: Sequence[str]
     pairs: Sequence[tuple[str, str]] = ()
+    ks: Sequence[int] = ()
 
     @property
     def kind(self) -> str:
@@ -85,8 +86,9 @@ def read_evaluation(path: Path) -> Evaluated:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
     if not manifest.get("lossless", True):
         notes.append("The verifier is not lossless: samples of a method that drafts do not follow the target's distribution.")
-    budgets = _budgets(path) or useful_budgets([group for groups in methods.values() for group in groups])
-    return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes)
+    budgets, ks = _asked(path)
+    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
+    return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)
 
 
 def both(a: Evaluated, b: Evaluated) -> Evaluated:
@@ -114,6 +116,7 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
     return replace(
         a, name=f"{a.name} (A) and {b.name} (B)", manifests=[*a.manifests, *b.manifests], problems=len(shared), methods=methods,
         budgets=budgets, notes=notes, pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
+        ks=sorted({*a.ks, *b.ks}),
     )  # fmt: skip
 
 
@@ -139,13 +142,14 @@ def _scored(folder: Path) -> dict[str, list[Scored]]:
     return found
 
 
-def _budgets(path: Path) -> list[float]:
-    """Those that were asked for, or that followed from the samples; none before the evaluation has ended."""
+def _asked(path: Path) -> tuple[list[float], list[int]]:
+    """Budgets, asked for or following from the samples, and each k of pass@k; none before the evaluation has ended."""
     file = path / SUMMARY
     if not file.exists():
-        return []
+        return [], []
     try:
-        curves = [one["curve"] for one in json.loads(file.read_bytes())["methods"].values()]
-        return sorted({float(p["budget"]) for curve in curves for p in curve})
+        methods = json.loads(file.read_bytes())["methods"].values()
+        budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
+        return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RequestError(f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it anew.") from error

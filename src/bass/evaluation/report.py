@@ -1,5 +1,6 @@
 """The page of an evaluation, or of two: which method answers the most within a budget, by how much, and the curves."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -84,7 +85,8 @@ def labels(evaluated: Evaluated) -> tuple[str, str]:
 
 def whole(evaluated: Evaluated) -> dict[str, Any]:
     """The table of scores without a budget."""
-    ks = [] if evaluated.kind == "rouge2" else [k for k in (1, 2, 4, 8, 16, 32, 64, 100, 128, 256) if k <= _fewest(evaluated)]
+    usual = () if evaluated.kind == "rouge2" else (1, 2, 4, 8, 16, 32, 64, 100, 128, 256)
+    ks = [k for k in evaluated.ks or usual if k <= _fewest(evaluated)]
     heads = [{"text": text, "unit": "%"} for text in (*labels(evaluated), "mean of samples", "finished", *(f"pass@{k}" for k in ks))]
     rows = []
     for method, groups in evaluated.methods.items():
@@ -130,7 +132,10 @@ def _winner(evaluated: Evaluated, budget: float, which: int) -> tuple[bool, str]
             f"{listed([best, *level])} have the highest {name} and differ by no more than the noise; {best} has {points(leads[below])} "
             f"more than {below}."
         )
-    return False, f"no method's {name} is higher by more than the noise: {best} has {points(leads[others[0]])} more than {others[0]}."
+    head, second = f"no method's {name} is higher by more than the noise", leads[others[0]]
+    if second.value == 0:
+        return False, f"{head}: {best} and {others[0]} have the same, their difference is {points(second)}."
+    return False, f"{head}: {best} has {points(second)} more than {others[0]}."
 
 
 def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
@@ -162,10 +167,10 @@ def _without_limit(evaluated: Evaluated) -> str:
     scores = {method: evaluated.scores(method, math.inf, CLOCKS[0])[0] for method in evaluated.methods}
     told = ", ".join(f"{method} {_in_words(mean_score(values))}" for method, values in scores.items())
     head = f"Without a limit of time, {labels(evaluated)[0]}: {told}"
-    base, *others = scores.values()
-    if not others:
+    compared = evaluated.pairs or list(itertools.combinations(scores, 2))
+    if not compared:
         return f"{head}."
-    clear = any(mean_difference(base, values, len(others)).beyond_noise for values in others)
+    clear = any(mean_difference(scores[a], scores[b], len(compared)).beyond_noise for a, b in compared)
     return f"{head}; {'there are differences beyond the noise' if clear else 'the differences are within the noise'}."
 
 

@@ -142,10 +142,13 @@ def figures(cells: Sequence[Cell], best: Sequence[Cell]) -> dict[str, Any]:
     for cell in sorted(cells, key=lambda cell: cell.batch):
         values = [number(cell.value(metric.name), metric.unit) for metric in metrics]
         rows.append({"best": cell in best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
-    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU", "tokens_per_second": "speed"}
+    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
+    names |= {"tokens_per_second": "speed", "speedup_all": "speed-up"}
     heads = [{"text": names.get(m.name, m.name), "unit": shown(m.unit)} for m in metrics]
     rivals = "of each batch" if all("," not in cell.place for cell in cells) else "of each batch and work"
     note = f"Means over the repeats. The fastest {rivals} is bold."
+    if any(metric.name == "speedup_all" for metric in metrics):  # the summary has the ratio of the means
+        note += " Speed-up: plain decoding's `all` over this one's, in each repeat."
     heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
     return {"title": "Figures", "note": note, "heads": heads, "rows": rows, "words": False, "folded": False}
 

@@ -1,7 +1,7 @@
 """Numbers and settings in words."""
 
 # Metrics of a table, in its order: those that a reader asks for first.
-COLUMNS = ("all", "first", "last", "tokens_per_second", "speedup", "mean_acceptance_length", "draft_acceptance_rate", "mbu", "mfu")
+COLUMNS = ("all", "first", "last", "tokens_per_second", "speedup_all", "mean_acceptance_length", "draft_acceptance_rate", "mbu", "mfu")
 
 
 def number(value: float | None, unit: str = "") -> str:
