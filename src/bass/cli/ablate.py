@@ -125,11 +125,12 @@ def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tu
 def dry_run(ablation: Ablation, console: Console) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
+    waiting = {task.id for task in pending}
     table = Table("cell", *map(escape, ablation.plan.axes), "calls", "sequences", "")
     for task in ablation.tasks:
         calls = task.settings.calls
         row = [task.id, *map(_text, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
-        table.add_row(*row, "" if task in pending else "done")
+        table.add_row(*row, "" if task.id in waiting else "done")
     console.print(table)
     try:
         seconds = _time(estimate(pending))

@@ -4,7 +4,6 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitti
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
-from bass.experiments.provenance import bass_version
+from bass.experiments.provenance import here
 from bass.llm import LLM, load
 
 _DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as org/name[@revision]:path/of/file"
@@ -122,14 +121,10 @@ def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
     return {
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
-        "bass": bass_version(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **here(),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
     }
 
 

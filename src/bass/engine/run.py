@@ -153,7 +153,7 @@ class Run:
         Refuses verdicts that cannot be: a row would wait for ever, or its text mean nothing.
         """
         rows = []
-        columns = serving, self._slots.requests.copy(), report.emitted, report.drafted, report.active
+        columns = serving, self._slots.requests, report.emitted, report.drafted, report.active
         for row, (request, now, emitted, drafted, active) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             if request >= 0 and not 1 <= emitted <= drafted + 1:
                 raise StrategyError(

@@ -1,8 +1,11 @@
-"""Which bass this is, where it is installed and where it is not."""
+"""Which bass this is, where it is installed and where it is not, and what it runs on."""
 
+import platform
 import tomllib
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypedDict
 
 
 def bass_version() -> str:
@@ -15,3 +18,26 @@ def bass_version() -> str:
             return str(said["project"]["version"])
         except (OSError, ValueError, KeyError):
             return "unknown"
+
+
+class Here(TypedDict):
+    """What every manifest says of the software and the moment."""
+
+    bass: str
+    created: str
+    torch: str
+    python: str
+    platform: str
+
+
+def here() -> Here:
+    """Of this process, now."""
+    import torch  # here, since `bass --version` does without it
+
+    return {
+        "bass": bass_version(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }

@@ -1,6 +1,7 @@
 """A plan into a run folder: begun, or gone on with."""
 
 import fcntl
+import functools
 import json
 import os
 import platform
@@ -8,7 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
@@ -20,7 +20,7 @@ from bass.experiments.config import Plan
 from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.plain import hold_against_plain
-from bass.experiments.provenance import bass_version
+from bass.experiments.provenance import here
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
 from bass.files import write_atomically
 from bass.loading import find_device
@@ -49,25 +49,24 @@ class Ablation:
             run = RunFolder(self.folder)
             for task in self.tasks:
                 summary = run.summary(task.id)
-                if summary is not None and summary.state == "failed" and self.retry_failed:
+                if summary is None:
+                    continue
+                if summary.state == "failed" and self.retry_failed:
                     with writing(task.folder):
                         (task.folder / RunFolder.SUMMARY).unlink()
-            pending = self.pending
-            for task in self.tasks:
-                if task not in pending:
-                    summary = run.summary(task.id)
-                    assert summary is not None
+                else:
                     watch.ended(task, summary)
             self._write_texts()
-            if pending:
+            if pending := self.pending:
                 executor.run(pending, watch)
             hold_against_plain(run, self.tasks)
             return run.summaries()
 
-    @property
+    @functools.cached_property
     def tasks(self) -> list[Task]:
         """All cells."""
-        return [Task(cell.id, cell.labels, cell.settings, str(self.folder.resolve())) for cell in self.plan.cells]
+        folder = str(self.folder.resolve())
+        return [Task(cell.id, cell.labels, cell.settings, folder) for cell in self.plan.cells]
 
     @property
     def pending(self) -> list[Task]:
@@ -108,13 +107,9 @@ class Ablation:
 def manifest(plan: Plan) -> Manifest:
     """What the plan is run with, on this machine."""
     return Manifest(
-        bass=bass_version(),
+        **here(),
         commit=commit(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         device=", ".join(dict.fromkeys(device_name(cell.settings.device) for cell in plan.cells)),
-        torch=torch.__version__,
-        python=platform.python_version(),
-        platform=platform.platform(),
         config=json.loads(json.dumps(plan.config, default=str)),
         axes=plan.axes,
         cells=[CellEntry(cell.id, cell.labels) for cell in plan.cells],

@@ -34,6 +34,11 @@ def wait_for_inputs(PDL: tl.constexpr):
     wait(PDL)
 
 
+def dense(x: Tensor) -> Tensor:
+    """The tensor with its last axis without gaps."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def dependent(x: Tensor) -> dict[str, Any]:
     """The launch options of a kernel that calls `wait`, on the device of `x`."""
     able = x.is_cuda and _able(x.device)

@@ -20,7 +20,7 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.launch import dense, dependent, wait_for_inputs
 
 WIDTH = 32  # places of a program, at least: so that one compiled kernel serves every usual draft length
 
@@ -152,7 +152,7 @@ def within(
     asked: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], tokens: Int[Tensor, "batch k"]
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"]]:
     """The lengths and the tokens of `bass.engine.step.within`."""
-    tokens = _dense(tokens)
+    tokens = dense(tokens)
     cut, out = torch.empty_like(asked), torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
     _launch(_within, tokens, (asked, lengths.contiguous(), tokens, cut, out, tokens.shape[1], tokens.stride(0)), tokens.shape[1])
     return cut, out
@@ -166,7 +166,7 @@ def window(
     lengths: Int[Tensor, " batch"],
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
     """`bass.engine.step.window`."""
-    draft, k = _dense(draft), draft.shape[1]
+    draft, k = dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
     _launch(_window, lens, (tokens, lens, active, draft, lengths.contiguous(), *out, k, tokens.stride(0), draft.stride(0)), k + 1)
     return out[0], out[1]
@@ -190,7 +190,7 @@ def commit(
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
     """`bass.records.Sequences.commit`, in place but for the spare slots."""
-    verdict, accepted, size, emitted = _dense(verdict), accepted.contiguous(), verdict.shape[1], torch.empty_like(lens)
+    verdict, accepted, size, emitted = dense(verdict), accepted.contiguous(), verdict.shape[1], torch.empty_like(lens)
     inputs = tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos), tokens.stride(0), verdict.stride(0)
     _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
     return emitted
@@ -209,18 +209,13 @@ def report(
 ) -> Int[Tensor, "batch report"]:
     """`bass.engine.step.packed`."""
     lengths, accepted = lengths.contiguous(), accepted.contiguous()
-    tokens, logprobs, drafted, k = _dense(tokens), _dense(logprobs), _dense(drafted), drafted.shape[1]
-    probs, vocab = (None, 0) if probs is None else (_dense(probs), probs.shape[2])
+    tokens, logprobs, drafted, k = dense(tokens), dense(logprobs), dense(drafted), drafted.shape[1]
+    probs, vocab = (None, 0) if probs is None else (dense(probs), probs.shape[2])
     out = torch.empty((len(lens), 5 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
     strides = tokens.stride(0), logprobs.stride(0), drafted.stride(0), *((0, 0) if probs is None else probs.stride()[:2])
     inputs = lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, vocab, *strides
     _launch(_report, lens, inputs, k + 1, SURE=probs is None)
     return out
-
-
-def _dense(x: Tensor) -> Tensor:
-    """The tensor with its last axis without gaps."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _launch(kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any) -> None:

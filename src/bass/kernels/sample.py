@@ -25,7 +25,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.launch import dense, dependent, wait_for_inputs
 
 CHUNK, WARPS = 4096, 8  # of tops and probs
 SEARCH, SEARCH_WARPS = 2048, 4  # of a search
@@ -259,8 +259,7 @@ def token_logprobs(logits: Float[Tensor, "*rows vocab"], tokens: Int[Tensor, "*r
 
 def _rows(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "flat vocab"]:
     """The rows one after the other, each of them without gaps."""
-    flat = logits.reshape(-1, logits.shape[-1])
-    return flat if flat.stride(1) == 1 else flat.contiguous()
+    return dense(logits.reshape(-1, logits.shape[-1]))
 
 
 def _parts(flat: Float[Tensor, "flat vocab"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.launch import dense, dependent, wait_for_inputs
 
 CHUNK, WARPS = 2048, 4  # of a row
 PLACES = 32  # of a draft, at least: so that one compiled kernel serves every usual length
@@ -190,8 +190,8 @@ def _launch(
     judged: bool = False,
 ) -> None:
     """Both launches; without tokens, or with a count of those that are accepted, a draw."""
-    tokens, target_probs = None if tokens is None else _dense(tokens), _dense(target_probs)
-    draft_probs = None if draft_probs is None else _dense(draft_probs)
+    tokens, target_probs = None if tokens is None else dense(tokens), dense(target_probs)
+    draft_probs = None if draft_probs is None else dense(draft_probs)
     k = 0 if tokens is None else tokens.shape[1]
     rows, vocab = len(target_probs), target_probs.shape[2]
     chunks = -(-vocab // CHUNK)
@@ -208,11 +208,6 @@ def _launch(
             *inputs, uniforms, out, counts, k, vocab, chunks, *strides, *_strides(uniforms, 2),
             WINDOW=max(PLACES, triton.next_power_of_2(k + 1)), CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
         )  # fmt: skip
-
-
-def _dense(x: Tensor) -> Tensor:
-    """The tensor with its last axis without gaps."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _strides(x: Tensor | None, count: int) -> tuple[int, ...]:
