@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import attention, dense, launch, noise, quantize, rows, sample, stream, verdict
+from bass.kernels import ahead, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
 ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024  # of an A100, an L40, an H100: bytes of shared memory of a program
@@ -76,6 +76,10 @@ def everything() -> None:
         x_scale, w_scale = (numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True))
         dense.linear(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), numbers(4096), x_scale, w_scale, BF16)
         dense.gated(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16)
+        if x == w and CAPABILITY == 90:
+            ahead.linear(numbers(8, 4096, dtype=x), numbers(12288, 4096, dtype=w), numbers(12288), x_scale, w_scale, BF16)
+            ahead.linear(numbers(32, 4096, dtype=x), numbers(4096, 4096, dtype=w), None, x_scale, w_scale, BF16)
+            ahead.gated(numbers(32, 4096, dtype=x), numbers(22016, 4096, dtype=w), "gelu", x_scale, w_scale, BF16)
     dense.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
     dense.linear(numbers(64, 4096), numbers(4096, 4096, dtype=torch.int8), None, None, numbers(4096, dtype=F32), BF16)
     for act in ("gelu", "gelu_tanh"):
@@ -123,5 +127,6 @@ if __name__ == "__main__":
         module.dependent = lambda _: {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}  # type: ignore[attr-defined]
         if hasattr(module, "shared_memory"):
             module.shared_memory = lambda _: ROOM
+    ahead._multiprocessors = lambda _: 132
     assert not launch.INTERPRETED
     sys.exit(everything())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bass.attention.kernels import check_triton
 from bass.interfaces import AttentionBackend
+from bass.kernels import reference
 from bass.records import AttentionRule, PaddedView
 
 VARIANTS = 128  # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then an error
@@ -46,7 +47,11 @@ class FlexPlan:
 @final
 @dataclass(frozen=True)
 class Flex(AttentionBackend[PaddedView, FlexPlan]):
-    """One fused kernel, generated from the mask and the soft cap; float64 and heads of under 16 dimensions are not fused."""
+    """One fused kernel, generated from the mask and the soft cap.
+
+    torch fuses neither float64 nor heads of under 16 dimensions, and what it does instead no CUDA graph can hold; there it is plain
+    softmax attention on a GPU.
+    """
 
     paper: ClassVar[str] = "Dong et al., 2024"
     view_type: ClassVar[type] = PaddedView
@@ -62,8 +67,10 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
     def run(
         self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: FlexPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
+        if q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM):
+            return reference.padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
-        attend = _compiled() if q.is_cuda and q.dtype != torch.float64 and q.shape[3] >= LEAST_DIM else _plain
+        attend = _compiled() if q.is_cuda else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
             out = attend(q.transpose(1, 2), k, v, cap, plan.mask(rule.window), rule.scale, q.shape[2] != k.shape[1])

@@ -14,6 +14,7 @@ Kernels are launched with programmatic dependent launch: the next one may begin 
 one writes (Hopper and later; elsewhere they follow each other).
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, no_type_check
 
@@ -146,6 +147,8 @@ def linear(
     The summands are in float32; a single one is in `dtype`, by default x's.
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
+    if tile is None and (early := _ahead(x, w)):
+        return early.linear(x, w, bias, x_scale, w_scale, dtype or x.dtype)
     tile = tile or tile_for(n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device))
     splits, size = _divided(k, tile)
     y = torch.empty((splits, rows, n), device=x.device, dtype=(dtype or x.dtype) if splits == 1 else torch.float32)
@@ -171,6 +174,8 @@ def gated(
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS rows. act: silu, gelu or gelu_tanh."""
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0] // 2
+    if tile is None and (early := _ahead(x, w)):
+        return early.gated(x, w, act, x_scale, w_scale, dtype or x.dtype)
     tile = tile or tile_for(2 * n, k, rows, x.element_size(), w.element_size(), True, shared_memory(x.device))
     y = torch.empty((rows, n), device=x.device, dtype=dtype or x.dtype)
     launch: Any = _gated[(-(-2 * n // tile.bn),)]
@@ -234,6 +239,22 @@ def _divided(k: int, tile: Tile) -> tuple[int, int]:
     blocks = -(-k // tile.bk)
     share = -(-blocks // tile.splits)
     return -(-blocks // share), share * tile.bk
+
+
+def _ahead(x: Tensor, w: Tensor) -> Any:
+    """The module whose kernel is ahead of these, where it serves: on Hopper."""
+    if not x.is_cuda or not _hopper(x.device):
+        return None
+    from bass.kernels import ahead
+
+    return ahead if ahead.serves(x, w) else None
+
+
+@functools.cache
+def _hopper(device: torch.device) -> bool:
+    """Whether the device has Hopper's instructions, and Triton the Gluon that `ahead.py` is written in."""
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    return torch.cuda.get_device_capability(device)[0] == 9 and version >= (3, 6)
 
 
 def _sum(x: Tensor) -> tl.dtype:

@@ -53,6 +53,7 @@ TRITON_DTYPES = {
     torch.bfloat16: tl.bfloat16,
     torch.float32: tl.float32,
     torch.float64: tl.float64,
+    torch.int32: tl.int32,
 }
 WIDENED = (torch.bfloat16, torch.float8_e4m3fn)  # types of which the interpreter makes no product
 

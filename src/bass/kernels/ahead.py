@@ -1,0 +1,271 @@
+"""The products of `dense.py` for the fewest rows, on Hopper: weights are asked for before the kernel before has ended.
+
+A product of few rows waits for its rows, not for its matrix. As soon as a program is on a multiprocessor it asks the tensor memory
+accelerator for its first blocks of weights, then waits for the kernel before, then asks for the rows that go with them. What is in flight
+leaves room on the multiprocessor for the small kernels between two products, so that these are there early, too.
+
+A multiprocessor takes in at most 1.3 times its share of the memory's bandwidth, so one that gets more work than others holds all up.
+Work is divided equally (Osama et al. 2023, "Stream-K"): the blocks of all tiles of 64 rows of w, in one line, cut into one share for each
+multiprocessor.
+
+    tile            0         |         1         |         2         | ...
+    program     0 ........ | 1 ........ | 2 ........ | 3 ........ | ...
+
+A tile that is cut has several pieces. Of `linear` each is a summand where programs outnumber tiles. Elsewhere the program that has the
+tile's last block adds up all of them: the others give their sums away before they do anything else, so that it hardly ever waits. It
+waits for programs of lower numbers only, which are on their multiprocessors before it.
+
+Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, no_type_check
+
+import torch
+from jaxtyping import Float, Int32, Num
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from bass.kernels.launch import TRITON_DTYPES
+
+MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
+KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
+TILE = 64  # rows of w: what one instruction multiplies
+BLOCK = 256  # bytes of a row of a tile that are asked for at a time
+ROOM = 150_000  # bytes in flight of a program; with less memory is idle at times, with more the small kernels come late
+EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut: `blocks` of a tile, of `width` numbers of each row, `stages` of them in flight; `pieces` of a tile at most."""
+
+    block_rows: int  # of x, with those that are not there
+    width: int
+    blocks: int
+    stages: int
+    programs: int
+    pieces: int
+
+
+@functools.cache
+def cut_for(n: int, k: int, rows: int, size: int, gated: bool, multiprocessors: int) -> Cut:
+    """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
+    block_rows, width, tiles = max(8, 1 << (rows - 1).bit_length()), BLOCK // size, -(-n // TILE)
+    blocks = -(-k // width)
+    stage = ((2 if gated else 1) * TILE + block_rows) * BLOCK
+    splits = (1,) if gated else (1, 2, 4, 8)
+    even = [tiles * s for s in splits if EVEN * multiprocessors <= tiles * s <= multiprocessors and s <= blocks]
+    programs, total = even[0] if even else min(multiprocessors, tiles * blocks), tiles * blocks
+    first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]  # the program of a tile's first block, as below
+    last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
+    pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
+    return Cut(block_rows, width, blocks, max(2, ROOM // stage), programs, pieces)
+
+
+@gluon.jit
+@no_type_check  # Gluon reads the source, not the function
+def _block(i, begin, end, BLOCKS: gl.constexpr):
+    """(tile, block of it, whether its piece's first, last) of the block that the program of [begin, end) takes i-th.
+
+    From the last tile to the first; the blocks of one in their order. So a piece without its tile's end comes first.
+    """
+    last = (end - 1) // BLOCKS
+    head = end - gl.maximum(begin, last * BLOCKS)  # blocks in the last tile
+    later = i - head
+    tile = gl.where(later < 0, last, last - 1 - later // BLOCKS)
+    offset = gl.where(later < 0, i, later % BLOCKS)
+    block = gl.maximum(begin - tile * BLOCKS, 0) + offset
+    return tile, block, offset == 0, (i == head - 1) | (block == BLOCKS - 1)
+
+
+@gluon.jit
+@no_type_check
+def _activated(gate, up, ACT: gl.constexpr):
+    """As `dense.activated`."""
+    inner = gate
+    if ACT == "gelu_tanh":
+        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    if ACT == "gelu":
+        value = 0.5 * gate * (1 + gl.erf(gate * 0.7071067811865476)) * up
+    else:
+        small = gl.exp(-gl.abs(inner))
+        value = gate * gl.where(inner >= 0, 1.0, small) / (1 + small) * up
+    return value
+
+
+@gluon.jit(do_not_specialize=["rows"])
+@no_type_check
+def _product(
+    w_map, x_map, bias, x_scale, w_scale, y, given, flags, rows, n_size, tiles,
+    BLOCKS: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+    SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
+    BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr,
+):  # fmt: skip
+    kind: gl.constexpr = w_map.dtype
+    bits: gl.constexpr = kind.primitive_bitwidth
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 256 // bits])
+    parts: gl.constexpr = 2 if GATED else 1
+    size: gl.constexpr = (TILE * parts + ROWS) * WIDTH * bits // 8
+    program, programs, blocks = gl.program_id(0), gl.num_programs(0), tiles * BLOCKS
+    begin, end = program * blocks // programs, (program + 1) * blocks // programs
+    w_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
+    x_tiles = gl.allocate_shared_memory(kind, [STAGES, ROWS, WIDTH], x_map.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # one for each stage: it has come
+    if GATED:
+        up_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+    for stage in gl.static_range(STAGES):
+        tile, block, _, _ = _block(stage, begin, end, BLOCKS)
+        live, bar = begin + stage < end, full.index(stage)
+        mbarrier.expect(bar, size, live)
+        tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tiles.index(stage), live)
+        if GATED:
+            tma.async_copy_global_to_shared(w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tiles.index(stage), live)
+    gdc_launch_dependents()
+    gdc_wait()
+    for stage in gl.static_range(STAGES):
+        _, block, _, _ = _block(stage, begin, end, BLOCKS)
+        tma.async_copy_global_to_shared(x_map, [0, block * WIDTH], full.index(stage), x_tiles.index(stage), begin + stage < end)
+    m, in_tile = gl.arange(0, ROWS, gl.SliceLayout(0, layout)), gl.arange(0, TILE, gl.SliceLayout(1, layout))
+    live_m = m < rows
+    x_scales = gl.full([ROWS], 1.0, gl.float32, gl.SliceLayout(0, layout))
+    w_scales = gl.full([TILE], 1.0, gl.float32, gl.SliceLayout(1, layout))
+    up_scales = w_scales
+    if X_SCALED:
+        x_scales = gl.load(x_scale + m, mask=live_m, other=0.0)
+    total = gl.zeros([TILE, ROWS], SUM, layout)
+    if GATED:
+        up = gl.zeros([TILE, ROWS], SUM, layout)
+    for i in range(end - begin):
+        tile, block, first, ends = _block(i, begin, end, BLOCKS)
+        slot = i % STAGES
+        here = full.index(slot)
+        mbarrier.wait(here, i // STAGES & 1)
+        x = x_tiles.index(slot).permute((1, 0))
+        total = warpgroup_mma(w_tiles.index(slot), x, total, use_acc=first == 0)
+        if GATED:
+            up = warpgroup_mma(up_tiles.index(slot), x, up, use_acc=first == 0)
+        n = tile * TILE + in_tile
+        live_n = n < n_size
+        if W_SCALED:  # here, so that they come while others are multiplied
+            w_scales = gl.load(w_scale + n, mask=live_n, other=0.0)
+            if GATED:
+                up_scales = gl.load(w_scale + n_size + n, mask=live_n, other=0.0)
+        next_tile, next_block, _, _ = _block(i + STAGES, begin, end, BLOCKS)
+        more = begin + i + STAGES < end
+        mbarrier.expect(here, size, more)
+        tma.async_copy_global_to_shared(w_map, [next_tile * TILE, next_block * WIDTH], here, w_tiles.index(slot), more)
+        if GATED:
+            tma.async_copy_global_to_shared(w_map, [n_size + next_tile * TILE, next_block * WIDTH], here, up_tiles.index(slot), more)
+        tma.async_copy_global_to_shared(x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more)
+        if ends:
+            owner = ((tile * BLOCKS + 1) * programs - 1) // blocks  # of the tile's first piece
+            piece, finishes = program - owner, True
+            if GIVES:
+                piece, finishes = 0, block == BLOCKS - 1
+                in_gift = in_tile[:, None] * ROWS + m[None, :]
+                if finishes:
+                    for giver in range(owner, program):
+                        while gl.atomic_cas(flags + giver, 1, 0, sem="acquire", scope="gpu") == 0:
+                            pass
+                        gl.thread_barrier()
+                        gift = given + giver * (parts * TILE * ROWS) + in_gift
+                        total += gl.load(gift, cache_modifier=".cg")
+                        if GATED:
+                            up += gl.load(gift + TILE * ROWS, cache_modifier=".cg")
+                else:
+                    gift = given + program * (parts * TILE * ROWS) + in_gift
+                    gl.store(gift, total)
+                    if GATED:
+                        gl.store(gift + TILE * ROWS, up)
+                    gl.thread_barrier()
+                    gl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
+            if finishes:
+                place, written = y + m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
+                value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
+                if GATED:
+                    value = _activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
+                if BIAS:
+                    added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
+                    value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
+                gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
+                if SUMMANDS > 1:  # those that this tile does not have are zero
+                    for other in range(gl.where(block == BLOCKS - 1, piece + 1, SUMMANDS), SUMMANDS):
+                        gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
+
+
+def serves(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
+    """Whether the kernel knows the numbers and their places: of one type, rows that begin at multiples of 16 bytes."""
+    aligned = all(t.stride(1) == 1 and t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in (x, w))
+    return len(x) <= MOST_ROWS and x.dtype == w.dtype and x.dtype in KINDS and aligned
+
+
+def linear(
+    x: Num[Tensor, "rows in"],
+    w: Num[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None,
+    x_scale: Float[Tensor, " rows"] | None,
+    w_scale: Float[Tensor, " out"] | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "splits rows out"]:
+    """As `dense.linear`."""
+    return _launched(x, w, bias, x_scale, w_scale, dtype, None)
+
+
+def gated(
+    x: Num[Tensor, "rows in"],
+    w: Num[Tensor, "twice in"],
+    act: str,
+    x_scale: Float[Tensor, " rows"] | None,
+    w_scale: Float[Tensor, " twice"] | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "rows inner"]:
+    """As `dense.gated`."""
+    return _launched(x, w, None, x_scale, w_scale, dtype, act)[0]
+
+
+def _launched(
+    x: Tensor, w: Tensor, bias: Tensor | None, x_scale: Tensor | None, w_scale: Tensor | None, dtype: torch.dtype, act: str | None
+) -> Float[Tensor, "splits rows out"]:
+    (rows, k), n = x.shape, len(w) // 2 if act else len(w)
+    cut = cut_for(n, k, rows, x.element_size(), act is not None, _multiprocessors(x.device))
+    tiles, sums = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
+    gives = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
+    summands = 1 if gives else cut.pieces
+    y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
+    given = x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums) if gives else None
+    launch: Any = _product[(cut.programs,)]
+    with torch.cuda.device_of(x):
+        launch(
+            _map(w, TILE, cut.width), _map(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
+            y, given, _flags(x.device), rows, n, tiles,
+            BLOCKS=cut.blocks, ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
+            SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
+            BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None, SUM=TRITON_DTYPES[sums],
+            num_warps=4, launch_pdl=True,
+        )  # fmt: skip
+    return y
+
+
+def _map(x: Tensor, rows: int, width: int) -> TensorDescriptor:
+    """What the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
+    layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@functools.cache
+def _flags(device: torch.device) -> Int32[Tensor, " programs"]:
+    """Which programs have given their sums: zeros between two kernels of a stream. Kernels of two streams must not meet."""
+    return torch.zeros(_multiprocessors(device), device=device, dtype=torch.int32)
