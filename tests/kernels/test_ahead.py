@@ -92,13 +92,13 @@ def test_the_same_of_any_product(n: int, k: int, rows: int, size: int, gated: bo
 
 def test_only_aligned_rows_of_one_type_are_served() -> None:
     x, w = torch.zeros(8, 64, dtype=torch.bfloat16), torch.zeros(128, 64, dtype=torch.bfloat16)
-    assert ahead.serves(x, w)
-    assert not ahead.serves(x.float(), w.float())
-    assert not ahead.serves(x, w.to(torch.int8))
-    assert not ahead.serves(torch.zeros(33, 64, dtype=torch.bfloat16), w)
-    assert not ahead.serves(x[:, :60], w[:, :60].contiguous())
-    assert not ahead.serves(torch.zeros(8 * 64 + 1, dtype=torch.bfloat16)[1:].view(8, 64), w)
-    assert not ahead.serves(x, torch.zeros(64, 128, dtype=torch.bfloat16).T)
+    assert ahead.knows(x, w)
+    assert not ahead.knows(x.float(), w.float())
+    assert not ahead.knows(x, w.to(torch.int8))
+    assert not ahead.knows(torch.zeros(33, 64, dtype=torch.bfloat16), w)
+    assert not ahead.knows(x[:, :60], w[:, :60].contiguous())
+    assert not ahead.knows(torch.zeros(8 * 64 + 1, dtype=torch.bfloat16)[1:].view(8, 64), w)
+    assert not ahead.knows(x, torch.zeros(64, 128, dtype=torch.bfloat16).T)
 
 
 def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
@@ -121,7 +121,7 @@ def test_products_on_hopper_equal_their_twins(n: int, k: int, kind: torch.dtype,
         x, w = drawn(rows, k, kind, hopper, 0), drawn(n, k, kind, hopper, 1)
         x_scale, w_scale = (torch.rand(size, device=hopper) / 30 + 0.01 for size in (rows, n))
         bias = torch.randn(n, device=hopper)
-        assert ahead.serves(x, w)
+        assert ahead.knows(x, w)
         y = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32)
         meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
         expected = reference.linear(*meant, bias)

@@ -201,7 +201,7 @@ def _product(
                         gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
 
 
-def serves(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
+def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
     """Whether the kernel knows the numbers and their places: of one type, rows that begin at multiples of 16 bytes."""
     aligned = all(t.stride(1) == 1 and t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in (x, w))
     return len(x) <= MOST_ROWS and x.dtype == w.dtype and x.dtype in KINDS and aligned

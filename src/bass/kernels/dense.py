@@ -247,7 +247,7 @@ def _ahead(x: Tensor, w: Tensor) -> Any:
         return None
     from bass.kernels import ahead
 
-    return ahead if ahead.serves(x, w) else None
+    return ahead if ahead.knows(x, w) else None
 
 
 @functools.cache
