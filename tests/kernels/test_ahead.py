@@ -1,4 +1,4 @@
-"""Tier 3: how Hopper's products of few rows are divided; and, on such a GPU, that they equal their twins."""
+"""Tier 3: Hopper's products of few rows: how they are divided; that they equal their twins, emulated and on such a GPU."""
 
 import itertools
 from collections import defaultdict
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.kernels import dense, reference, stream
+from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
 
@@ -106,6 +107,25 @@ def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: i
     if kind == torch.int8:
         return (30 * x).round().clamp(-127, 127).to(kind)
     return x.to(kind)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("multiprocessors", [5, 12])
+def test_products_equal_their_twins_wherever_they_are_cut(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs with a tile each, several, or pieces of some, emulated: nothing of x is read before the wait, no copy before it has come."""
+    monkeypatch.setattr(ahead, "_multiprocessors", lambda _: multiprocessors)
+    flags = torch.zeros(multiprocessors, dtype=torch.int32)
+    monkeypatch.setattr(ahead, "_flags", lambda _: flags)
+    for n, k, rows in itertools.product((64, 130, 600), (64, 272, 520), (1, 5, 31)):
+        x, w = drawn(rows, k, kind, torch.device("cpu"), 0), drawn(n, k, kind, torch.device("cpu"), 1)
+        x_scale, w_scale, bias = torch.rand(rows) / 30 + 0.01, torch.rand(n) / 30 + 0.01, torch.randn(n)
+        with emulated(ahead, [x, x_scale]):
+            y = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32)
+            value = ahead.gated(x, w, "gelu_tanh", x_scale, w_scale, torch.float32)
+        meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
+        for found, expected in ((y.sum(0), reference.linear(*meant, bias)), (value, reference.gated(*meant, "gelu_tanh"))):
+            assert (found.double() - expected).norm() <= 1e-5 * expected.norm(), (n, k, rows)
+    assert not flags.any()
 
 
 KINDS = pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)

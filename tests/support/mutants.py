@@ -77,6 +77,7 @@ BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
     f"verifiers/{name}.py" for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
 )
 SLOTS, SDPA, SPLIT, PADDED, PAGED = "engine/slots.py", "attention/sdpa.py", "caches/split.py", "caches/padded.py", "caches/paged.py"
+AHEAD, EARLY = "kernels/ahead.py", ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",)
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
@@ -389,6 +390,11 @@ MUTANTS = (
     Mutant("the first split to end puts them together", 0, KERNEL, "last = came == splits - 1", "last = came == 0", (TWINS,)),
     Mutant("the splits are not counted anew", 0, KERNEL, "tl.store(place_of_count, 0)", "tl.store(place_of_count, 1)", (TWINS,)),
     Mutant("a kernel's key is written at -1", 5, "kernels/stream.py", "live & (key < 0)[:, None], live & (position >= 0)", "live & (key < 0)[:, None], live", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
+    Mutant("a tile begins with the sums of the last one", 0, AHEAD, "total = warpgroup_mma(w_tiles.index(slot), x, total, use_acc=first == 0)", "total = warpgroup_mma(w_tiles.index(slot), x, total)", EARLY),
+    Mutant("rows are asked for before the kernel before has ended", 0, AHEAD, "    gdc_launch_dependents()\n    gdc_wait()\n", "    gdc_launch_dependents()\n", EARLY),
+    Mutant("a program takes one gift too few", 0, AHEAD, "for giver in range(owner, program):", "for giver in range(owner + 1, program):", EARLY),
+    Mutant("a summand that a tile does not have is left as it was", 0, AHEAD, "gl.where(block == BLOCKS - 1, piece + 1, SUMMANDS)", "gl.where(block == BLOCKS - 1, piece + 2, SUMMANDS)", EARLY),
+    Mutant("the bias is added to every summand", 0, AHEAD, "gl.where(piece == 0, added, gl.zeros_like(added))", "added", EARLY),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
     Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),

@@ -105,13 +105,12 @@ def _product(
     w_map, x_map, bias, x_scale, w_scale, y, given, flags, rows, n_size, tiles,
     BLOCKS: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
-    BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr,
+    BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr, SIZE: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
-    bits: gl.constexpr = kind.primitive_bitwidth
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 256 // bits])
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE])
     parts: gl.constexpr = 2 if GATED else 1
-    size: gl.constexpr = (TILE * parts + ROWS) * WIDTH * bits // 8
+    stage_bytes: gl.constexpr = (TILE * parts + ROWS) * WIDTH * SIZE
     program, programs, blocks = gl.program_id(0), gl.num_programs(0), tiles * BLOCKS
     begin, end = program * blocks // programs, (program + 1) * blocks // programs
     w_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
@@ -124,7 +123,7 @@ def _product(
     for stage in gl.static_range(STAGES):
         tile, block, _, _ = _block(stage, begin, end, BLOCKS)
         live, bar = begin + stage < end, full.index(stage)
-        mbarrier.expect(bar, size, live)
+        mbarrier.expect(bar, stage_bytes, live)
         tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tiles.index(stage), live)
         if GATED:
             tma.async_copy_global_to_shared(w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tiles.index(stage), live)
@@ -160,7 +159,7 @@ def _product(
                 up_scales = gl.load(w_scale + n_size + n, mask=live_n, other=0.0)
         next_tile, next_block, _, _ = _block(i + STAGES, begin, end, BLOCKS)
         more = begin + i + STAGES < end
-        mbarrier.expect(here, size, more)
+        mbarrier.expect(here, stage_bytes, more)
         tma.async_copy_global_to_shared(w_map, [next_tile * TILE, next_block * WIDTH], here, w_tiles.index(slot), more)
         if GATED:
             tma.async_copy_global_to_shared(w_map, [n_size + next_tile * TILE, next_block * WIDTH], here, up_tiles.index(slot), more)
@@ -248,14 +247,14 @@ def _launched(
             y, given, _flags(x.device), rows, n, tiles,
             BLOCKS=cut.blocks, ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
-            BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None, SUM=TRITON_DTYPES[sums],
-            num_warps=4, launch_pdl=True,
+            BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
+            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), num_warps=4, launch_pdl=True,
         )  # fmt: skip
     return y
 
 
-def _map(x: Tensor, rows: int, width: int) -> TensorDescriptor:
-    """What the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
+def _map(x: Tensor, rows: int, width: int) -> Any:
+    """A descriptor: what the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
     layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
 
