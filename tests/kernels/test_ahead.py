@@ -94,6 +94,7 @@ def test_the_same_of_any_product(n: int, k: int, rows: int, size: int, gated: bo
 def test_only_aligned_rows_of_one_type_are_served() -> None:
     x, w = torch.zeros(8, 64, dtype=torch.bfloat16), torch.zeros(128, 64, dtype=torch.bfloat16)
     assert ahead.knows(x, w)
+    assert not ahead.knows(x[:0], w)
     assert not ahead.knows(x.float(), w.float())
     assert not ahead.knows(x, w.to(torch.int8))
     assert not ahead.knows(torch.zeros(33, 64, dtype=torch.bfloat16), w)

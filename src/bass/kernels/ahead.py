@@ -172,7 +172,7 @@ def _product(
                 in_gift = in_tile[:, None] * ROWS + m[None, :]
                 if finishes:
                     for giver in range(owner, program):
-                        while gl.atomic_cas(flags + giver, 1, 0, sem="acquire", scope="gpu") == 0:
+                        while gl.atomic_cas(flags + giver, 1, 0, sem="acquire", scope="gpu") != 1:
                             pass
                         gl.thread_barrier()
                         gift = given + giver * (parts * TILE * ROWS) + in_gift
@@ -203,7 +203,7 @@ def _product(
 def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
     """Whether the kernel knows the numbers and their places: of one type, rows that begin at multiples of 16 bytes."""
     aligned = all(t.stride(1) == 1 and t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in (x, w))
-    return len(x) <= MOST_ROWS and x.dtype == w.dtype and x.dtype in KINDS and aligned
+    return 0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and x.dtype in KINDS and aligned
 
 
 def linear(
