@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
@@ -48,9 +49,6 @@ class Shared:
 
     def permute(self, order: Sequence[int]) -> "Shared":
         return Shared(self.data.permute(*order))
-
-    def load(self, layout: Any) -> Tensor:
-        return self.data.clone()
 
 
 class Barrier:
@@ -146,17 +144,20 @@ def chosen(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def most(a: Any, b: Any) -> Any:
-    return (
-        torch.maximum(*torch.broadcast_tensors(torch.as_tensor(a), torch.as_tensor(b)))
-        if isinstance(a, Tensor) or isinstance(b, Tensor)
-        else max(a, b)
-    )
+    return torch.maximum(torch.as_tensor(a), torch.as_tensor(b)) if isinstance(a, Tensor) or isinstance(b, Tensor) else max(a, b)
 
 
 def product(a: Any, b: Any, total: Tensor, use_acc: Any = True) -> Tensor:
     a, b = (x.data if isinstance(x, Shared) else x for x in (a, b))
     wide = total.dtype if total.dtype == torch.int32 else torch.float64
     return ((a.to(wide) @ b.to(wide)) + (total.to(wide) if use_acc else 0)).to(total.dtype)
+
+
+def activated(gate: Tensor, up: Tensor, act: str) -> Tensor:
+    """Triton's own, which the interpreter tries elsewhere."""
+    if act == "silu":
+        return F.silu(gate) * up
+    return F.gelu(gate, approximate="tanh" if act == "gelu_tanh" else "none") * up
 
 
 def no_layout(*_: Any) -> None:
@@ -172,19 +173,16 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
         zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
-        where=chosen, maximum=most, minimum=min, exp=torch.exp, abs=torch.abs, erf=torch.erf,
-        max=lambda x, axis: x.amax(axis), min=lambda x, axis: x.amin(axis), sum=lambda x, axis: x.sum(axis),
-        allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
+        where=chosen, maximum=most, allocate_shared_memory=device.allocate, static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
-        NVMMADistributedLayout=no_layout, DotOperandLayout=no_layout, BlockedLayout=no_layout, SliceLayout=no_layout,
-        NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
+        NVMMADistributedLayout=no_layout, SliceLayout=no_layout, NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
         float32=torch.float32, int32=torch.int32, int64=torch.int64,
     )  # fmt: skip
     barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")
     names = {
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
-        "mma_v2": product, "warpgroup_mma": product, "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
-        "TRITON_DTYPES": {kind: kind for kind in (torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int32)},
+        "warpgroup_mma": product, "activated": activated, "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
+        "TRITON_DTYPES": {kind: kind for kind in module.TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(
             base=base, shape=shape, strides=strides, block_shape=block, layout=layout, dtype=base.dtype
         ),

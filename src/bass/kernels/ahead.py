@@ -31,6 +31,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from bass.kernels.dense import activated
 from bass.kernels.launch import TRITON_DTYPES
 
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
@@ -82,21 +83,6 @@ def _block(i, begin, end, BLOCKS: gl.constexpr):
     offset = gl.where(later < 0, i, later % BLOCKS)
     block = gl.maximum(begin - tile * BLOCKS, 0) + offset
     return tile, block, offset == 0, (i == head - 1) | (block == BLOCKS - 1)
-
-
-@gluon.jit
-@no_type_check
-def _activated(gate, up, ACT: gl.constexpr):
-    """As `dense.activated`."""
-    inner = gate
-    if ACT == "gelu_tanh":
-        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-    if ACT == "gelu":
-        value = 0.5 * gate * (1 + gl.erf(gate * 0.7071067811865476)) * up
-    else:
-        small = gl.exp(-gl.abs(inner))
-        value = gate * gl.where(inner >= 0, 1.0, small) / (1 + small) * up
-    return value
 
 
 @gluon.jit(do_not_specialize=["rows"])
@@ -190,7 +176,7 @@ def _product(
                 place, written = y + m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
                 value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
                 if GATED:
-                    value = _activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
+                    value = activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
                 if BIAS:
                     added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
