@@ -54,7 +54,7 @@ class RotaryAttend(Protocol):
 
     @abstractmethod
     def rotary(self, layer: int, window: Unturned) -> Float[Tensor, "batch window heads dim"] | None:
-        """None where the cache is no `RotaryStore`."""
+        """None where neither the backend nor the cache has a kernel for it."""
         ...
 
 
@@ -173,6 +173,16 @@ class AttentionBackend(Protocol[View, Plan]):
         self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"]:
         """Attend in one layer, whose scale, window and soft cap are `rule`'s."""
+        ...
+
+
+@runtime_checkable
+class RotaryBackend(Protocol[View, Plan]):
+    """What a backend may have beside: one kernel that also does what a `RotaryStore` does."""
+
+    @abstractmethod
+    def run_turned(self, window: Unturned, view: View, plan: Plan, rule: AttentionRule) -> Float[Tensor, "batch window heads dim"] | None:
+        """As `write_turned`, then `run`; None, and nothing written, for what the kernel does not serve."""
         ...
 
 

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import ahead, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
+from bass.kernels import ahead, ahead_attention, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
 ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024  # of an A100, an L40, an H100: bytes of shared memory of a program
@@ -99,6 +99,11 @@ def everything() -> None:
         attention.padded(q, *(numbers(2, 600, kv_heads, dim) for _ in range(2)), *places)
         attention.ragged(q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places)
         attention.paged(q, *(numbers(90, 16, kv_heads, dim) for _ in range(2)), numbers(2, 32, dtype=I64), *places)
+    if CAPABILITY == 90:
+        for parts, queries, groups, dim, kind in ((1, 8, 1, 128, BF16), (1, 1, 1, 64, BF16), (2, 5, 4, 128, F32)):
+            window, slots = numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind), [numbers(900, 8, dim) for _ in range(2)]
+            angles, places = [numbers(64, dim, dtype=F32)] * 2, (numbers(2, dtype=I64), numbers(2, queries, dtype=I64))
+            ahead_attention.ragged(window, *angles, *slots, *places, 0.3, *((20, 30.0) if groups == 4 else (None, None)))
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
     for options in ((0.0, 0, 1.0, 0.0), (0.8, 50, 1.0, 0.0), (0.8, 50, 0.9, 0.05)):
         sample.warp(numbers(2, 3, 51200), *options)

@@ -196,7 +196,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
             return self.fn(*args)
 
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            def launched(*args: Any, num_warps: int, launch_pdl: bool, **constants: Any) -> None:
+            def launched(*args: Any, num_warps: int, launch_pdl: bool, maxnreg: int | None = None, **constants: Any) -> None:
                 device.grid = (*grid, 1)[:2]
                 for program in ((a, b) for b in range(device.grid[1]) for a in range(device.grid[0])):
                     device.program, device.waited = program, False

@@ -7,12 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import KernelBackend, PositionPlan
-from bass.records import AttentionRule, RaggedView
+from bass.interfaces import RotaryBackend
+from bass.records import AttentionRule, RaggedView, Unturned
 
 
 @final
 @dataclass(frozen=True)
-class TritonRagged(KernelBackend[RaggedView]):
+class TritonRagged(KernelBackend[RaggedView], RotaryBackend[RaggedView, PositionPlan]):
     """Each row at its own length, its keys divided over several blocks, so that a short batch fills the chip."""
 
     paper: ClassVar[str] = "Dao et al., 2023"
@@ -24,3 +25,17 @@ class TritonRagged(KernelBackend[RaggedView]):
         from bass.kernels.attention import ragged  # it needs Triton
 
         return ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+
+    def run_turned(
+        self, window: Unturned, view: RaggedView, plan: PositionPlan, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"] | None:
+        from bass.kernels.launch import gluon  # it needs Triton
+
+        if not view.k.is_cuda or not gluon(view.k.device):
+            return None
+        from bass.kernels import ahead_attention as ahead
+
+        places = view.k, view.v, view.starts, plan.positions
+        if not ahead.knows(window.parts, view.k, view.v, plan.span):
+            return None
+        return ahead.ragged(window.parts, window.cos, window.sin, *places, rule.scale, rule.window, rule.softcap)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.errors import PairingError
-from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, RotaryAttend, RotaryStore, Scorer
+from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, RotaryAttend, RotaryBackend, RotaryStore, Scorer
 from bass.records import AttentionRule, Seats, Unturned
 
 
@@ -29,6 +29,10 @@ class CachedAttend(Attend, RotaryAttend):
         return self._run(layer, q)
 
     def rotary(self, layer: int, window: Unturned) -> Tensor | None:
+        if isinstance(self.backend, RotaryBackend):
+            out = self.backend.run_turned(window, self.cache.view(layer), self.plan, self.rules[layer])
+            if out is not None:
+                return out
         if not isinstance(self.cache, RotaryStore):
             return None
         return self._run(layer, self.cache.write_turned(layer, window, self.positions))

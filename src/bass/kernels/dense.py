@@ -14,7 +14,6 @@ Kernels are launched with programmatic dependent launch: the next one may begin 
 one writes (Hopper and later; elsewhere they follow each other).
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any, no_type_check
 
@@ -25,7 +24,7 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from bass.kernels import MOST_SHARED, shared_memory
-from bass.kernels.launch import dependent, operand, wait_for_inputs
+from bass.kernels.launch import dependent, gluon, operand, wait_for_inputs
 
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
 MULTIPROCESSORS = 132  # of an H100 or H200
@@ -243,18 +242,11 @@ def _divided(k: int, tile: Tile) -> tuple[int, int]:
 
 def _ahead(x: Tensor, w: Tensor) -> Any:
     """The module whose kernel is ahead of these, where it serves: on Hopper."""
-    if not x.is_cuda or not _hopper(x.device):
+    if not x.is_cuda or not gluon(x.device):
         return None
     from bass.kernels import ahead
 
     return ahead if ahead.knows(x, w) else None
-
-
-@functools.cache
-def _hopper(device: torch.device) -> bool:
-    """Whether the device has Hopper's instructions, and Triton the Gluon that `ahead.py` is written in."""
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    return torch.cuda.get_device_capability(device)[0] == 9 and version >= (3, 6)
 
 
 def _sum(x: Tensor) -> tl.dtype:

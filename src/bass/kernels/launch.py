@@ -34,6 +34,17 @@ def wait_for_inputs(PDL: tl.constexpr):
     wait(PDL)
 
 
+@triton.jit
+@no_type_check
+def wait_for_all(PDL: tl.constexpr):
+    """Wait until the kernel before has written everything, then let the next one begin.
+
+    What begins after this one may read, before it waits, all that was written before this one.
+    """
+    wait(PDL)
+    launch_dependents(PDL)
+
+
 def dense(x: Tensor) -> Tensor:
     """The tensor with its last axis without gaps."""
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -66,3 +77,10 @@ def operand(dtype: torch.dtype) -> tl.dtype:
 @functools.cache
 def _able(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9
+
+
+@functools.cache
+def gluon(device: torch.device) -> bool:
+    """Whether the kernels in Gluon serve the CUDA device: it has Hopper's instructions, and Triton the Gluon that they are written in."""
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    return torch.cuda.get_device_capability(device)[0] == 9 and version >= (3, 6)

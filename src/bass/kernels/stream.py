@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from bass.kernels.dense import activated
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.launch import dependent, wait_for_all, wait_for_inputs
 from bass.kernels.quantize import in_8_bits, options
 
 GATES, HEADS = 1024, 4  # columns, heads of one program
@@ -53,7 +53,7 @@ def _add_norm(
 @no_type_check
 def _embedded(table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    wait_for_inputs(PDL)
+    wait_for_all(PDL)  # a pass begins here, and its kernels ask for old keys before they wait
     token = tl.load(tokens + row * token_stride).to(tl.int64)
     value = tl.load(table + token * stride + i, mask=(i < size) & (token >= 0) & (token < vocab), other=float("nan"))
     tl.store(out + row * size + i, value, mask=i < size)

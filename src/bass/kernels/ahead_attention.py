@@ -1,0 +1,248 @@
+"""A window's attention in one kernel, on Hopper: its queries and keys turned, its keys and values stored, old keys asked for early.
+
+    q, k, v = Σ_i parts_i ;  q and k turned by their positions (as `stream.turn`) ;  k and v to their slots (there, too)
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]   (as `attention.ragged`)
+
+What a row's cache has from earlier passes hangs on nothing that the kernel before writes. So a program, one for each row and key head,
+asks for the first old keys and values before it waits for the window's product. The window's own keys and values are stored, and used
+where they are.
+
+    program     ask for old keys | wait | sum up, turn, store | window's own keys | old keys, `KEYS` at a time
+
+Rows are not split, so this is for spans up to MOST_SPAN, or batches that fill the chip. Positions of a row's window are neighbours.
+
+That the old keys are there is no matter of luck: each pass begins with a kernel that lets the next one begin only when all before it have
+ended (`stream.embedded`), and none of a pass writes the positions that it reads here.
+"""
+
+from typing import Any, no_type_check
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from bass.kernels.launch import TRITON_DTYPES
+from bass.kernels.reference import Pool, Positions, Queries
+
+KINDS = (torch.float16, torch.bfloat16)
+DIMS = (64, 128)
+MOST_ROWS = 32  # queries times heads of a group
+MOST_SPAN = 512
+KEYS = 64  # at a time
+MOST_REGISTERS = 192  # of a thread, so that a product fits beside
+ROOM = 65536  # bytes of old keys and values in flight: what a product leaves on a multiprocessor
+
+
+@gluon.jit
+@no_type_check
+def _angles(cos, sin, at, i, HALF: gl.constexpr):
+    """Cosines and sines of both halves of heads at the positions."""
+    angle = gl.maximum(at, 0)[:, None] * (2 * HALF) + i[None, :]
+    low_cos, high_cos = gl.load(cos + angle).to(gl.float32), gl.load(cos + angle + HALF).to(gl.float32)
+    return low_cos, high_cos, gl.load(sin + angle).to(gl.float32), gl.load(sin + angle + HALF).to(gl.float32)
+
+
+@gluon.jit
+@no_type_check
+def _summed(parts, at, part_size, live, PARTS: gl.constexpr):
+    """The summands at these places."""
+    value = gl.load(parts + at, mask=live, other=0.0).to(gl.float32)
+    for part in gl.static_range(1, PARTS):
+        value += gl.load(parts + at + part * part_size, mask=live, other=0.0).to(gl.float32)
+    return value
+
+
+@gluon.jit
+@no_type_check
+def _more(q_low, q_high, k_low, k_high, v, seen, top, total, acc, SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr):
+    """Some more keys: their scores, and what they add to the running softmax."""
+    scores = gl.zeros([q_low.shape[0], k_low.shape[1]], gl.float32, LAYOUT)
+    scores = mma_v2(q_low, k_low, scores)
+    scores = mma_v2(q_high, k_high, scores) * SCALE
+    if SOFTCAP is not None:
+        shrunk = gl.exp(gl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
+        bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
+        scores = gl.where(scores < 0, -bent, bent)
+    scores = gl.where(seen, scores, float("-inf"))
+    higher = gl.maximum(top, gl.max(scores, 1))
+    level = gl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
+    weights = gl.exp(scores - level[:, None])
+    kept = gl.exp(top - level)
+    share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
+    acc = mma_v2(share, v, acc * kept[:, None])
+    return higher, total * kept + gl.sum(weights, 1), acc
+
+
+@gluon.jit
+@no_type_check
+def _ask(k_map, v_map, bar, k_low, k_high, v, slot, head, live, KEYS: gl.constexpr, HALF: gl.constexpr, SIZE: gl.constexpr):
+    mbarrier.expect(bar, 4 * KEYS * HALF * SIZE, live)
+    tma.async_copy_global_to_shared(k_map, [slot, head * 2 * HALF], bar, k_low, live)
+    tma.async_copy_global_to_shared(k_map, [slot, head * 2 * HALF + HALF], bar, k_high, live)
+    tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF], bar, v, live)
+
+
+@gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
+@no_type_check
+def _attend_turned(
+    k_map, v_map, parts, cos, sin, k, v, starts, positions, out, queries, part_size, k_key, v_key, position_row, position_query,
+    SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr, HALF: gl.constexpr, ROWS: gl.constexpr,
+    OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr, SIZE: gl.constexpr,
+):  # fmt: skip
+    kind: gl.constexpr = k_map.dtype
+    dim: gl.constexpr = 2 * HALF
+    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [1, gl.num_warps()], [16, 8])
+    q_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    k_layout: gl.constexpr = gl.DotOperandLayout(1, layout, 2)
+    flat: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HALF, HALF // 8], [gl.num_warps(), 1], [1, 0])
+    whole: gl.constexpr = gl.BlockedLayout([1, 8], [256 // dim, dim // 8], [gl.num_warps(), 1], [1, 0])
+    head, row, kv_heads = gl.program_id(0), gl.program_id(1), gl.num_programs(0)
+    heads = kv_heads * (GROUPS + 2)
+    k_lows = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], k_map.layout)
+    k_highs = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], k_map.layout)
+    values = gl.allocate_shared_memory(kind, [STAGES, KEYS, dim], v_map.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+
+    # The window's own positions, as each part of the kernel lays them out; what is before them is old. Not from the first level's cache,
+    # which may have an earlier pass's.
+    where = positions + row * position_row
+    i, own = gl.arange(0, HALF, gl.SliceLayout(0, flat)), gl.arange(0, OWN, gl.SliceLayout(1, flat))
+    own_at = gl.load(where + own * position_query, mask=own < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    old = gl.min(gl.where(own_at < 0, 2147483647, own_at), 0)
+    old = gl.where(old == 2147483647, 0, old)
+    start = gl.load(starts + row, cache_modifier=".cg").to(gl.int32)
+    begin = 0
+    if WINDOW is not None:
+        begin = gl.maximum(old - WINDOW + 1, 0)
+    tiles = (old - begin + KEYS - 1) // KEYS
+    for stage in gl.static_range(STAGES):
+        at = start + begin + stage * KEYS
+        _ask(
+            k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage), values.index(stage),
+            at, head, stage < tiles, KEYS, HALF, SIZE,
+        )  # fmt: skip
+    each = gl.arange(0, ROWS, gl.SliceLayout(1, flat))  # query by query, the heads of a group side by side
+    each_at = gl.load(where + each // GROUPS * position_query, mask=each // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    d, own_v = gl.arange(0, dim, gl.SliceLayout(0, whole)), gl.arange(0, OWN, gl.SliceLayout(1, whole))
+    v_at = gl.load(where + own_v * position_query, mask=own_v < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    line, column = gl.arange(0, ROWS, gl.SliceLayout(1, layout)), gl.arange(0, OWN, gl.SliceLayout(0, layout))
+    line_at = gl.load(where + line // GROUPS * position_query, mask=line // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    column_at = gl.load(where + column * position_query, mask=column < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    q_low_cos, q_high_cos, q_low_sin, q_high_sin = _angles(cos, sin, each_at, i, HALF)
+    k_low_cos, k_high_cos, k_low_sin, k_high_sin = _angles(cos, sin, own_at, i, HALF)
+    gdc_launch_dependents()
+    gdc_wait()
+
+    first_head = parts + row * queries * heads * dim
+    place = (each // GROUPS * heads + head * GROUPS + each % GROUPS)[:, None] * dim + i[None, :]
+    live = (each // GROUPS < queries)[:, None]
+    low, high = _summed(first_head, place, part_size, live, PARTS), _summed(first_head + HALF, place, part_size, live, PARTS)
+    k_place = (own * heads + kv_heads * GROUPS + head)[:, None] * dim + i[None, :]
+    k_live = (own < queries)[:, None]
+    k_low, k_high = _summed(first_head, k_place, part_size, k_live, PARTS), _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
+    v_place = (own_v * heads + kv_heads * (GROUPS + 1) + head)[:, None] * dim + d[None, :]
+    value = _summed(first_head, v_place, part_size, (own_v < queries)[:, None], PARTS).to(kind)
+    q_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HALF], kind)
+    k_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, HALF], kind)
+    v_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, dim], kind)
+    turned_low, turned_high = (low * q_low_cos + high * q_low_sin).to(kind), (high * q_high_cos + low * q_high_sin).to(kind)
+    q_low = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_low).load(q_layout)
+    q_high = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_high).load(q_layout)
+    stored_low, stored_high = (k_low * k_low_cos + k_high * k_low_sin).to(kind), (k_high * k_high_cos + k_low * k_high_sin).to(kind)
+    own_low = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_low).permute((1, 0)).load(k_layout)
+    own_high = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_high).permute((1, 0)).load(k_layout)
+    own_value = gl.allocate_shared_memory(kind, [OWN, dim], v_shape, value).load(k_layout)
+    to = k + (start + gl.maximum(own_at, 0)).to(gl.int64)[:, None] * k_key + head * dim + i[None, :]
+    gl.store(to, stored_low, mask=(own_at >= 0)[:, None])
+    gl.store(to + HALF, stored_high, mask=(own_at >= 0)[:, None])
+    to = v + (start + gl.maximum(v_at, 0)).to(gl.int64)[:, None] * v_key + head * dim + d[None, :]
+    gl.store(to, value, mask=(v_at >= 0)[:, None])
+
+    # The window's own keys, then the old ones.
+    seen = (column_at[None, :] >= 0) & (column_at[None, :] <= line_at[:, None])
+    if WINDOW is not None:
+        seen = seen & (column_at[None, :] > line_at[:, None] - WINDOW)
+    top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, layout))
+    total = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, layout))
+    acc = gl.zeros([ROWS, dim], gl.float32, layout)
+    top, total, acc = _more(q_low, q_high, own_low, own_high, own_value, seen, top, total, acc, SCALE, SOFTCAP, layout)
+    key = gl.arange(0, KEYS, gl.SliceLayout(0, layout))
+    key_v = gl.arange(0, KEYS, gl.SliceLayout(1, k_layout))
+    for tile in range(tiles):
+        slot = tile % STAGES
+        here = full.index(slot)
+        mbarrier.wait(here, tile // STAGES & 1)
+        first = begin + tile * KEYS
+        visible = ((first + key < old)[None, :]) & (line_at >= 0)[:, None]
+        if WINDOW is not None:
+            visible = visible & ((first + key)[None, :] > line_at[:, None] - WINDOW)
+        old_low = k_lows.index(slot).permute((1, 0)).load(k_layout)
+        old_high = k_highs.index(slot).permute((1, 0)).load(k_layout)
+        old_value = values.index(slot).load(k_layout)
+        # Beyond the old ones anything may be, even what is not a number.
+        old_value = gl.where((first + key_v < old)[:, None], old_value, gl.zeros_like(old_value))
+        top, total, acc = _more(q_low, q_high, old_low, old_high, old_value, visible, top, total, acc, SCALE, SOFTCAP, layout)
+        _ask(
+            k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), values.index(slot),
+            start + first + STAGES * KEYS, head, tile + STAGES < tiles, KEYS, HALF, SIZE,
+        )  # fmt: skip
+    acc = acc / gl.where(total > 0, total, 1.0)[:, None]
+    column = gl.arange(0, dim, gl.SliceLayout(0, layout))
+    place = ((row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS)[:, None] * dim + column[None, :]
+    gl.store(out + place, acc.to(kind), mask=(line // GROUPS < queries)[:, None])
+
+
+def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int) -> bool:
+    """Whether the kernel serves such a window, and keys and values so placed."""
+    _, _, queries, every, dim = window.shape
+    kv_heads = k.shape[1]
+    rows = queries * (every // kv_heads - 2)
+    placed = all(
+        x.stride(2) == 1 and x.stride(1) == dim and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (k, v)
+    )
+    return placed and k.dtype in KINDS and dim in DIMS and rows <= MOST_ROWS and span <= MOST_SPAN
+
+
+def ragged(
+    window: Float[Tensor, "parts batch window every dim"],
+    cos: Float[Tensor, "context dim"],
+    sin: Float[Tensor, "context dim"],
+    k: Pool,
+    v: Pool,
+    starts: Int[Tensor, " batch"],
+    positions: Positions,
+    scale: float,
+    rule_window: int | None,
+    softcap: float | None,
+) -> Queries:
+    """`stream.turn`, then `attention.ragged`, of what it `knows`."""
+    window, cos, sin, starts = (x.contiguous() for x in (window, cos, sin, starts))
+    parts, batch, queries, every, dim = window.shape
+    kv_heads = k.shape[1]
+    groups = every // kv_heads - 2
+    out = k.new_empty(batch, queries, kv_heads * groups, dim)
+    rows = max(16, 1 << (queries * groups - 1).bit_length())
+    launch: Any = _attend_turned[(kv_heads, batch)]
+    with torch.cuda.device_of(k):
+        launch(
+            _map(k, dim // 2), _map(v, dim), window, cos, sin, k, v, starts, positions, out,
+            queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
+            SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2, ROWS=rows,
+            OWN=max(16, 1 << (queries - 1).bit_length()), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
+            PARTS=parts, SIZE=k.element_size(), num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
+        )  # fmt: skip
+    return out
+
+
+def _map(x: Pool, width: int) -> Any:
+    """Of slots, the heads of each side by side."""
+    layout: Any = gl.NVMMASharedLayout.get_default_for([KEYS, width], TRITON_DTYPES[x.dtype])
+    return TensorDescriptor(x, [x.shape[0], x.shape[1] * x.shape[2]], [x.stride(0), 1], [KEYS, width], layout)

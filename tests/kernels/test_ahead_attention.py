@@ -1,0 +1,97 @@
+"""Tier 3: a window's attention in one kernel equals turn, store and attention one after the other, emulated and on Hopper."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from bass.kernels import reference
+from support.gluon import emulated
+
+ahead: Any = pytest.importorskip("bass.kernels.ahead_attention")  # needs the Gluon of Triton 3.6
+
+CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64)), (1, 4), (1, 3), (None, 37), (None, 20.0)))
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+
+class Window:
+    """Four rows of a pool full of NaN: an empty one, one that is nobody's, one whose window ends early, one of several tiles of keys."""
+
+    def __init__(self, case: Any, kind: torch.dtype, device: torch.device) -> None:
+        (self.kv_heads, self.groups, self.dim), self.queries, self.parts, self.window, self.softcap = case
+        torch.manual_seed(0)
+        lengths = [0, 5, 64, 150]
+        self.starts = torch.tensor([0, 200, 400, 600])
+        self.positions = torch.tensor(lengths)[:, None] + torch.arange(self.queries)
+        self.positions[1], self.positions[2, 2:] = -1, -1
+        pool = torch.full((2, 820, self.kv_heads, self.dim), float("nan"))
+        for start, length in zip(self.starts.tolist(), lengths, strict=True):
+            pool[:, start : start + length] = torch.randn(2, length, self.kv_heads, self.dim)
+        self.k, self.v = pool.to(kind)
+        summands = torch.randn(self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim)
+        self.summands = summands.to(kind) if self.parts == 1 else summands
+        angles = torch.rand(300, self.dim) * 6
+        self.cos, self.sin = angles.cos(), angles.sin()
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                setattr(self, name, value.to(device))
+
+    def expected(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(what the queries find, k, v)."""
+        k, v, here = self.k.clone(), self.v.clone(), self.positions.clamp(min=0)
+        y, heads = self.summands.float().sum(0), self.kv_heads * self.groups
+        low, high = y.chunk(2, -1)
+        turned = y * self.cos[here][:, :, None] + torch.cat([high, low], -1) * self.sin[here][:, :, None]
+        row, query = (self.positions >= 0).nonzero(as_tuple=True)
+        slots = (self.starts[:, None] + here)[row, query]
+        k[slots] = turned[row, query, heads : heads + self.kv_heads].to(k.dtype)
+        v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
+        q = turned[:, :, :heads].to(k.dtype)
+        pools = k.nan_to_num(), v.nan_to_num()
+        return reference.ragged(q, *pools, self.starts, self.positions, 200, 0.2, self.window, self.softcap), k, v
+
+    def check(self, late: bool) -> None:
+        out, k, v = self.expected()
+        arguments = self.summands, self.cos, self.sin, self.k, self.v, self.starts, self.positions, 0.2, self.window, self.softcap
+        assert ahead.knows(self.summands, self.k, self.v, 512)
+        if late:
+            with emulated(ahead, [self.summands]):
+                found = ahead.ragged(*arguments)
+        else:
+            found = ahead.ragged(*arguments)
+        tolerance = TOLERANCE[k.dtype]
+        assert found.isfinite().all()
+        assert (found.double() - out.double()).norm() <= tolerance * out.double().norm()
+        assert (found[self.positions < 0] == 0).all()
+        for ours, theirs in ((self.k, k), (self.v, v)):
+            assert torch.equal(ours.isnan(), theirs.isnan())
+            assert (ours.nan_to_num().double() - theirs.nan_to_num().double()).norm() <= tolerance * theirs.nan_to_num().double().norm()
+
+
+@pytest.mark.parametrize("kind", TOLERANCE, ids=str)
+def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype) -> None:
+    for case in CASES:
+        if case[0][1] * case[1] <= ahead.MOST_ROWS:
+            Window(case, kind, torch.device("cpu")).check(late=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", TOLERANCE, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) -> None:
+    if device.type != "cuda" or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a GPU of compute capability 9")
+    if case[0][1] * case[1] <= ahead.MOST_ROWS:
+        Window(case, kind, device).check(late=False)
+
+
+def test_only_what_fits_is_served() -> None:
+    k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
+    window = torch.zeros(1, 4, 8, 6, 64)
+    assert ahead.knows(window, k, k, 512)
+    assert not ahead.knows(window, k, k, 513)
+    assert not ahead.knows(window, k.float(), k.float(), 512)
+    assert not ahead.knows(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
+    assert not ahead.knows(torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512)
+    assert not ahead.knows(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
