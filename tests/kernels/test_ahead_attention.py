@@ -30,6 +30,7 @@ class Window:
             pool[:, start : start + length] = torch.randn(2, length, self.kv_heads, self.dim)
         self.k, self.v = pool.to(kind)
         summands = torch.randn(self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim)
+        summands[:, self.positions < 0] = float("nan")  # nobody's
         self.summands = summands.to(kind) if self.parts == 1 else summands
         angles = torch.rand(300, self.dim) * 6
         self.cos, self.sin = angles.cos(), angles.sin()

@@ -50,6 +50,9 @@ class Shared:
     def permute(self, order: Sequence[int]) -> "Shared":
         return Shared(self.data.permute(*order))
 
+    def load(self, layout: Any) -> Tensor:
+        return self.data.clone()
+
 
 class Barrier:
     """Of copies on their way."""
@@ -144,7 +147,9 @@ def chosen(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def most(a: Any, b: Any) -> Any:
-    return torch.maximum(torch.as_tensor(a), torch.as_tensor(b)) if isinstance(a, Tensor) or isinstance(b, Tensor) else max(a, b)
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        return max(a, b)
+    return torch.maximum(*torch.broadcast_tensors(torch.as_tensor(a), torch.as_tensor(b)))
 
 
 def product(a: Any, b: Any, total: Tensor, use_acc: Any = True) -> Tensor:
@@ -173,15 +178,18 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
         zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
-        where=chosen, maximum=most, allocate_shared_memory=device.allocate, static_range=range, thread_barrier=lambda: None,
+        where=chosen, maximum=most, exp=torch.exp, abs=torch.abs,
+        max=lambda x, axis: x.nan_to_num(-torch.inf).amax(axis), min=lambda x, axis: x.amin(axis), sum=lambda x, axis: x.sum(axis),
+        allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
-        NVMMADistributedLayout=no_layout, SliceLayout=no_layout, NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
+        NVMMADistributedLayout=no_layout, DotOperandLayout=no_layout, BlockedLayout=no_layout, SliceLayout=no_layout,
+        NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
         float32=torch.float32, int32=torch.int32, int64=torch.int64,
     )  # fmt: skip
     barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")
     names = {
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
-        "warpgroup_mma": product, "activated": activated, "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
+        "mma_v2": product, "warpgroup_mma": product, "activated": activated, "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
         "TRITON_DTYPES": {kind: kind for kind in module.TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(
             base=base, shape=shape, strides=strides, block_shape=block, layout=layout, dtype=base.dtype

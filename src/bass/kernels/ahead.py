@@ -71,25 +71,25 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, multiprocessors: 
 
 @gluon.jit
 @no_type_check  # Gluon reads the source, not the function
-def _block(i, begin, end, BLOCKS: gl.constexpr):
-    """(tile, block of it, whether its piece's first, last) of the block that the program of [begin, end) takes i-th.
+def _block(i, begin, end, each):
+    """(tile, block of it, whether its piece's first, last) of the block that the program of [begin, end) takes i-th; tiles have `each`.
 
     From the last tile to the first; the blocks of one in their order. So a piece without its tile's end comes first.
     """
-    last = (end - 1) // BLOCKS
-    head = end - gl.maximum(begin, last * BLOCKS)  # blocks in the last tile
+    last = (end - 1) // each
+    head = end - gl.maximum(begin, last * each)  # blocks in the last tile
     later = i - head
-    tile = gl.where(later < 0, last, last - 1 - later // BLOCKS)
-    offset = gl.where(later < 0, i, later % BLOCKS)
-    block = gl.maximum(begin - tile * BLOCKS, 0) + offset
-    return tile, block, offset == 0, (i == head - 1) | (block == BLOCKS - 1)
+    tile = gl.where(later < 0, last, last - 1 - later // each)
+    offset = gl.where(later < 0, i, later % each)
+    block = gl.maximum(begin - tile * each, 0) + offset
+    return tile, block, offset == 0, (i == head - 1) | (block == each - 1)
 
 
-@gluon.jit(do_not_specialize=["rows"])
+@gluon.jit(do_not_specialize=["rows", "n_size", "tiles", "each"])
 @no_type_check
 def _product(
-    w_map, x_map, bias, x_scale, w_scale, y, given, flags, rows, n_size, tiles,
-    BLOCKS: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+    w_map, x_map, bias, x_scale, w_scale, y, given, flags, rows, n_size, tiles, each,
+    ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
     BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr, SIZE: gl.constexpr,
 ):  # fmt: skip
@@ -97,7 +97,7 @@ def _product(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE])
     parts: gl.constexpr = 2 if GATED else 1
     stage_bytes: gl.constexpr = (TILE * parts + ROWS) * WIDTH * SIZE
-    program, programs, blocks = gl.program_id(0), gl.num_programs(0), tiles * BLOCKS
+    program, programs, blocks = gl.program_id(0), gl.num_programs(0), tiles * each
     begin, end = program * blocks // programs, (program + 1) * blocks // programs
     w_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
     x_tiles = gl.allocate_shared_memory(kind, [STAGES, ROWS, WIDTH], x_map.layout)
@@ -107,7 +107,7 @@ def _product(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
     for stage in gl.static_range(STAGES):
-        tile, block, _, _ = _block(stage, begin, end, BLOCKS)
+        tile, block, _, _ = _block(stage, begin, end, each)
         live, bar = begin + stage < end, full.index(stage)
         mbarrier.expect(bar, stage_bytes, live)
         tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tiles.index(stage), live)
@@ -116,7 +116,7 @@ def _product(
     gdc_launch_dependents()
     gdc_wait()
     for stage in gl.static_range(STAGES):
-        _, block, _, _ = _block(stage, begin, end, BLOCKS)
+        _, block, _, _ = _block(stage, begin, end, each)
         tma.async_copy_global_to_shared(x_map, [0, block * WIDTH], full.index(stage), x_tiles.index(stage), begin + stage < end)
     m, in_tile = gl.arange(0, ROWS, gl.SliceLayout(0, layout)), gl.arange(0, TILE, gl.SliceLayout(1, layout))
     live_m = m < rows
@@ -129,7 +129,7 @@ def _product(
     if GATED:
         up = gl.zeros([TILE, ROWS], SUM, layout)
     for i in range(end - begin):
-        tile, block, first, ends = _block(i, begin, end, BLOCKS)
+        tile, block, first, ends = _block(i, begin, end, each)
         slot = i % STAGES
         here = full.index(slot)
         mbarrier.wait(here, i // STAGES & 1)
@@ -143,7 +143,7 @@ def _product(
             w_scales = gl.load(w_scale + n, mask=live_n, other=0.0)
             if GATED:
                 up_scales = gl.load(w_scale + n_size + n, mask=live_n, other=0.0)
-        next_tile, next_block, _, _ = _block(i + STAGES, begin, end, BLOCKS)
+        next_tile, next_block, _, _ = _block(i + STAGES, begin, end, each)
         more = begin + i + STAGES < end
         mbarrier.expect(here, stage_bytes, more)
         tma.async_copy_global_to_shared(w_map, [next_tile * TILE, next_block * WIDTH], here, w_tiles.index(slot), more)
@@ -151,10 +151,10 @@ def _product(
             tma.async_copy_global_to_shared(w_map, [n_size + next_tile * TILE, next_block * WIDTH], here, up_tiles.index(slot), more)
         tma.async_copy_global_to_shared(x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more)
         if ends:
-            owner = ((tile * BLOCKS + 1) * programs - 1) // blocks  # of the tile's first piece
+            owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
             piece, finishes = program - owner, True
             if GIVES:
-                piece, finishes = 0, block == BLOCKS - 1
+                piece, finishes = 0, block == each - 1
                 in_gift = in_tile[:, None] * ROWS + m[None, :]
                 if finishes:
                     for giver in range(owner, program):
@@ -182,7 +182,7 @@ def _product(
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
                 gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
                 if SUMMANDS > 1:  # those that this tile does not have are zero
-                    for other in range(gl.where(block == BLOCKS - 1, piece + 1, SUMMANDS), SUMMANDS):
+                    for other in range(gl.where(block == each - 1, piece + 1, SUMMANDS), SUMMANDS):
                         gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
 
 
@@ -230,8 +230,8 @@ def _launched(
     with torch.cuda.device_of(x):
         launch(
             _map(w, TILE, cut.width), _map(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
-            y, given, _flags(x.device), rows, n, tiles,
-            BLOCKS=cut.blocks, ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
+            y, given, _flags(x.device), rows, n, tiles, cut.blocks,
+            ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
             SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), num_warps=4, launch_pdl=True,

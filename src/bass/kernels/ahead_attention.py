@@ -9,7 +9,7 @@ where they are.
 
     program     ask for old keys | wait | sum up, turn, store | window's own keys | old keys, `KEYS` at a time
 
-Rows are not split, so this is for spans up to MOST_SPAN, or batches that fill the chip. Positions of a row's window are neighbours.
+Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are neighbours.
 
 That the old keys are there is no matter of luck: each pass begins with a kernel that lets the next one begin only when all before it have
 ended (`stream.embedded`), and none of a pass writes the positions that it reads here.
@@ -149,7 +149,7 @@ def _attend_turned(
     k_live = (own < queries)[:, None]
     k_low, k_high = _summed(first_head, k_place, part_size, k_live, PARTS), _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
     v_place = (own_v * heads + kv_heads * (GROUPS + 1) + head)[:, None] * dim + d[None, :]
-    value = _summed(first_head, v_place, part_size, (own_v < queries)[:, None], PARTS).to(kind)
+    value = _summed(first_head, v_place, part_size, (v_at >= 0)[:, None], PARTS).to(kind)  # what is nobody's may be no number
     q_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HALF], kind)
     k_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, HALF], kind)
     v_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, dim], kind)
@@ -208,7 +208,8 @@ def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Poo
     placed = all(
         x.stride(2) == 1 and x.stride(1) == dim and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (k, v)
     )
-    return placed and k.dtype in KINDS and dim in DIMS and rows <= MOST_ROWS and span <= MOST_SPAN
+    alike = k.dtype == v.dtype and k.shape == v.shape and every % kv_heads == 0
+    return placed and alike and k.dtype in KINDS and dim in DIMS and 1 <= rows <= MOST_ROWS and span <= MOST_SPAN
 
 
 def ragged(
