@@ -50,6 +50,9 @@ class Shared:
     def permute(self, order: Sequence[int]) -> "Shared":
         return Shared(self.data.permute(*order))
 
+    def reshape(self, shape: Sequence[int]) -> "Shared":
+        return Shared(self.data.view(*shape))
+
     def load(self, layout: Any) -> Tensor:
         return self.data.clone()
 
@@ -183,7 +186,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
         NVMMADistributedLayout=no_layout, DotOperandLayout=no_layout, BlockedLayout=no_layout, SliceLayout=no_layout,
-        NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
+        SwizzledSharedLayout=no_layout, NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout), broadcast=torch.broadcast_tensors,
         float32=torch.float32, int32=torch.int32, int64=torch.int64,
     )  # fmt: skip
     barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")

@@ -60,32 +60,45 @@ def _summed(parts, at, part_size, live, PARTS: gl.constexpr):
 
 @gluon.jit
 @no_type_check
-def _more(q_low, q_high, k_low, k_high, v, seen, top, total, acc, SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr):
-    """Some more keys: their scores, and what they add to the running softmax."""
-    scores = gl.zeros([q_low.shape[0], k_low.shape[1]], gl.float32, LAYOUT)
-    scores = mma_v2(q_low, k_low, scores)
-    scores = mma_v2(q_high, k_high, scores) * SCALE
+def _for_each(x, SHARES: gl.constexpr, LAYOUT: gl.constexpr):
+    """The same operand for every share of the warps."""
+    value = x.load(gl.SliceLayout(0, LAYOUT))[None, :, :]
+    alike, _ = gl.broadcast(value, gl.zeros([SHARES, value.shape[1], value.shape[2]], value.dtype, LAYOUT))
+    return alike
+
+
+@gluon.jit
+@no_type_check
+def _more(
+    q_low, q_high, k_low, k_high, v_low, v_high, seen, top, total, low, high, SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr
+):  # fmt: skip
+    """Some more keys of each share: their scores, and what they add to its running softmax."""
+    nothing = gl.zeros([q_low.shape[0], q_low.shape[1], k_low.shape[2]], gl.float32, LAYOUT)
+    scores = (mma_v2(q_low, k_low, nothing) + mma_v2(q_high, k_high, nothing)) * SCALE
     if SOFTCAP is not None:
         shrunk = gl.exp(gl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
         bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
         scores = gl.where(scores < 0, -bent, bent)
     scores = gl.where(seen, scores, float("-inf"))
-    higher = gl.maximum(top, gl.max(scores, 1))
+    higher = gl.maximum(top, gl.max(scores, 2))
     level = gl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
-    weights = gl.exp(scores - level[:, None])
+    weights = gl.exp(scores - level[:, :, None])
     kept = gl.exp(top - level)
     share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-    acc = mma_v2(share, v, acc * kept[:, None])
-    return higher, total * kept + gl.sum(weights, 1), acc
+    low, high = mma_v2(share, v_low, low * kept[:, :, None]), mma_v2(share, v_high, high * kept[:, :, None])
+    return higher, total * kept + gl.sum(weights, 2), low, high
 
 
 @gluon.jit
 @no_type_check
-def _ask(k_map, v_map, bar, k_low, k_high, v, slot, head, live, KEYS: gl.constexpr, HALF: gl.constexpr, SIZE: gl.constexpr):
+def _ask(
+    k_map, v_map, bar, k_low, k_high, v_low, v_high, slot, head, live, KEYS: gl.constexpr, HALF: gl.constexpr, SIZE: gl.constexpr
+):  # fmt: skip
     mbarrier.expect(bar, 4 * KEYS * HALF * SIZE, live)
     tma.async_copy_global_to_shared(k_map, [slot, head * 2 * HALF], bar, k_low, live)
     tma.async_copy_global_to_shared(k_map, [slot, head * 2 * HALF + HALF], bar, k_high, live)
-    tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF], bar, v, live)
+    tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF], bar, v_low, live)
+    tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF + HALF], bar, v_high, live)
 
 
 @gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
@@ -97,16 +110,20 @@ def _attend_turned(
 ):  # fmt: skip
     kind: gl.constexpr = k_map.dtype
     dim: gl.constexpr = 2 * HALF
-    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [1, gl.num_warps()], [16, 8])
+    shares: gl.constexpr = gl.num_warps() * 16 // ROWS  # of the keys of a tile, one for each warp of the same queries
+    each_share: gl.constexpr = KEYS // shares
+    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [shares, ROWS // 16, 1], [1, 16, 8])
     q_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     k_layout: gl.constexpr = gl.DotOperandLayout(1, layout, 2)
+    of_lines: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, layout))
+    of_columns: gl.constexpr = gl.SliceLayout(1, layout)
     flat: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HALF, HALF // 8], [gl.num_warps(), 1], [1, 0])
-    whole: gl.constexpr = gl.BlockedLayout([1, 8], [256 // dim, dim // 8], [gl.num_warps(), 1], [1, 0])
     head, row, kv_heads = gl.program_id(0), gl.program_id(1), gl.num_programs(0)
     heads = kv_heads * (GROUPS + 2)
     k_lows = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], k_map.layout)
     k_highs = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], k_map.layout)
-    values = gl.allocate_shared_memory(kind, [STAGES, KEYS, dim], v_map.layout)
+    v_lows = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], v_map.layout)
+    v_highs = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], v_map.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
@@ -126,14 +143,13 @@ def _attend_turned(
     for stage in gl.static_range(STAGES):
         at = start + begin + stage * KEYS
         _ask(
-            k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage), values.index(stage),
+            k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage), v_lows.index(stage), v_highs.index(stage),
             at, head, stage < tiles, KEYS, HALF, SIZE,
         )  # fmt: skip
     each = gl.arange(0, ROWS, gl.SliceLayout(1, flat))  # query by query, the heads of a group side by side
     each_at = gl.load(where + each // GROUPS * position_query, mask=each // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
-    d, own_v = gl.arange(0, dim, gl.SliceLayout(0, whole)), gl.arange(0, OWN, gl.SliceLayout(1, whole))
-    v_at = gl.load(where + own_v * position_query, mask=own_v < queries, other=-1, cache_modifier=".cg").to(gl.int32)
-    line, column = gl.arange(0, ROWS, gl.SliceLayout(1, layout)), gl.arange(0, OWN, gl.SliceLayout(0, layout))
+    line, share = gl.arange(0, ROWS, of_lines), gl.arange(0, shares, gl.SliceLayout(1, of_columns))
+    column = gl.arange(0, OWN, gl.SliceLayout(0, of_columns))
     line_at = gl.load(where + line // GROUPS * position_query, mask=line // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
     column_at = gl.load(where + column * position_query, mask=column < queries, other=-1, cache_modifier=".cg").to(gl.int32)
     q_low_cos, q_high_cos, q_low_sin, q_high_sin = _angles(cos, sin, each_at, i, HALF)
@@ -148,56 +164,84 @@ def _attend_turned(
     k_place = (own * heads + kv_heads * GROUPS + head)[:, None] * dim + i[None, :]
     k_live = (own < queries)[:, None]
     k_low, k_high = _summed(first_head, k_place, part_size, k_live, PARTS), _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
-    v_place = (own_v * heads + kv_heads * (GROUPS + 1) + head)[:, None] * dim + d[None, :]
-    value = _summed(first_head, v_place, part_size, (v_at >= 0)[:, None], PARTS).to(kind)  # what is nobody's may be no number
+    v_place = k_place + kv_heads * dim
+    v_live = (own_at >= 0)[:, None]  # what is nobody's may be no number
+    v_low, v_high = _summed(first_head, v_place, part_size, v_live, PARTS), _summed(first_head + HALF, v_place, part_size, v_live, PARTS)
+    v_low, v_high = v_low.to(kind), v_high.to(kind)
+    turned_low, turned_high = (low * q_low_cos + high * q_low_sin).to(kind), (high * q_high_cos + low * q_high_sin).to(kind)
+    stored_low, stored_high = (k_low * k_low_cos + k_high * k_low_sin).to(kind), (k_high * k_high_cos + k_low * k_high_sin).to(kind)
     q_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HALF], kind)
     k_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, HALF], kind)
-    v_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, dim], kind)
-    turned_low, turned_high = (low * q_low_cos + high * q_low_sin).to(kind), (high * q_high_cos + low * q_high_sin).to(kind)
-    q_low = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_low).load(q_layout)
-    q_high = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_high).load(q_layout)
-    stored_low, stored_high = (k_low * k_low_cos + k_high * k_low_sin).to(kind), (k_high * k_high_cos + k_low * k_high_sin).to(kind)
-    own_low = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_low).permute((1, 0)).load(k_layout)
-    own_high = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_high).permute((1, 0)).load(k_layout)
-    own_value = gl.allocate_shared_memory(kind, [OWN, dim], v_shape, value).load(k_layout)
-    to = k + (start + gl.maximum(own_at, 0)).to(gl.int64)[:, None] * k_key + head * dim + i[None, :]
-    gl.store(to, stored_low, mask=(own_at >= 0)[:, None])
-    gl.store(to + HALF, stored_high, mask=(own_at >= 0)[:, None])
-    to = v + (start + gl.maximum(v_at, 0)).to(gl.int64)[:, None] * v_key + head * dim + d[None, :]
-    gl.store(to, value, mask=(v_at >= 0)[:, None])
+    q_lows = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_low)  # all of them before any is read: one barrier
+    q_highs = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_high)
+    own_lows = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_low)
+    own_highs = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_high)
+    own_v_lows = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, v_low)
+    own_v_highs = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, v_high)
+    to = (start + gl.maximum(own_at, 0)).to(gl.int64)[:, None]
+    at = head * dim + i[None, :]
+    gl.store(k + to * k_key + at, stored_low, mask=v_live)
+    gl.store(k + to * k_key + at + HALF, stored_high, mask=v_live)
+    gl.store(v + to * v_key + at, v_low, mask=v_live)
+    gl.store(v + to * v_key + at + HALF, v_high, mask=v_live)
 
-    # The window's own keys, then the old ones.
-    seen = (column_at[None, :] >= 0) & (column_at[None, :] <= line_at[:, None])
+    # The window's own keys, of the first share; then the old ones, of each share its own, so that warps need not wait for each other.
+    seen = (column_at[None, None, :] >= 0) & (column_at[None, None, :] <= line_at[None, :, None])
     if WINDOW is not None:
-        seen = seen & (column_at[None, :] > line_at[:, None] - WINDOW)
-    top = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, layout))
-    total = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, layout))
-    acc = gl.zeros([ROWS, dim], gl.float32, layout)
-    top, total, acc = _more(q_low, q_high, own_low, own_high, own_value, seen, top, total, acc, SCALE, SOFTCAP, layout)
-    key = gl.arange(0, KEYS, gl.SliceLayout(0, layout))
-    key_v = gl.arange(0, KEYS, gl.SliceLayout(1, k_layout))
+        seen = seen & (column_at[None, None, :] > line_at[None, :, None] - WINDOW)
+    seen = seen & (share == 0)[:, None][:, None, :]
+    top = gl.full([shares, ROWS], float("-inf"), gl.float32, gl.SliceLayout(2, layout))
+    total = gl.zeros([shares, ROWS], gl.float32, gl.SliceLayout(2, layout))
+    low, high = gl.zeros([shares, ROWS, HALF], gl.float32, layout), gl.zeros([shares, ROWS, HALF], gl.float32, layout)
+    q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
+    own_low, own_high = _for_each(own_lows.permute((1, 0)), shares, k_layout), _for_each(own_highs.permute((1, 0)), shares, k_layout)
+    v_low, v_high = _for_each(own_v_lows, shares, k_layout), _for_each(own_v_highs, shares, k_layout)
+    top, total, low, high = _more(q_low, q_high, own_low, own_high, v_low, v_high, seen, top, total, low, high, SCALE, SOFTCAP, layout)
+    key = share[:, None] * each_share + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
+    of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
+    share_v, key_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys)), gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
+    key_v = share_v[:, None] * each_share + key_v[None, :]
     for tile in range(tiles):
         slot = tile % STAGES
         here = full.index(slot)
         mbarrier.wait(here, tile // STAGES & 1)
         first = begin + tile * KEYS
-        visible = ((first + key < old)[None, :]) & (line_at >= 0)[:, None]
+        visible = (first + key < old)[:, None, :] & (line_at >= 0)[None, :, None]
         if WINDOW is not None:
-            visible = visible & ((first + key)[None, :] > line_at[:, None] - WINDOW)
-        old_low = k_lows.index(slot).permute((1, 0)).load(k_layout)
-        old_high = k_highs.index(slot).permute((1, 0)).load(k_layout)
-        old_value = values.index(slot).load(k_layout)
-        # Beyond the old ones anything may be, even what is not a number.
-        old_value = gl.where((first + key_v < old)[:, None], old_value, gl.zeros_like(old_value))
-        top, total, acc = _more(q_low, q_high, old_low, old_high, old_value, visible, top, total, acc, SCALE, SOFTCAP, layout)
-        _ask(
-            k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), values.index(slot),
-            start + first + STAGES * KEYS, head, tile + STAGES < tiles, KEYS, HALF, SIZE,
-        )  # fmt: skip
-    acc = acc / gl.where(total > 0, total, 1.0)[:, None]
-    column = gl.arange(0, dim, gl.SliceLayout(0, layout))
-    place = ((row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS)[:, None] * dim + column[None, :]
-    gl.store(out + place, acc.to(kind), mask=(line // GROUPS < queries)[:, None])
+            visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
+        old_low = k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        old_high = k_highs.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        if first + KEYS > old:  # beyond the old ones anything may be, even what is not a number
+            v_low = gl.where((first + key_v < old)[:, :, None], v_low, gl.zeros_like(v_low))
+            v_high = gl.where((first + key_v < old)[:, :, None], v_high, gl.zeros_like(v_high))
+        top, total, low, high = _more(
+            q_low, q_high, old_low, old_high, v_low, v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
+        )
+        if tile + STAGES < tiles:
+            _ask(
+                k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot), v_highs.index(slot),
+                start + first + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
+            )  # fmt: skip
+
+    # The shares put together.
+    best = gl.max(top, 0)
+    factor = gl.exp(top - gl.where(best > float("-inf"), best, 0.0)[None, :])
+    total = gl.sum(total * factor, 0)
+    factor = factor / gl.where(total > 0, total, 1.0)[None, :]
+    plain: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 1, [2, 1, 0])
+    lows = gl.allocate_shared_memory(gl.float32, [shares, ROWS, HALF], plain, low * factor[:, :, None])
+    highs = gl.allocate_shared_memory(gl.float32, [shares, ROWS, HALF], plain, high * factor[:, :, None])
+    of_sums: gl.constexpr = gl.BlockedLayout([shares, 1, 4], [1, 128 // HALF, HALF // 4], [1, gl.num_warps(), 1], [2, 1, 0])
+    low, high = gl.sum(lows.load(of_sums), 0), gl.sum(highs.load(of_sums), 0)
+    i, line = (
+        gl.arange(0, HALF, gl.SliceLayout(0, gl.SliceLayout(0, of_sums))),
+        gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(0, of_sums))),
+    )
+    place = ((row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS)[:, None] * dim + i[None, :]
+    gl.store(out + place, low.to(kind), mask=(line // GROUPS < queries)[:, None])
+    gl.store(out + place + HALF, high.to(kind), mask=(line // GROUPS < queries)[:, None])
 
 
 def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int) -> bool:
@@ -234,7 +278,7 @@ def ragged(
     launch: Any = _attend_turned[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
-            _map(k, dim // 2), _map(v, dim), window, cos, sin, k, v, starts, positions, out,
+            _map(k, dim // 2), _map(v, dim // 2), window, cos, sin, k, v, starts, positions, out,
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
             SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2, ROWS=rows,
             OWN=max(16, 1 << (queries - 1).bit_length()), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
