@@ -181,7 +181,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
         zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
-        where=chosen, maximum=most, exp=torch.exp, abs=torch.abs,
+        where=chosen, maximum=most, exp=torch.exp, abs=torch.abs, rsqrt=torch.rsqrt,
         max=lambda x, axis: x.nan_to_num(-torch.inf).amax(axis), min=lambda x, axis: x.amin(axis), sum=lambda x, axis: x.sum(axis),
         allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
@@ -192,7 +192,8 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
     barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")
     names = {
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
-        "mma_v2": product, "warpgroup_mma": product, "activated": activated, "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
+        "mma_v2": product, "warpgroup_mma": product, "activated": activated,
+        "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
         "TRITON_DTYPES": {kind: kind for kind in module.TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(
             base=base, shape=shape, strides=strides, block_shape=block, layout=layout, dtype=base.dtype

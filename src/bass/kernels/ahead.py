@@ -15,6 +15,10 @@ A tile that is cut has several pieces. Of `linear` each is a summand where progr
 tile's last block adds up all of them: the others give their sums away before they do anything else, so that it hardly ever waits. It
 waits for programs of lower numbers only, which are on their multiprocessors before it.
 
+The norm between two products takes no kernel (`added`). The product before it adds the residual stream and leaves, beside the sum, the sum
+times the norm's weight, and of each tile the sums of its squares. The product after it reads the weighted rows and divides its results by
+their root mean square: n wᵀ = ((s · weight) wᵀ) / sqrt(mean(s²) + eps).
+
 Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
 """
 
@@ -23,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
-from jaxtyping import Float, Int32, Num
+from jaxtyping import Float, Float32, Int32, Num
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -85,13 +89,15 @@ def _block(i, begin, end, each):
     return tile, block, offset == 0, (i == head - 1) | (block == each - 1)
 
 
-@gluon.jit(do_not_specialize=["rows", "n_size", "tiles", "each"])
+@gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "told"])
 @no_type_check
 def _product(
-    w_map, x_map, bias, x_scale, w_scale, y, given, flags, rows, n_size, tiles, each,
+    w_map, x_map, bias, x_scale, w_scale, squares, y, given, flags, stream, weight, weighted, new_squares,
+    rows, n_size, k_size, tiles, each, told, eps,
     ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
     BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr, SIZE: gl.constexpr,
+    TOLD: gl.constexpr, ADDS: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE])
@@ -125,6 +131,11 @@ def _product(
     up_scales = w_scales
     if X_SCALED:
         x_scales = gl.load(x_scale + m, mask=live_m, other=0.0)
+    if TOLD > 0:
+        of_told: gl.constexpr = gl.BlockedLayout([1, 1], [32 // ROWS, ROWS] if ROWS < 32 else [1, 32], [gl.num_warps(), 1], [1, 0])
+        teller, row = gl.arange(0, TOLD, gl.SliceLayout(1, of_told))[:, None], gl.arange(0, ROWS, gl.SliceLayout(0, of_told))[None, :]
+        sums = gl.sum(gl.load(squares + teller * rows + row, mask=(teller < told) & (row < rows), other=0.0), 0)
+        x_scales = gl.convert_layout(gl.rsqrt(sums / k_size + eps), gl.SliceLayout(0, layout))
     total = gl.zeros([TILE, ROWS], SUM, layout)
     if GATED:
         up = gl.zeros([TILE, ROWS], SUM, layout)
@@ -153,6 +164,10 @@ def _product(
         if ends:
             owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
             piece, finishes = program - owner, True
+            place, written = m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
+            if ADDS:  # here, so that they come while gifts are waited for
+                base = gl.load(stream + place, mask=written, other=0.0).to(gl.float32)
+                weights = gl.load(weight + n, mask=live_n, other=0.0).to(gl.float32)
             if GIVES:
                 piece, finishes = 0, block == each - 1
                 in_gift = in_tile[:, None] * ROWS + m[None, :]
@@ -173,70 +188,125 @@ def _product(
                     gl.thread_barrier()
                     gl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
             if finishes:
-                place, written = y + m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
                 value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
                 if GATED:
                     value = activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
                 if BIAS:
                     added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
-                gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
+                if ADDS:
+                    value += base
+                rounded = value.to(y.dtype.element_ty)
+                gl.store(y + place + piece * rows * n_size, rounded, mask=written)
+                if ADDS:
+                    value = gl.where(written, rounded.to(gl.float32), gl.zeros_like(value))
+                    gl.store(weighted + place, (value * weights[:, None]).to(y.dtype.element_ty), mask=written)
+                    gl.store(new_squares + tile * rows + m, gl.sum(value * value, 0), mask=live_m)
                 if SUMMANDS > 1:  # those that this tile does not have are zero
                     for other in range(gl.where(block == each - 1, piece + 1, SUMMANDS), SUMMANDS):
-                        gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
+                        gl.store(y + place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
 
 
 def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
     """Whether the kernel knows the numbers and their places: of one type, rows that begin at multiples of 16 bytes."""
-    aligned = all(t.stride(1) == 1 and t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in (x, w))
-    return 0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and x.dtype in KINDS and aligned
+    return 0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and takes(x) and takes(w)
+
+
+def takes(x: Num[Tensor, "rows size"]) -> bool:
+    """Whether the kernel knows the numbers of a matrix and their places."""
+    return x.dtype in KINDS and x.stride(1) == 1 and x.data_ptr() % 16 == 0 and x.stride(0) * x.element_size() % 16 == 0
+
+
+@dataclass(frozen=True)
+class Squares:
+    """What the product before left of a norm: x's rows are to be divided by sqrt(Σ sums / size of a row + eps)."""
+
+    sums: Float32[Tensor, "tiles rows"]
+    eps: float
+
+
+@dataclass(frozen=True)
+class Added:
+    """A residual stream with a product added, and what the next norm is made of."""
+
+    stream: Float[Tensor, "rows out"]
+    weighted: Float[Tensor, "rows out"]
+    sums: Float32[Tensor, "tiles rows"]  # of the stream's squares
 
 
 def linear(
     x: Num[Tensor, "rows in"],
     w: Num[Tensor, "out in"],
     bias: Float[Tensor, " out"] | None,
-    x_scale: Float[Tensor, " rows"] | None,
+    x_scale: Float[Tensor, " rows"] | Squares | None,
     w_scale: Float[Tensor, " out"] | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "splits rows out"]:
     """As `dense.linear`."""
-    return _launched(x, w, bias, x_scale, w_scale, dtype, None)
+    return _launched(x, w, dtype, bias, x_scale, w_scale)[0]
 
 
 def gated(
     x: Num[Tensor, "rows in"],
     w: Num[Tensor, "twice in"],
     act: str,
-    x_scale: Float[Tensor, " rows"] | None,
+    x_scale: Float[Tensor, " rows"] | Squares | None,
     w_scale: Float[Tensor, " twice"] | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "rows inner"]:
     """As `dense.gated`."""
-    return _launched(x, w, None, x_scale, w_scale, dtype, act)[0]
+    return _launched(x, w, dtype, None, x_scale, w_scale, act)[0][0]
+
+
+def added(
+    x: Float[Tensor, "rows in"],
+    w: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None,
+    stream: Float[Tensor, "rows out"],
+    weight: Float[Tensor, " out"],
+) -> Added:
+    """stream + x wᵀ + bias, for a norm with this weight."""
+    (y,), weighted, sums = _launched(x, w, stream.dtype, bias, stream=stream.contiguous(), weight=weight)
+    assert weighted is not None
+    assert sums is not None
+    return Added(y, weighted, sums)
 
 
 def _launched(
-    x: Tensor, w: Tensor, bias: Tensor | None, x_scale: Tensor | None, w_scale: Tensor | None, dtype: torch.dtype, act: str | None
-) -> Float[Tensor, "splits rows out"]:
+    x: Tensor,
+    w: Tensor,
+    dtype: torch.dtype,
+    bias: Tensor | None = None,
+    x_scale: Tensor | Squares | None = None,
+    w_scale: Tensor | None = None,
+    act: str | None = None,
+    stream: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> tuple[Float[Tensor, "splits rows out"], Tensor | None, Tensor | None]:
+    """(x wᵀ, what `added` leaves beside it)."""
     (rows, k), n = x.shape, len(w) // 2 if act else len(w)
     cut = cut_for(n, k, rows, x.element_size(), act is not None, _multiprocessors(x.device))
     tiles, sums = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
-    gives = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
-    summands = 1 if gives else cut.pieces
+    whole = act is not None or stream is not None or cut.programs <= tiles
+    gives, summands = whole and cut.pieces > 1, 1 if whole else cut.pieces
     y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
     given = x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums) if gives else None
+    weighted, new_squares = (None, None) if stream is None else (torch.empty_like(y[0]), x.new_empty(tiles, rows, dtype=torch.float32))
+    squares, x_scale = (x_scale, None) if isinstance(x_scale, Squares) else (None, x_scale)
+    told = 0 if squares is None else len(squares.sums)
     launch: Any = _product[(cut.programs,)]
     with torch.cuda.device_of(x):
         launch(
             _map(w, TILE, cut.width), _map(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
-            y, given, _flags(x.device), rows, n, tiles, cut.blocks,
+            None if squares is None else squares.sums, y, given, _flags(x.device), stream, weight, weighted, new_squares,
+            rows, n, k, tiles, cut.blocks, told, 0.0 if squares is None else squares.eps,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), num_warps=4, launch_pdl=True,
+            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), TOLD=0 if told == 0 else 1 << (told - 1).bit_length(), ADDS=stream is not None,
+            num_warps=4, launch_pdl=True,
         )  # fmt: skip
-    return y
+    return y, weighted, new_squares
 
 
 def _map(x: Tensor, rows: int, width: int) -> Any:

@@ -70,7 +70,8 @@ def _for_each(x, SHARES: gl.constexpr, LAYOUT: gl.constexpr):
 @gluon.jit
 @no_type_check
 def _more(
-    q_low, q_high, k_low, k_high, v_low, v_high, seen, top, total, low, high, SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr
+    q_low, q_high, k_low, k_high, v_low, v_high, seen, top, total, low, high,
+    SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr,
 ):  # fmt: skip
     """Some more keys of each share: their scores, and what they add to its running softmax."""
     nothing = gl.zeros([q_low.shape[0], q_low.shape[1], k_low.shape[2]], gl.float32, LAYOUT)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast, final
+from itertools import pairwise
+from typing import Any, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +40,20 @@ class Stream:
 
 @final
 @dataclass(frozen=True)
+class Carried:
+    """The residual stream between two blocks, whole, and what the next norm is made of."""
+
+    left: Any  # `Added` of kernels/ahead.py
+    weight: Float[Tensor, " hidden"]  # of the norm that it is left for
+    shape: torch.Size  # batch, window, hidden
+
+    def added(self) -> Float[Tensor, "batch window hidden"]:
+        """As a block without kernels wants it."""
+        return self.left.stream.view(self.shape)
+
+
+@final
+@dataclass(frozen=True)
 class Places:
     """Positions, and the cosines and sines of all positions there are."""
 
@@ -71,6 +86,10 @@ class FusedPreNorm(nn.Module):
 
         stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm -> gate, up, act -> down -> stream + parts
 
+    In five where the products of `kernels/ahead.py` serve all its matrices:
+
+        norm, qkv -> turn, store, attend -> stream + out -> norm, gate, up, act -> stream + down
+
     A cache without a kernel for that is given turned keys and values.
     """
 
@@ -80,22 +99,48 @@ class FusedPreNorm(nn.Module):
         self.norms = cast(RMSNorm, block.attention_norm), cast(RMSNorm, block.mlp_norm)
         self.attention, self.mlp = cast(Attention, block.attention), cast(GatedMLP, block.mlp)
         self.act = ACTS[self.mlp.act]
+        self.after: Float[Tensor, " hidden"] | None = None  # the weight of the next block's first norm
 
-    def __call__(self, x: Tensor | Stream, places: Places, attend: Attend, layer: int) -> Tensor | Stream:
+    def __call__(self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Tensor | Stream | Carried:
         shape, a = x.shape, self.attention
-        batch, window, rows = shape[0], shape[1], shape[0] * shape[1]
+        rows = shape[0] * shape[1]
         if rows > MOST_ROWS:
-            return self.block(x.added() if isinstance(x, Stream) else x, places.angles, attend, layer)
-        stream, parts = (x.base, x.parts) if isinstance(x, Stream) else (x.reshape(rows, -1), None)
-        stream, normed = normalised(stream, parts, self.norms[0], a.qkv)
-        qkv = product(normed, a.qkv, stream.dtype).view(-1, batch, window, a.heads + 2 * a.kv_heads, a.head_dim)
-        attended = attend.rotary(layer, Unturned(qkv, *places.tables)) if isinstance(attend, RotaryAttend) else None
-        if attended is None:
-            attended = attend(layer, *turned(qkv, places.angles, a.heads, a.kv_heads, stream.dtype))
-        out = product(activations(attended.reshape(rows, -1), a.out), a.out, stream.dtype)
-        stream, normed = normalised(stream, out, self.norms[1], self.mlp.gate_up)
+            return self.block(x if isinstance(x, Tensor) else x.added(), places.angles, attend, layer)
+        early = early_products(x, rows, (a.qkv, a.out, self.mlp.gate_up, self.mlp.down))
+        if early is not None:
+            return self._early(early, x, places, attend, layer)
+        stream, normed = normalised(x, self.norms[0], a.qkv)
+        attended = self._attended(product(normed, a.qkv, stream.dtype), shape, stream.dtype, places, attend, layer)
+        out = product(activations(attended, a.out), a.out, stream.dtype)
+        stream, normed = normalised(Stream(stream, out, shape), self.norms[1], self.mlp.gate_up)
         inner = gated_product(normed, self.mlp.gate_up, self.act, stream.dtype)
         return Stream(stream, product(activations(inner, self.mlp.down), self.mlp.down, stream.dtype), shape)
+
+    def _attended(
+        self, qkv: Float[Tensor, "parts rows out"], shape: torch.Size, dtype: torch.dtype, places: Places, attend: Attend, layer: int
+    ) -> Float[Tensor, "rows heads_dim"]:
+        a = self.attention
+        qkv = qkv.view(-1, shape[0], shape[1], a.heads + 2 * a.kv_heads, a.head_dim)
+        attended = attend.rotary(layer, Unturned(qkv, *places.tables)) if isinstance(attend, RotaryAttend) else None
+        if attended is None:
+            attended = attend(layer, *turned(qkv, places.angles, a.heads, a.kv_heads, dtype))
+        return attended.reshape(shape[0] * shape[1], -1)
+
+    def _early(self, early: Any, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Stream | Carried:
+        a, (first, second), (gate_up, down) = self.attention, self.norms, (self.mlp.gate_up, self.mlp.down)
+        if isinstance(x, Carried) and x.weight is first.weight:
+            stream, normed, squares = x.left.stream, x.left.weighted, early.Squares(x.left.sums, first.unit.eps)
+        else:
+            stream, entering = normalised(x, first, a.qkv)
+            normed, squares = entering.x, None
+        qkv = early.linear(normed, a.qkv.weight, a.qkv.bias, squares, None, stream.dtype)
+        attended = self._attended(qkv, x.shape, stream.dtype, places, attend, layer)
+        left = early.added(attended, a.out.weight, a.out.bias, stream, second.weight)
+        squares = early.Squares(left.sums, second.unit.eps)
+        inner = early.gated(left.weighted, gate_up.weight, self.act, squares, None, stream.dtype)
+        if self.after is None:
+            return Stream(left.stream, early.linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
+        return Carried(early.added(inner, down.weight, down.bias, left.stream, self.after), self.after, x.shape)
 
 
 def turned(
@@ -116,11 +161,11 @@ class FusedNorm(nn.Module):
         super().__init__()
         self.norm = norm
 
-    def __call__(self, x: Tensor | Stream) -> Tensor:
+    def __call__(self, x: Tensor | Stream | Carried) -> Tensor:
         from bass.kernels.stream import add_norm
 
         if not isinstance(x, Stream):
-            return self.norm(x)
+            return self.norm(x if isinstance(x, Tensor) else x.added())
         return add_norm(x.base, x.parts, self.norm.weight, self.norm.unit.eps)[1].view(x.shape)
 
 
@@ -149,12 +194,29 @@ class Rows:
     scale: Float[Tensor, " rows"] | None = None
 
 
-def normalised(
-    stream: Float[Tensor, "rows hidden"], parts: Float[Tensor, "splits rows hidden"] | None, norm: RMSNorm, into: Matrix
-) -> tuple[Float[Tensor, "rows hidden"], Rows]:
-    """The stream with `parts` added; and its norm, as the layer wants it."""
+def early_products(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, ...]) -> Any:
+    """The module of Hopper's products, if these rows and all the matrices are for it; otherwise None."""
+    base = x if isinstance(x, Tensor) else x.base if isinstance(x, Stream) else x.left.stream
+    if not base.is_cuda or base.dtype != torch.bfloat16:  # rows before their norm may be too large for float16
+        return None
+    from bass.kernels.launch import gluon
+
+    if not gluon(base.device):
+        return None
+    from bass.kernels import ahead
+
+    return ahead if rows <= ahead.MOST_ROWS and all(isinstance(m, Linear) and ahead.takes(m.weight) for m in matrices) else None
+
+
+def normalised(x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix) -> tuple[Float[Tensor, "rows hidden"], Rows]:
+    """The stream with what is to be added to it; and its norm, as the layer wants it."""
     from bass.kernels.stream import add_norm
 
+    if isinstance(x, Stream):
+        stream, parts = x.base, x.parts
+    else:
+        whole = x if isinstance(x, Tensor) else x.added()
+        stream, parts = whole.reshape(-1, whole.shape[-1]), None
     stream, normed, scale = add_norm(stream, parts, norm.weight, norm.unit.eps, quantized(into))
     return stream, Rows(normed, scale)
 
@@ -213,7 +275,10 @@ def fuse(decoder: CausalDecoder) -> CausalDecoder:
     able = obstacle(decoder.embed.device) is None and decoder.embed.dtype in DTYPES
     if able and isinstance(decoder, RotaryDecoder) and type(decoder.norm) is RMSNorm and all(map(fits, decoder.blocks)):
         decoder.rotary = TabledRotary(cast(Rotary, decoder.rotary), decoder.shape.max_positions)
-        decoder.blocks = nn.ModuleList(FusedPreNorm(cast(PreNorm, block)) for block in decoder.blocks)
+        blocks = [FusedPreNorm(cast(PreNorm, block)) for block in decoder.blocks]
+        for block, after in pairwise(blocks):
+            block.after = after.norms[0].weight
+        decoder.blocks = nn.ModuleList(blocks)
         decoder.norm = FusedNorm(decoder.norm)
         head = cast(Linear | None, decoder.head)
         decoder.head = FusedHead(decoder.embed, decoder.head_bias) if head is None else FusedHead(head.weight, head.bias)
