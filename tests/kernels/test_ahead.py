@@ -2,7 +2,6 @@
 
 import itertools
 from collections import defaultdict
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,7 +114,7 @@ def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: i
 @pytest.mark.parametrize("multiprocessors", [5, 12])
 def test_products_equal_their_twins_wherever_they_are_cut(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with a tile each, several, or pieces of some, emulated: nothing of x is read before the wait, no copy before it has come."""
-    monkeypatch.setattr(ahead, "_multiprocessors", lambda _: multiprocessors)
+    monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
     flags = torch.zeros(multiprocessors, dtype=torch.int32)
     monkeypatch.setattr(ahead, "_flags", lambda _: flags)
     for n, k, rows in itertools.product((64, 130, 600), (64, 272, 520), (1, 5, 31)):
@@ -196,54 +195,3 @@ def test_rows_that_are_not_there_are_neither_read_nor_written(hopper: torch.devi
     assert y.isfinite().all()
     assert around[:3].isnan().all()
     assert around[8:].isnan().all()
-
-
-@pytest.mark.parametrize("multiprocessors", [3, 4, 12])
-@pytest.mark.parametrize(("rows", "hidden", "inner"), [(1, 272, 336), (5, 144, 528), (31, 272, 336)])
-def test_a_norm_between_two_products_takes_no_kernel(
-    rows: int, hidden: int, inner: int, multiprocessors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """out, added to the stream; norm, gate and up; down, added to the stream; norm, the next one: beside norms and products apart."""
-    monkeypatch.setattr(ahead, "_multiprocessors", lambda _: multiprocessors)
-    monkeypatch.setattr(ahead, "_flags", lambda _: torch.zeros(multiprocessors, dtype=torch.int32))
-    number = torch.bfloat16
-    check_norms(rows, hidden, inner, lambda late: emulated(ahead, late), torch.device("cpu"), number)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("rows", "hidden", "inner"), [(1, 2048, 5632), (8, 4096, 11008), (31, 272, 336), (32, 4096, 14336)])
-def test_a_norm_between_two_products_takes_no_kernel_on_hopper(rows: int, hidden: int, inner: int, hopper: torch.device) -> None:
-    check_norms(rows, hidden, inner, lambda late: nullcontext(), hopper, torch.bfloat16)
-
-
-def check_norms(rows: int, hidden: int, inner: int, where: Any, device: torch.device, number: torch.dtype) -> None:
-    def weight(n: int, k: int, seed: int) -> torch.Tensor:
-        return drawn(n, k, number, device, seed) / k**0.5
-
-    def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return x.double() * (x.double().square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double()
-
-    out, both, down, after = weight(hidden, hidden, 0), weight(2 * inner, hidden, 1), weight(hidden, inner, 2), weight(96, hidden, 3)
-    stream, attended = 3 * drawn(rows, hidden, number, device, 10), drawn(rows, hidden, number, device, 11)
-    first, second = (1 + drawn(1, hidden, number, device, seed)[0] / 4 for seed in (12, 13))
-    bias = drawn(1, hidden, number, device, 14)[0]
-    with where([attended, stream]):
-        left = ahead.added(attended, out, bias, stream, first)
-    with where([left.weighted, left.sums]):
-        middle = ahead.gated(left.weighted, both, "silu", ahead.Squares(left.sums, 1e-5), None, number)
-    with where([middle, left.stream]):
-        last = ahead.added(middle, down, None, left.stream, second)
-    with where([last.weighted, last.sums]):
-        end = ahead.linear(last.weighted, after, None, ahead.Squares(last.sums, 1e-5), None, number).sum(0)
-
-    assert_close(left.stream, stream.double() + attended.double() @ out.double().T + bias.double())
-    assert_close(left.sums.sum(0), left.stream.double().square().sum(1))
-    gate, up = (normed(left.stream, first) @ both.double().T).chunk(2, 1)
-    assert_close(middle, gate * gate.sigmoid() * up)
-    assert_close(last.stream, left.stream.double() + middle.double() @ down.double().T)
-    assert_close(end, normed(last.stream, second) @ after.double().T)
-
-
-def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    assert found.isfinite().all()
-    assert (found.double() - expected).norm() <= 5e-3 * expected.norm()

@@ -17,6 +17,7 @@ from bass.records import Room, Seats
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
+ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
 
 
 def model() -> Llama:
@@ -47,15 +48,16 @@ def test_blocks_in_five_launches_are_blocks(left_out: int | None, monkeypatch: p
     llama = model()
     expected, launched = logits(llama, left_out), []
 
-    def early(x: Any, rows: int, matrices: Any) -> Any:
+    def in_five(x: Any, rows: int, matrices: Any) -> bool:
         assert all(ahead.takes(layer.weight) for layer in matrices)
         launched.append(type(x))
-        return ahead
+        return True
 
-    monkeypatch.setattr(fused, "early_products", early)
-    monkeypatch.setattr(ahead, "_multiprocessors", lambda _: 5)
+    monkeypatch.setattr(fused, "in_five", in_five)
+    for module in (ahead, ahead_added):
+        monkeypatch.setattr(module, "multiprocessors", lambda _: 5)
     monkeypatch.setattr(ahead, "_flags", lambda _: torch.zeros(5, dtype=torch.int32))
-    with emulated(ahead):
+    with emulated(ahead), emulated(ahead_added):
         found = logits(llama, left_out)
     each = [torch.Tensor, *[fused.Carried] * (2 if left_out is None else 1)]
     assert launched == 2 * each

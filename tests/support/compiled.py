@@ -132,6 +132,6 @@ if __name__ == "__main__":
         module.dependent = lambda _: {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}  # type: ignore[attr-defined]
         if hasattr(module, "shared_memory"):
             module.shared_memory = lambda _: ROOM
-    ahead._multiprocessors = lambda _: 132
+    ahead.multiprocessors = lambda _: 132
     assert not launch.INTERPRETED
     sys.exit(everything())

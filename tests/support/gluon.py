@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from bass.kernels.launch import TRITON_DTYPES
+
 
 class Pointer:
     """Addresses within the memory of a tensor."""
@@ -194,7 +196,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
         "mma_v2": product, "warpgroup_mma": product, "activated": activated,
         "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
-        "TRITON_DTYPES": {kind: kind for kind in module.TRITON_DTYPES},
+        "TRITON_DTYPES": {kind: kind for kind in TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(
             base=base, shape=shape, strides=strides, block_shape=block, layout=layout, dtype=base.dtype
         ),

@@ -15,9 +15,8 @@ A tile that is cut has several pieces. Of `linear` each is a summand where progr
 tile's last block adds up all of them: the others give their sums away before they do anything else, so that it hardly ever waits. It
 waits for programs of lower numbers only, which are on their multiprocessors before it.
 
-The norm between two products takes no kernel (`added`). The product before it adds the residual stream and leaves, beside the sum, the sum
-times the norm's weight, and of each tile the sums of its squares. The product after it reads the weighted rows and divides its results by
-their root mean square: n wᵀ = ((s · weight) wᵀ) / sqrt(mean(s²) + eps).
+What enters may be rows that are still to be divided by their root mean square (`Squares`, which `ahead_added.py` leaves): so is what comes
+out.
 
 Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
 """
@@ -59,14 +58,14 @@ class Cut:
 
 
 @functools.cache
-def cut_for(n: int, k: int, rows: int, size: int, gated: bool, multiprocessors: int) -> Cut:
+def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) -> Cut:
     """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
     block_rows, width, tiles = max(8, 1 << (rows - 1).bit_length()), BLOCK // size, -(-n // TILE)
     blocks = -(-k // width)
     stage = ((2 if gated else 1) * TILE + block_rows) * BLOCK
     splits = (1,) if gated else (1, 2, 4, 8)
-    even = [tiles * s for s in splits if EVEN * multiprocessors <= tiles * s <= multiprocessors and s <= blocks]
-    programs, total = even[0] if even else min(multiprocessors, tiles * blocks), tiles * blocks
+    even = [tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks]
+    programs, total = even[0] if even else min(processors, tiles * blocks), tiles * blocks
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]  # the program of a tile's first block, as below
     last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
     pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
@@ -92,12 +91,12 @@ def _block(i, begin, end, each):
 @gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "told"])
 @no_type_check
 def _product(
-    w_map, x_map, bias, x_scale, w_scale, squares, y, given, flags, stream, weight, weighted, new_squares,
+    w_map, x_map, bias, x_scale, w_scale, squares, y, given, flags,
     rows, n_size, k_size, tiles, each, told, eps,
     ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
     BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr, SIZE: gl.constexpr,
-    TOLD: gl.constexpr, ADDS: gl.constexpr,
+    TOLD: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE])
@@ -164,10 +163,6 @@ def _product(
         if ends:
             owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
             piece, finishes = program - owner, True
-            place, written = m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
-            if ADDS:  # here, so that they come while gifts are waited for
-                base = gl.load(stream + place, mask=written, other=0.0).to(gl.float32)
-                weights = gl.load(weight + n, mask=live_n, other=0.0).to(gl.float32)
             if GIVES:
                 piece, finishes = 0, block == each - 1
                 in_gift = in_tile[:, None] * ROWS + m[None, :]
@@ -188,23 +183,17 @@ def _product(
                     gl.thread_barrier()
                     gl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
             if finishes:
+                place, written = y + m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
                 value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
                 if GATED:
                     value = activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
                 if BIAS:
                     added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
-                if ADDS:
-                    value += base
-                rounded = value.to(y.dtype.element_ty)
-                gl.store(y + place + piece * rows * n_size, rounded, mask=written)
-                if ADDS:
-                    value = gl.where(written, rounded.to(gl.float32), gl.zeros_like(value))
-                    gl.store(weighted + place, (value * weights[:, None]).to(y.dtype.element_ty), mask=written)
-                    gl.store(new_squares + tile * rows + m, gl.sum(value * value, 0), mask=live_m)
+                gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
                 if SUMMANDS > 1:  # those that this tile does not have are zero
                     for other in range(gl.where(block == each - 1, piece + 1, SUMMANDS), SUMMANDS):
-                        gl.store(y + place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
+                        gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
 
 
 def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
@@ -225,15 +214,6 @@ class Squares:
     eps: float
 
 
-@dataclass(frozen=True)
-class Added:
-    """A residual stream with a product added, and what the next norm is made of."""
-
-    stream: Float[Tensor, "rows out"]
-    weighted: Float[Tensor, "rows out"]
-    sums: Float32[Tensor, "tiles rows"]  # of the stream's squares
-
-
 def linear(
     x: Num[Tensor, "rows in"],
     w: Num[Tensor, "out in"],
@@ -243,7 +223,7 @@ def linear(
     dtype: torch.dtype,
 ) -> Float[Tensor, "splits rows out"]:
     """As `dense.linear`."""
-    return _launched(x, w, dtype, bias, x_scale, w_scale)[0]
+    return _launched(x, w, bias, x_scale, w_scale, dtype, None)
 
 
 def gated(
@@ -255,72 +235,55 @@ def gated(
     dtype: torch.dtype,
 ) -> Float[Tensor, "rows inner"]:
     """As `dense.gated`."""
-    return _launched(x, w, dtype, None, x_scale, w_scale, act)[0][0]
-
-
-def added(
-    x: Float[Tensor, "rows in"],
-    w: Float[Tensor, "out in"],
-    bias: Float[Tensor, " out"] | None,
-    stream: Float[Tensor, "rows out"],
-    weight: Float[Tensor, " out"],
-) -> Added:
-    """stream + x wᵀ + bias, for a norm with this weight."""
-    (y,), weighted, sums = _launched(x, w, stream.dtype, bias, stream=stream.contiguous(), weight=weight)
-    assert weighted is not None
-    assert sums is not None
-    return Added(y, weighted, sums)
+    return _launched(x, w, None, x_scale, w_scale, dtype, act)[0]
 
 
 def _launched(
     x: Tensor,
     w: Tensor,
+    bias: Tensor | None,
+    x_scale: Tensor | Squares | None,
+    w_scale: Tensor | None,
     dtype: torch.dtype,
-    bias: Tensor | None = None,
-    x_scale: Tensor | Squares | None = None,
-    w_scale: Tensor | None = None,
-    act: str | None = None,
-    stream: Tensor | None = None,
-    weight: Tensor | None = None,
-) -> tuple[Float[Tensor, "splits rows out"], Tensor | None, Tensor | None]:
-    """(x wᵀ, what `added` leaves beside it)."""
+    act: str | None,
+) -> Float[Tensor, "splits rows out"]:
     (rows, k), n = x.shape, len(w) // 2 if act else len(w)
-    cut = cut_for(n, k, rows, x.element_size(), act is not None, _multiprocessors(x.device))
+    cut = cut_for(n, k, rows, x.element_size(), act is not None, multiprocessors(x.device))
     tiles, sums = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
-    whole = act is not None or stream is not None or cut.programs <= tiles
-    gives, summands = whole and cut.pieces > 1, 1 if whole else cut.pieces
+    gives = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
+    summands = 1 if gives else cut.pieces
     y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
     given = x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums) if gives else None
-    weighted, new_squares = (None, None) if stream is None else (torch.empty_like(y[0]), x.new_empty(tiles, rows, dtype=torch.float32))
     squares, x_scale = (x_scale, None) if isinstance(x_scale, Squares) else (None, x_scale)
     told = 0 if squares is None else len(squares.sums)
     launch: Any = _product[(cut.programs,)]
     with torch.cuda.device_of(x):
         launch(
-            _map(w, TILE, cut.width), _map(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
-            None if squares is None else squares.sums, y, given, _flags(x.device), stream, weight, weighted, new_squares,
+            descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
+            None if squares is None else squares.sums, y, given, _flags(x.device),
             rows, n, k, tiles, cut.blocks, told, 0.0 if squares is None else squares.eps,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), TOLD=0 if told == 0 else 1 << (told - 1).bit_length(), ADDS=stream is not None,
+            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), TOLD=0 if told == 0 else 1 << (told - 1).bit_length(),
             num_warps=4, launch_pdl=True,
         )  # fmt: skip
-    return y, weighted, new_squares
+    return y
 
 
-def _map(x: Tensor, rows: int, width: int) -> Any:
-    """A descriptor: what the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
+def descriptor(x: Tensor, rows: int, width: int) -> Any:
+    """What the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
     layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
 
 
 @functools.cache
-def _multiprocessors(device: torch.device) -> int:
+def multiprocessors(device: torch.device) -> int:
+    """How many the device has."""
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @functools.cache
 def _flags(device: torch.device) -> Int32[Tensor, " programs"]:
     """Which programs have given their sums: zeros between two kernels of a stream. Kernels of two streams must not meet."""
-    return torch.zeros(_multiprocessors(device), device=device, dtype=torch.int32)
+    return torch.zeros(multiprocessors(device), device=device, dtype=torch.int32)

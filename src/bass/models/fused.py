@@ -43,7 +43,7 @@ class Stream:
 class Carried:
     """The residual stream between two blocks, whole, and what the next norm is made of."""
 
-    left: Any  # `Added` of kernels/ahead.py
+    left: Any  # `Added` of kernels/ahead_added.py
     weight: Float[Tensor, " hidden"]  # of the norm that it is left for
     shape: torch.Size  # batch, window, hidden
 
@@ -86,7 +86,7 @@ class FusedPreNorm(nn.Module):
 
         stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm -> gate, up, act -> down -> stream + parts
 
-    In five where the products of `kernels/ahead.py` serve all its matrices:
+    In five where Hopper's products (`kernels/ahead.py`, `kernels/ahead_added.py`) serve all its matrices:
 
         norm, qkv -> turn, store, attend -> stream + out -> norm, gate, up, act -> stream + down
 
@@ -106,9 +106,8 @@ class FusedPreNorm(nn.Module):
         rows = shape[0] * shape[1]
         if rows > MOST_ROWS:
             return self.block(x if isinstance(x, Tensor) else x.added(), places.angles, attend, layer)
-        early = early_products(x, rows, (a.qkv, a.out, self.mlp.gate_up, self.mlp.down))
-        if early is not None:
-            return self._early(early, x, places, attend, layer)
+        if in_five(x, rows, (a.qkv, a.out, self.mlp.gate_up, self.mlp.down)):
+            return self._in_five(x, places, attend, layer)
         stream, normed = normalised(x, self.norms[0], a.qkv)
         attended = self._attended(product(normed, a.qkv, stream.dtype), shape, stream.dtype, places, attend, layer)
         out = product(activations(attended, a.out), a.out, stream.dtype)
@@ -126,21 +125,23 @@ class FusedPreNorm(nn.Module):
             attended = attend(layer, *turned(qkv, places.angles, a.heads, a.kv_heads, dtype))
         return attended.reshape(shape[0] * shape[1], -1)
 
-    def _early(self, early: Any, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Stream | Carried:
+    def _in_five(self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Stream | Carried:
+        from bass.kernels.ahead import Squares, gated, linear
+        from bass.kernels.ahead_added import added
+
         a, (first, second), (gate_up, down) = self.attention, self.norms, (self.mlp.gate_up, self.mlp.down)
         if isinstance(x, Carried) and x.weight is first.weight:
-            stream, normed, squares = x.left.stream, x.left.weighted, early.Squares(x.left.sums, first.unit.eps)
+            stream, normed, squares = x.left.stream, x.left.weighted, Squares(x.left.sums, first.unit.eps)
         else:
             stream, entering = normalised(x, first, a.qkv)
             normed, squares = entering.x, None
-        qkv = early.linear(normed, a.qkv.weight, a.qkv.bias, squares, None, stream.dtype)
+        qkv = linear(normed, a.qkv.weight, a.qkv.bias, squares, None, stream.dtype)
         attended = self._attended(qkv, x.shape, stream.dtype, places, attend, layer)
-        left = early.added(attended, a.out.weight, a.out.bias, stream, second.weight)
-        squares = early.Squares(left.sums, second.unit.eps)
-        inner = early.gated(left.weighted, gate_up.weight, self.act, squares, None, stream.dtype)
+        left = added(attended, a.out.weight, a.out.bias, stream, second.weight)
+        inner = gated(left.weighted, gate_up.weight, self.act, Squares(left.sums, second.unit.eps), None, stream.dtype)
         if self.after is None:
-            return Stream(left.stream, early.linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
-        return Carried(early.added(inner, down.weight, down.bias, left.stream, self.after), self.after, x.shape)
+            return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
+        return Carried(added(inner, down.weight, down.bias, left.stream, self.after), self.after, x.shape)
 
 
 def turned(
@@ -194,18 +195,21 @@ class Rows:
     scale: Float[Tensor, " rows"] | None = None
 
 
-def early_products(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, ...]) -> Any:
-    """The module of Hopper's products, if these rows and all the matrices are for it; otherwise None."""
+def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, ...]) -> bool:
+    """Whether Hopper's products, which take norms along, are for these rows and all of a block's matrices."""
     base = x if isinstance(x, Tensor) else x.base if isinstance(x, Stream) else x.left.stream
     if not base.is_cuda or base.dtype != torch.bfloat16:  # rows before their norm may be too large for float16
-        return None
+        return False
     from bass.kernels.launch import gluon
 
     if not gluon(base.device):
-        return None
-    from bass.kernels import ahead
+        return False
+    from bass.kernels import ahead, ahead_added
 
-    return ahead if rows <= ahead.MOST_ROWS and all(isinstance(m, Linear) and ahead.takes(m.weight) for m in matrices) else None
+    qkv, out, gate_up, down = (layer.weight if isinstance(layer, Linear) else None for layer in matrices)
+    if qkv is None or out is None or gate_up is None or down is None:
+        return False
+    return ahead.takes(qkv) and ahead.takes(gate_up) and ahead_added.serves(rows, out) and ahead_added.serves(rows, down)
 
 
 def normalised(x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix) -> tuple[Float[Tensor, "rows hidden"], Rows]:
