@@ -9,6 +9,7 @@ import torch
 from bass.kernels import reference
 from support.gluon import emulated
 
+products: Any = pytest.importorskip("bass.kernels.ahead")
 ahead: Any = pytest.importorskip("bass.kernels.ahead_attention")  # needs the Gluon of Triton 3.6
 
 CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64)), (1, 4), (1, 3), (None, 37), (None, 20.0)))
@@ -21,18 +22,18 @@ class Window:
     def __init__(self, case: Any, kind: torch.dtype, device: torch.device) -> None:
         (self.kv_heads, self.groups, self.dim), self.queries, self.parts, self.window, self.softcap = case
         torch.manual_seed(0)
-        lengths = [0, 5, 64, 150]
+        lengths = [0, 5, 64, 390]
         self.starts = torch.tensor([0, 200, 400, 600])
         self.positions = torch.tensor(lengths)[:, None] + torch.arange(self.queries)
         self.positions[1], self.positions[2, 2:] = -1, -1
-        pool = torch.full((2, 820, self.kv_heads, self.dim), float("nan"))
+        pool = torch.full((2, 1000, self.kv_heads, self.dim), float("nan"))
         for start, length in zip(self.starts.tolist(), lengths, strict=True):
             pool[:, start : start + length] = torch.randn(2, length, self.kv_heads, self.dim)
         self.k, self.v = pool.to(kind)
         summands = torch.randn(self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim)
         summands[:, self.positions < 0] = float("nan")  # nobody's
         self.summands = summands.to(kind) if self.parts == 1 else summands
-        angles = torch.rand(300, self.dim) * 6
+        angles = torch.rand(400, self.dim) * 6
         self.cos, self.sin = angles.cos(), angles.sin()
         for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
@@ -50,14 +51,14 @@ class Window:
         v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
         q = turned[:, :, :heads].to(k.dtype)
         pools = k.nan_to_num(), v.nan_to_num()
-        return reference.ragged(q, *pools, self.starts, self.positions, 200, 0.2, self.window, self.softcap), k, v
+        return reference.ragged(q, *pools, self.starts, self.positions, 400, 0.2, self.window, self.softcap), k, v
 
     def check(self, late: bool) -> None:
         out, k, v = self.expected()
         arguments = self.summands, self.cos, self.sin, self.k, self.v, self.starts, self.positions, 0.2, self.window, self.softcap
         assert ahead.knows(self.summands, self.k, self.v, 512)
         if late:
-            with emulated(ahead, [self.summands]):
+            with emulated(ahead, [self.summands]), emulated(products):
                 found = ahead.ragged(*arguments)
         else:
             found = ahead.ragged(*arguments)
@@ -70,19 +71,25 @@ class Window:
             assert (ours.nan_to_num().double() - theirs.nan_to_num().double()).norm() <= tolerance * theirs.nan_to_num().double().norm()
 
 
+@pytest.mark.parametrize("multiprocessors", [1, 132])  # a program of few rows has one for itself, or does not
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
-def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype) -> None:
+def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
     for case in CASES:
         if case[0][1] * case[1] <= ahead.MOST_ROWS:
             Window(case, kind, torch.device("cpu")).check(late=True)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("multiprocessors", [1, 132])
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) -> None:
+def test_the_same_on_hopper(
+    case: Any, kind: torch.dtype, multiprocessors: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if device.type != "cuda" or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
+    monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
     if case[0][1] * case[1] <= ahead.MOST_ROWS:
         Window(case, kind, device).check(late=False)
 
