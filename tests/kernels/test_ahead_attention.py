@@ -71,25 +71,19 @@ class Window:
             assert (ours.nan_to_num().double() - theirs.nan_to_num().double()).norm() <= tolerance * theirs.nan_to_num().double().norm()
 
 
-@pytest.mark.parametrize("multiprocessors", [1, 132])  # a program of few rows has one for itself, or does not
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
-def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
+def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype) -> None:
     for case in CASES:
         if case[0][1] * case[1] <= ahead.MOST_ROWS:
             Window(case, kind, torch.device("cpu")).check(late=True)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("multiprocessors", [1, 132])
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_same_on_hopper(
-    case: Any, kind: torch.dtype, multiprocessors: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) -> None:
     if device.type != "cuda" or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
-    monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
     if case[0][1] * case[1] <= ahead.MOST_ROWS:
         Window(case, kind, device).check(late=False)
 

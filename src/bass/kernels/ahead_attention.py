@@ -26,15 +26,15 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.ahead import descriptor, multiprocessors
+from bass.kernels.ahead import descriptor
 from bass.kernels.reference import Pool, Positions, Queries
 
 KINDS = (torch.float16, torch.bfloat16)
 DIMS = (64, 128)
 MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
-KEYS = 16  # of a warp, at a time
-MOST_REGISTERS, MOST_HELD, HOLDS = 192, 224, True  # of a thread, so that a product fits beside
+KEYS = 64  # at a time
+MOST_REGISTERS = 192  # of a thread, so that a product fits beside
 ROOM = 65536  # bytes of old keys and values in flight: what a product leaves on a multiprocessor
 
 
@@ -101,48 +101,12 @@ def _ask(
     tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF + HALF], bar, v_high, live)
 
 
-@gluon.jit
-@no_type_check
-def _old(k_lows, k_highs, v_lows, v_highs, slot, SHARES: gl.constexpr, LAYOUT: gl.constexpr):
-    """Old keys and values of each share."""
-    each: gl.constexpr = k_lows.shape[1] // SHARES
-    half: gl.constexpr = k_lows.shape[2]
-    k_low = k_lows.index(slot).reshape([SHARES, each, half]).permute((0, 2, 1)).load(LAYOUT)
-    k_high = k_highs.index(slot).reshape([SHARES, each, half]).permute((0, 2, 1)).load(LAYOUT)
-    v_low = v_lows.index(slot).reshape([SHARES, each, half]).load(LAYOUT)
-    return k_low, k_high, v_low, v_highs.index(slot).reshape([SHARES, each, half]).load(LAYOUT)
-
-
-@gluon.jit
-@no_type_check
-def _known(v_low, v_high, first, old, LAYOUT: gl.constexpr):
-    """Values without those beyond the old ones, where anything may be, even what is not a number."""
-    of_keys: gl.constexpr = gl.SliceLayout(2, LAYOUT)
-    shares: gl.constexpr = v_low.shape[0]
-    each: gl.constexpr = v_low.shape[1]
-    share, key = gl.arange(0, shares, gl.SliceLayout(1, of_keys)), gl.arange(0, each, gl.SliceLayout(0, of_keys))
-    if first + shares * each > old:
-        live = (first + share[:, None] * each + key[None, :] < old)[:, :, None]
-        v_low, v_high = gl.where(live, v_low, gl.zeros_like(v_low)), gl.where(live, v_high, gl.zeros_like(v_high))
-    return v_low, v_high
-
-
-@gluon.jit
-@no_type_check
-def _visible(first, key, old, line_at, WINDOW: gl.constexpr):
-    """Which old keys each query sees."""
-    visible = (first + key < old)[:, None, :] & (line_at >= 0)[None, :, None]
-    if WINDOW is not None:
-        visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
-    return visible
-
-
 @gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
 @no_type_check
 def _attend_turned(
     k_map, v_map, parts, cos, sin, k, v, starts, positions, out, queries, part_size, k_key, v_key, position_row, position_query,
     SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr, HALF: gl.constexpr, ROWS: gl.constexpr,
-    OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr, SIZE: gl.constexpr, HOLDS: gl.constexpr,
+    OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr, SIZE: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = k_map.dtype
     dim: gl.constexpr = 2 * HALF
@@ -190,14 +154,6 @@ def _attend_turned(
     column_at = gl.load(where + column * position_query, mask=column < queries, other=-1, cache_modifier=".cg").to(gl.int32)
     q_low_cos, q_high_cos, q_low_sin, q_high_sin = _angles(cos, sin, each_at, i, HALF)
     k_low_cos, k_high_cos, k_low_sin, k_high_sin = _angles(cos, sin, own_at, i, HALF)
-    if HOLDS:  # the first ones in registers, so that more are on their way
-        mbarrier.wait(full.index(0), 0, tiles > 0)
-        held_low, held_high, held_v_low, held_v_high = _old(k_lows, k_highs, v_lows, v_highs, 0, shares, k_layout)
-        if tiles > STAGES:
-            _ask(
-                k_map, v_map, full.index(0), k_lows.index(0), k_highs.index(0), v_lows.index(0), v_highs.index(0),
-                start + begin + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
-            )  # fmt: skip
     gdc_launch_dependents()
     gdc_wait()
 
@@ -242,20 +198,24 @@ def _attend_turned(
     v_low, v_high = _for_each(own_v_lows, shares, k_layout), _for_each(own_v_highs, shares, k_layout)
     top, total, low, high = _more(q_low, q_high, own_low, own_high, v_low, v_high, seen, top, total, low, high, SCALE, SOFTCAP, layout)
     key = share[:, None] * each_share + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
-    if HOLDS:
-        held_v_low, held_v_high = _known(held_v_low, held_v_high, begin, old, k_layout)
-        visible = _visible(begin, key, old, line_at, WINDOW)
-        top, total, low, high = _more(
-            q_low, q_high, held_low, held_high, held_v_low, held_v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
-        )
-    for tile in range(1 if HOLDS else 0, tiles):
+    of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
+    share_v, key_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys)), gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
+    key_v = share_v[:, None] * each_share + key_v[None, :]
+    for tile in range(tiles):
         slot = tile % STAGES
         here = full.index(slot)
         mbarrier.wait(here, tile // STAGES & 1)
         first = begin + tile * KEYS
-        old_low, old_high, v_low, v_high = _old(k_lows, k_highs, v_lows, v_highs, slot, shares, k_layout)
-        v_low, v_high = _known(v_low, v_high, first, old, k_layout)
-        visible = _visible(first, key, old, line_at, WINDOW)
+        visible = (first + key < old)[:, None, :] & (line_at >= 0)[None, :, None]
+        if WINDOW is not None:
+            visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
+        old_low = k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        old_high = k_highs.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        if first + KEYS > old:  # beyond the old ones anything may be, even what is not a number
+            v_low = gl.where((first + key_v < old)[:, :, None], v_low, gl.zeros_like(v_low))
+            v_high = gl.where((first + key_v < old)[:, :, None], v_high, gl.zeros_like(v_high))
         top, total, low, high = _more(
             q_low, q_high, old_low, old_high, v_low, v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
         )
@@ -315,23 +275,13 @@ def ragged(
     groups = every // kv_heads - 2
     out = k.new_empty(batch, queries, kv_heads * groups, dim)
     rows = max(16, 1 << (queries * groups - 1).bit_length())
-    alone = rows == 16 and kv_heads * batch <= multiprocessors(k.device)  # a program may have a multiprocessor's registers
-    warps = 8 if alone else rows // 4
-    keys = KEYS * warps * 16 // rows
-    holds = alone and HOLDS
     launch: Any = _attend_turned[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
-            _map(k, keys, dim // 2), _map(v, keys, dim // 2), window, cos, sin, k, v, starts, positions, out,
+            *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window, cos, sin, k, v, starts, positions, out,
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
             SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2, ROWS=rows,
-            OWN=max(16, 1 << (queries - 1).bit_length()), KEYS=keys, STAGES=ROOM // (2 * keys * dim * k.element_size()),
-            PARTS=parts, SIZE=k.element_size(), HOLDS=holds, num_warps=warps, maxnreg=MOST_HELD if holds else MOST_REGISTERS,
-            launch_pdl=True,
+            OWN=max(16, 1 << (queries - 1).bit_length()), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
+            PARTS=parts, SIZE=k.element_size(), num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out
-
-
-def _map(x: Pool, keys: int, width: int) -> Any:
-    """Of slots, the heads of each side by side."""
-    return descriptor(x.view(x.shape[0], -1), keys, width)
