@@ -20,7 +20,7 @@ B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper b
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -177,11 +177,11 @@ class AttentionBackend(Protocol[View, Plan]):
 
 
 @runtime_checkable
-class RotaryBackend(Protocol[View, Plan]):
+class RotaryBackend(Protocol):
     """What a backend may have beside: one kernel that also does what a `RotaryStore` does."""
 
     @abstractmethod
-    def run_turned(self, window: Unturned, view: View, plan: Plan, rule: AttentionRule) -> Float[Tensor, "batch window heads dim"] | None:
+    def run_turned(self, window: Unturned, view: Any, plan: Any, rule: AttentionRule) -> Float[Tensor, "batch window heads dim"] | None:
         """As `write_turned`, then `run`; None, and nothing written, for what the kernel does not serve."""
         ...
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.kernels import dense, reference, stream
+from bass.kernels.launch import kept_zeros
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
@@ -115,8 +116,6 @@ def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: i
 def test_products_equal_their_twins_wherever_they_are_cut(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with a tile each, several, or pieces of some, emulated: nothing of x is read before the wait, no copy before it has come."""
     monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
-    flags = torch.zeros(multiprocessors, dtype=torch.int32)
-    monkeypatch.setattr(ahead, "_flags", lambda _: flags)
     for n, k, rows in itertools.product((64, 130, 600), (64, 272, 520), (1, 5, 31)):
         x, w = drawn(rows, k, kind, torch.device("cpu"), 0), drawn(n, k, kind, torch.device("cpu"), 1)
         x_scale, w_scale, bias = torch.rand(rows) / 30 + 0.01, torch.rand(n) / 30 + 0.01, torch.randn(n)
@@ -126,7 +125,7 @@ def test_products_equal_their_twins_wherever_they_are_cut(kind: torch.dtype, mul
         meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
         for found, expected in ((y.sum(0), reference.linear(*meant, bias)), (value, reference.gated(*meant, "gelu_tanh"))):
             assert (found.double() - expected).norm() <= 1e-5 * expected.norm(), (n, k, rows)
-    assert not flags.any()
+    assert not kept_zeros("product", multiprocessors, torch.device("cpu")).any()
 
 
 KINDS = pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
@@ -155,7 +154,7 @@ def test_products_on_hopper_equal_their_twins(n: int, k: int, kind: torch.dtype,
             expected = reference.gated(meant[0] / 10, meant[1], act)
             assert (value.double() - expected).norm() <= tolerance * expected.norm()
             assert torch.equal(value, ahead.gated(x, w, act, x_scale / 10, w_scale, torch.float32))
-    assert not ahead._flags(hopper).any()
+    assert not kept_zeros("product", ahead.multiprocessors(hopper), hopper).any()
 
 
 @pytest.mark.gpu

@@ -55,7 +55,6 @@ def test_a_norm_between_two_products_takes_no_kernel(
     """out, added to the stream; norm, gate and up; down, added to the stream; norm, the next one: beside norms and products apart."""
     for module in (ahead, ahead_added):
         monkeypatch.setattr(module, "multiprocessors", lambda _: multiprocessors)
-    monkeypatch.setattr(ahead, "_flags", lambda _: torch.zeros(multiprocessors, dtype=torch.int32))
     check_norms(rows, hidden, inner, both_emulated, torch.device("cpu"))
 
 

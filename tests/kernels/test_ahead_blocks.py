@@ -56,7 +56,6 @@ def test_blocks_in_five_launches_are_blocks(left_out: int | None, monkeypatch: p
     monkeypatch.setattr(fused, "in_five", in_five)
     for module in (ahead, ahead_added):
         monkeypatch.setattr(module, "multiprocessors", lambda _: 5)
-    monkeypatch.setattr(ahead, "_flags", lambda _: torch.zeros(5, dtype=torch.int32))
     with emulated(ahead), emulated(ahead_added):
         found = logits(llama, left_out)
     each = [torch.Tensor, *[fused.Carried] * (2 if left_out is None else 1)]

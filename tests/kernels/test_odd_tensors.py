@@ -117,11 +117,9 @@ def test_more_tiles_than_there_are_counts_are_not_split(device: torch.device, mo
     problem = Problem.draw([[70], [50], [3]], 2, 1, 8, torch.float32, device)
     for most in (6, 5):
         monkeypatch.setattr(attention, "MOST_TILES", most)
-        attention._counts.cache_clear()
         torch.testing.assert_close(
             problem.kernel("ragged", (0.3, None, None)), problem.twin("ragged", (0.3, None, None)), rtol=2e-5, atol=2e-5
         )
-    attention._counts.cache_clear()
 
 
 def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import ahead, ahead_attention, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
+from bass.kernels import ahead, ahead_added, ahead_attention, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
 ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024  # of an A100, an L40, an H100: bytes of shared memory of a program
@@ -100,6 +100,11 @@ def everything() -> None:
         attention.ragged(q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places)
         attention.paged(q, *(numbers(90, 16, kv_heads, dim) for _ in range(2)), numbers(2, 32, dtype=I64), *places)
     if CAPABILITY == 90:
+        for n, rows_of_x in ((2048, 1), (4096, 32)):
+            left = ahead_added.added(numbers(rows_of_x, 4096), numbers(n, 4096), numbers(n), numbers(rows_of_x, n), numbers(n))
+            squares = ahead.Squares(left.sums, 1e-5)
+            ahead.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
+            ahead.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
         for parts, queries, groups, dim, kind in ((1, 8, 1, 128, BF16), (1, 1, 1, 64, BF16), (2, 5, 4, 128, F32)):
             window, slots = numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind), [numbers(900, 8, dim) for _ in range(2)]
             angles, places = [numbers(64, dim, dtype=F32)] * 2, (numbers(2, dtype=I64), numbers(2, queries, dtype=I64))
@@ -132,6 +137,6 @@ if __name__ == "__main__":
         module.dependent = lambda _: {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}  # type: ignore[attr-defined]
         if hasattr(module, "shared_memory"):
             module.shared_memory = lambda _: ROOM
-    ahead.multiprocessors = lambda _: 132
+    ahead.multiprocessors = ahead_added.multiprocessors = lambda _: 132
     assert not launch.INTERPRETED
     sys.exit(everything())

@@ -78,6 +78,9 @@ BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
 )
 SLOTS, SDPA, SPLIT, PADDED, PAGED = "engine/slots.py", "attention/sdpa.py", "caches/split.py", "caches/padded.py", "caches/paged.py"
 AHEAD, EARLY = "kernels/ahead.py", ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",)
+AT_ONCE, TURNED = "kernels/ahead_attention.py", ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
+ADDED, NORMED = "kernels/ahead_added.py", ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",)
+IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_blocks",)
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
@@ -336,7 +339,7 @@ MUTANTS = (
     Mutant("all layers share the first layer's window", 0, SDPA, "self._biases[window] = torch", "self._biases[window] = next(iter(self._biases.values()), None) if self._biases else torch", (ATTENTION,)),
     Mutant("soft caps are left out in the padded layout", 0, SDPA, "if rule.softcap is None:", "if True:", (ATTENTION,)),
     Mutant("a soft cap bends nothing in the split layout", 0, REFERENCE, "softcap * torch.tanh(scores / softcap)", "scores.clamp(-softcap, softcap)", (ATTENTION,)),
-    Mutant("every layer attends by the first layer's rule", 0, "engine/scorer.py", "self.rules[layer])", "self.rules[0])", (ATTENTION,)),
+    Mutant("every layer attends by the first layer's rule", 0, "engine/scorer.py", "return self.rules[layer]", "return self.rules[0]", (ATTENTION,)),
     Mutant("grouped heads meet the wrong keys in the split layout", 0, REFERENCE, "q.unflatten(2, (kv_heads, -1))", "q.unflatten(2, (-1, kv_heads)).transpose(2, 3)", (ATTENTION,)),
     Mutant("the mask is laid out window by window", 0, SDPA, ".repeat(1, 1, groups, 1)", ".repeat_interleave(groups, 2)", (ATTENTION,)),
     Mutant("a write at -1 lands in the row before", 0, SPLIT, "torch.where(positions < 0, -1, self.starts[:, None] + positions)", "self.starts[:, None] + positions", (CACHES,)),
@@ -393,8 +396,18 @@ MUTANTS = (
     Mutant("a tile begins with the sums of the last one", 0, AHEAD, "total = warpgroup_mma(w_tiles.index(slot), x, total, use_acc=first == 0)", "total = warpgroup_mma(w_tiles.index(slot), x, total)", EARLY),
     Mutant("rows are asked for before the kernel before has ended", 0, AHEAD, "    gdc_launch_dependents()\n    gdc_wait()\n", "    gdc_launch_dependents()\n", EARLY),
     Mutant("a program takes one gift too few", 0, AHEAD, "for giver in range(owner, program):", "for giver in range(owner + 1, program):", EARLY),
-    Mutant("a summand that a tile does not have is left as it was", 0, AHEAD, "gl.where(block == BLOCKS - 1, piece + 1, SUMMANDS)", "gl.where(block == BLOCKS - 1, piece + 2, SUMMANDS)", EARLY),
+    Mutant("a summand that a tile does not have is left as it was", 0, AHEAD, "gl.where(block == each - 1, piece + 1, SUMMANDS)", "gl.where(block == each - 1, piece + 2, SUMMANDS)", EARLY),
     Mutant("the bias is added to every summand", 0, AHEAD, "gl.where(piece == 0, added, gl.zeros_like(added))", "added", EARLY),
+    Mutant("a norm's eps is left out", 0, AHEAD, "gl.rsqrt(sums / k_size + eps)", "gl.rsqrt(sums / k_size)", NORMED),
+    Mutant("the window is read before the kernel before has ended", 0, AT_ONCE, "    gdc_launch_dependents()\n    gdc_wait()\n", "    gdc_launch_dependents()\n", TURNED),
+    Mutant("every share counts the window's own keys", 0, AT_ONCE, "    seen = seen & (share == 0)[:, None][:, None, :]\n", "", TURNED),
+    Mutant("a query sees the window's later keys", 0, AT_ONCE, "& (column_at[None, None, :] <= line_at[None, :, None])", "", TURNED),
+    Mutant("values beyond the old ones are left as they are", 0, AT_ONCE, "if first + KEYS > old:", "if False:", TURNED),
+    Mutant("old keys come from one slot too far", 0, AT_ONCE, "start + first + STAGES * KEYS", "start + first + STAGES * KEYS + 1", TURNED),
+    Mutant("shares are put together at levels of their own", 0, AT_ONCE, "gl.exp(top - gl.where(best >", "gl.exp(top - top + 0 * gl.where(best >", TURNED),
+    Mutant("the next norm's weight is left out", 0, ADDED, "(value * weights[:, None])", "value", NORMED),
+    Mutant("the shares of a product are not put together", 0, ADDED, "gl.sum(sums.load(of_sums), 0)", "sums.load(of_sums)[0]", NORMED),
+    Mutant("a block takes what was left for another's norm", 0, "models/fused.py", "if isinstance(x, Carried) and x.weight is first.weight:", "if isinstance(x, Carried):", IN_FIVE),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
     Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),

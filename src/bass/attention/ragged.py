@@ -13,7 +13,7 @@ from bass.records import AttentionRule, RaggedView, Unturned
 
 @final
 @dataclass(frozen=True)
-class TritonRagged(KernelBackend[RaggedView], RotaryBackend[RaggedView, PositionPlan]):
+class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
     """Each row at its own length, its keys divided over several blocks, so that a short batch fills the chip."""
 
     paper: ClassVar[str] = "Dao et al., 2023"

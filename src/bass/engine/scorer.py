@@ -30,7 +30,7 @@ class CachedAttend(Attend, RotaryAttend):
 
     def rotary(self, layer: int, window: Unturned) -> Tensor | None:
         if isinstance(self.backend, RotaryBackend):
-            out = self.backend.run_turned(window, self.cache.view(layer), self.plan, self.rules[layer])
+            out = self.backend.run_turned(window, self.cache.view(layer), self.plan, self._rule(layer))
             if out is not None:
                 return out
         if not isinstance(self.cache, RotaryStore):
@@ -38,7 +38,10 @@ class CachedAttend(Attend, RotaryAttend):
         return self._run(layer, self.cache.write_turned(layer, window, self.positions))
 
     def _run(self, layer: int, q: Tensor) -> Tensor:
-        return self.backend.run(q, self.cache.view(layer), self.plan, self.rules[layer])
+        return self.backend.run(q, self.cache.view(layer), self.plan, self._rule(layer))
+
+    def _rule(self, layer: int) -> AttentionRule:
+        return self.rules[layer]
 
 
 class Filled(Exception):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
-from jaxtyping import Float, Float32, Int32, Num
+from jaxtyping import Float, Float32, Num
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -35,7 +35,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.dense import activated
-from bass.kernels.launch import TRITON_DTYPES
+from bass.kernels.launch import TRITON_DTYPES, kept_zeros
 
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
@@ -88,6 +88,19 @@ def _block(i, begin, end, each):
     return tile, block, offset == 0, (i == head - 1) | (block == each - 1)
 
 
+@gluon.jit
+@no_type_check
+def _ask(
+    w_map, bar, w_tile, up_tile, tile, block, n_size, live,
+    TILE: gl.constexpr, WIDTH: gl.constexpr, BYTES: gl.constexpr, GATED: gl.constexpr,
+):  # fmt: skip
+    """For the weights of a block; the barrier also waits for the rows that go with them."""
+    mbarrier.expect(bar, BYTES, live)
+    tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tile, live)
+    if GATED:
+        tma.async_copy_global_to_shared(w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tile, live)
+
+
 @gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "told"])
 @no_type_check
 def _product(
@@ -107,17 +120,15 @@ def _product(
     w_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
     x_tiles = gl.allocate_shared_memory(kind, [STAGES, ROWS, WIDTH], x_map.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # one for each stage: it has come
+    up_tiles = w_tiles
     if GATED:
         up_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
     for stage in gl.static_range(STAGES):
         tile, block, _, _ = _block(stage, begin, end, each)
-        live, bar = begin + stage < end, full.index(stage)
-        mbarrier.expect(bar, stage_bytes, live)
-        tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tiles.index(stage), live)
-        if GATED:
-            tma.async_copy_global_to_shared(w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tiles.index(stage), live)
+        w_tile, up_tile = w_tiles.index(stage), up_tiles.index(stage)
+        _ask(w_map, full.index(stage), w_tile, up_tile, tile, block, n_size, begin + stage < end, TILE, WIDTH, stage_bytes, GATED)
     gdc_launch_dependents()
     gdc_wait()
     for stage in gl.static_range(STAGES):
@@ -155,10 +166,8 @@ def _product(
                 up_scales = gl.load(w_scale + n_size + n, mask=live_n, other=0.0)
         next_tile, next_block, _, _ = _block(i + STAGES, begin, end, each)
         more = begin + i + STAGES < end
-        mbarrier.expect(here, stage_bytes, more)
-        tma.async_copy_global_to_shared(w_map, [next_tile * TILE, next_block * WIDTH], here, w_tiles.index(slot), more)
-        if GATED:
-            tma.async_copy_global_to_shared(w_map, [n_size + next_tile * TILE, next_block * WIDTH], here, up_tiles.index(slot), more)
+        w_tile, up_tile = w_tiles.index(slot), up_tiles.index(slot)
+        _ask(w_map, here, w_tile, up_tile, next_tile, next_block, n_size, more, TILE, WIDTH, stage_bytes, GATED)
         tma.async_copy_global_to_shared(x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more)
         if ends:
             owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
@@ -260,7 +269,7 @@ def _launched(
     with torch.cuda.device_of(x):
         launch(
             descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
-            None if squares is None else squares.sums, y, given, _flags(x.device),
+            None if squares is None else squares.sums, y, given, kept_zeros("product", multiprocessors(x.device), x.device),
             rows, n, k, tiles, cut.blocks, told, 0.0 if squares is None else squares.eps,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
@@ -281,9 +290,3 @@ def descriptor(x: Tensor, rows: int, width: int) -> Any:
 def multiprocessors(device: torch.device) -> int:
     """How many the device has."""
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@functools.cache
-def _flags(device: torch.device) -> Int32[Tensor, " programs"]:
-    """Which programs have given their sums: zeros between two kernels of a stream. Kernels of two streams must not meet."""
-    return torch.zeros(multiprocessors(device), device=device, dtype=torch.int32)

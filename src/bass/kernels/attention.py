@@ -15,17 +15,16 @@ made in float32, for float64 in float64.
 """
 
 import builtins
-import functools
 from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Int, Int32
+from jaxtyping import Int
 from torch import Tensor
 
 from bass.kernels import MOST_SHARED, shared_memory
-from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, operand, wait_for_inputs
+from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, kept_zeros, operand, wait_for_inputs
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
@@ -97,20 +96,21 @@ def _attend(
     SUM: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    wait_for_inputs(PDL)
     split = tl.program_id(0) % splits
     tile = tl.program_id(0) // splits
     head = tl.program_id(1)
     row = (first + tl.program_id(2)).to(tl.int64)
 
+    # Places and positions are older than the pass, which begins with a kernel that waits for all before it (`stream.embedded`). So they may
+    # be read before the kernel before has ended; not from the first level's cache, which may have an earlier pass's.
     if LAYOUT == "ragged":
-        slot = tl.load(place + row * place_row).to(tl.int64)  # here, so that it comes together with the positions
-
+        slot = tl.load(place + row * place_row, cache_modifier=".cg").to(tl.int64)
     each = tile * ROWS + tl.arange(0, ROWS)
     query = each // GROUPS
     heads = head * GROUPS + each % GROUPS
     inside = query < queries
-    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1).to(tl.int32)
+    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1, cache_modifier=".cg").to(tl.int32)
+    wait_for_inputs(PDL)
     dim = tl.arange(0, WIDTH)
     in_dim = dim < DIM
     q_places = row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
@@ -304,7 +304,7 @@ def _launch(
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
-        counts = _counts(q.device)
+        counts = kept_zeros("attention", MOST_TILES, q.device)
         assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles of queries"
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
@@ -326,9 +326,3 @@ def _launch(
                 **dependent(q),
             )  # fmt: skip
     return out
-
-
-@functools.cache
-def _counts(device: torch.device) -> Int32[Tensor, " tiles"]:
-    """How many splits of each tile have ended: zeros between two kernels of a stream. Kernels of two streams must not meet."""
-    return torch.zeros(MOST_TILES, device=device, dtype=torch.int32)

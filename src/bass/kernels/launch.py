@@ -6,6 +6,7 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
+from jaxtyping import Int32
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
@@ -77,6 +78,12 @@ def operand(dtype: torch.dtype) -> tl.dtype:
 @functools.cache
 def _able(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9
+
+
+@functools.cache
+def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
+    """Counters by which programs of a kernel meet, and which it leaves at zero. Kernels of one name on two streams must not meet."""
+    return torch.zeros(count, device=device, dtype=torch.int32)
 
 
 @functools.cache
