@@ -219,7 +219,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
 
             return launched
 
-    names |= {name: Kernel(value.fn) for name, value in vars(module).items() if isinstance(value, JITFunction)}
+    names |= {name: Kernel(value.fn) for name, value in vars(module).items() if isinstance(value, JITFunction) and name not in names}
     kept = {name: vars(module)[name] for name in names if name in vars(module)}
     vars(module).update({name: names[name] for name in kept})
     try:
