@@ -12,7 +12,7 @@ from support.gluon import emulated
 products: Any = pytest.importorskip("bass.kernels.ahead")
 ahead: Any = pytest.importorskip("bass.kernels.ahead_attention")  # needs the Gluon of Triton 3.6
 
-CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64)), (1, 4), (1, 3), (None, 37), (None, 20.0)))
+CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128)), (1, 4, 17), (1, 3), (None, 37), (None, 20.0)))
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -26,14 +26,14 @@ class Window:
         self.starts = torch.tensor([0, 200, 400, 600])
         self.positions = torch.tensor(lengths)[:, None] + torch.arange(self.queries)
         self.positions[1], self.positions[2, 2:] = -1, -1
-        pool = torch.full((2, 1000, self.kv_heads, self.dim), float("nan"))
+        pool = torch.full((2, 1100, self.kv_heads, self.dim), float("nan"))
         for start, length in zip(self.starts.tolist(), lengths, strict=True):
             pool[:, start : start + length] = torch.randn(2, length, self.kv_heads, self.dim)
         self.k, self.v = pool.to(kind)
         summands = torch.randn(self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim)
         summands[:, self.positions < 0] = float("nan")  # nobody's
         self.summands = summands.to(kind) if self.parts == 1 else summands
-        angles = torch.rand(400, self.dim) * 6
+        angles = torch.rand(420, self.dim) * 6
         self.cos, self.sin = angles.cos(), angles.sin()
         for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
@@ -51,7 +51,7 @@ class Window:
         v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
         q = turned[:, :, :heads].to(k.dtype)
         pools = k.nan_to_num(), v.nan_to_num()
-        return reference.ragged(q, *pools, self.starts, self.positions, 400, 0.2, self.window, self.softcap), k, v
+        return reference.ragged(q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap), k, v
 
     def check(self, late: bool) -> None:
         out, k, v = self.expected()

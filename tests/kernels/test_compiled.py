@@ -20,5 +20,5 @@ def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) 
     )
     assert said.returncode == 0, said.stdout + said.stderr
     names = {line.split()[0] for line in said.stdout.splitlines()}
-    assert ({"_product", "_attend_turned"} <= names) == (capability == "90")  # Hopper's own
+    assert ({"_product", "_added", "_attend_turned"} <= names) == (capability == "90")  # Hopper's own
     assert names >= {"_attend", "_linear", "_gated", "_add_norm", "_turn", "_gate", "_quantize", "_uniforms", "_probs", "_search", "_pick"}

@@ -105,7 +105,7 @@ def everything() -> None:
             squares = ahead.Squares(left.sums, 1e-5)
             ahead.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
             ahead.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
-        for parts, queries, groups, dim, kind in ((1, 8, 1, 128, BF16), (1, 1, 1, 64, BF16), (2, 5, 4, 128, F32)):
+        for parts, queries, groups, dim, kind in ((1, 8, 1, 128, BF16), (1, 1, 1, 64, BF16), (2, 5, 4, 128, F32), (1, 17, 1, 128, BF16)):
             window, slots = numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind), [numbers(900, 8, dim) for _ in range(2)]
             angles, places = [numbers(64, dim, dtype=F32)] * 2, (numbers(2, dtype=I64), numbers(2, queries, dtype=I64))
             ahead_attention.ragged(window, *angles, *slots, *places, 0.3, *((20, 30.0) if groups == 4 else (None, None)))

@@ -195,8 +195,10 @@ def _attend_turned(
     low, high = gl.zeros([shares, ROWS, HALF], gl.float32, layout), gl.zeros([shares, ROWS, HALF], gl.float32, layout)
     q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
     own_low, own_high = _for_each(own_lows.permute((1, 0)), shares, k_layout), _for_each(own_highs.permute((1, 0)), shares, k_layout)
-    v_low, v_high = _for_each(own_v_lows, shares, k_layout), _for_each(own_v_highs, shares, k_layout)
-    top, total, low, high = _more(q_low, q_high, own_low, own_high, v_low, v_high, seen, top, total, low, high, SCALE, SOFTCAP, layout)
+    own_v_low, own_v_high = _for_each(own_v_lows, shares, k_layout), _for_each(own_v_highs, shares, k_layout)
+    top, total, low, high = _more(
+        q_low, q_high, own_low, own_high, own_v_low, own_v_high, seen, top, total, low, high, SCALE, SOFTCAP, layout
+    )
     key = share[:, None] * each_share + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
     of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
     share_v, key_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys)), gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
@@ -211,13 +213,13 @@ def _attend_turned(
             visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
         old_low = k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
         old_high = k_highs.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
-        v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
-        v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        old_v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
+        old_v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
         if first + KEYS > old:  # beyond the old ones anything may be, even what is not a number
-            v_low = gl.where((first + key_v < old)[:, :, None], v_low, gl.zeros_like(v_low))
-            v_high = gl.where((first + key_v < old)[:, :, None], v_high, gl.zeros_like(v_high))
+            old_v_low = gl.where((first + key_v < old)[:, :, None], old_v_low, gl.zeros_like(old_v_low))
+            old_v_high = gl.where((first + key_v < old)[:, :, None], old_v_high, gl.zeros_like(old_v_high))
         top, total, low, high = _more(
-            q_low, q_high, old_low, old_high, v_low, v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
+            q_low, q_high, old_low, old_high, old_v_low, old_v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
         )
         if tile + STAGES < tiles:
             _ask(

@@ -96,21 +96,20 @@ def _attend(
     SUM: tl.constexpr,
     PDL: tl.constexpr,
 ):
+    wait_for_inputs(PDL)
     split = tl.program_id(0) % splits
     tile = tl.program_id(0) // splits
     head = tl.program_id(1)
     row = (first + tl.program_id(2)).to(tl.int64)
 
-    # Places and positions are older than the pass, which begins with a kernel that waits for all before it (`stream.embedded`). So they may
-    # be read before the kernel before has ended; not from the first level's cache, which may have an earlier pass's.
     if LAYOUT == "ragged":
-        slot = tl.load(place + row * place_row, cache_modifier=".cg").to(tl.int64)
+        slot = tl.load(place + row * place_row).to(tl.int64)  # here, so that it comes together with the positions
+
     each = tile * ROWS + tl.arange(0, ROWS)
     query = each // GROUPS
     heads = head * GROUPS + each % GROUPS
     inside = query < queries
-    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1, cache_modifier=".cg").to(tl.int32)
-    wait_for_inputs(PDL)
+    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1).to(tl.int32)
     dim = tl.arange(0, WIDTH)
     in_dim = dim < DIM
     q_places = row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
