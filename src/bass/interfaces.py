@@ -212,9 +212,13 @@ class Scorer(RowStore, Protocol):
 
 @runtime_checkable
 class DraftLengthPolicy(Protocol[State]):
-    """How many tokens to draft for each row. Host only and pure: NumPy, no torch."""
+    """How many tokens to draft for each row. Host only and pure: NumPy, no torch.
+
+    `steady`: lengths are always the same, so that a step may be launched before the report of the one before.
+    """
 
     max_length: int
+    steady: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     @abstractmethod

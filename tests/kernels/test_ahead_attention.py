@@ -73,7 +73,7 @@ class Window:
 
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
 def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype) -> None:
-    for case in CASES:
+    for case in CASES[:: 5 if kind == torch.bfloat16 else 7]:
         if case[0][1] * case[1] <= ahead.MOST_ROWS:
             Window(case, kind, torch.device("cpu")).check(late=True)
 

@@ -136,6 +136,10 @@ class OnDevice(Steps):
         return [state[0], state[1] + 1, state[2]]
 
 
+class Unsteady(Steps):
+    steady = True
+
+
 class Failing(Steps):
     def reset(self, state: Any, rows: Any) -> Any:
         if len(rows) == 2:
@@ -160,6 +164,7 @@ class Failing(Steps):
         (OnSelf, policies.TWICE, ""),
         (Queue, policies.STATE.format("update"), "deque"),
         (OnDevice, policies.HOST, "tensor"),
+        (Unsteady, policies.STEADY, ""),
         (Failing, NO_ERROR, "KeyError: 'two'"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

@@ -36,18 +36,20 @@ def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Ten
 
 @dataclass(frozen=True)
 class Captured:
-    """One graph, and the host memory that it copies the packed report into."""
+    """One graph, the packed report that it makes, and two places on the host for that, since two steps may be under way."""
 
     graph: torch.cuda.CUDAGraph
-    report: Tensor  # host, pinned
+    packed: Tensor
+    reports: tuple[Tensor, Tensor]  # host, pinned
 
 
 @final
 class GraphedStep(Step):
     """Everything between the lengths and the report of `step` as one CUDA graph for each (k, span).
 
-        host     lengths -> pinned                                      pinned -> report
-        graph               -> device -> draft, score, verify, commit -> packed ->
+        host     lengths -> pinned                                              pinned -> report
+        graph               -> device -> draft, score, verify, commit -> packed
+                                                                          copy ->
 
     A graph holds addresses, so it serves the `sequences` it was made with and the storage of the step's caches, and no others. A
     shape is captured when it first occurs, or when it is prepared: a run in which all rows are idle compiles what must be compiled
@@ -73,7 +75,8 @@ class GraphedStep(Step):
         self.lengths = torch.zeros_like(sequences.lens)  # device
         self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.under_way = False
+        self.under_way: torch.cuda.Event | None = None  # of the step launched last, unless its report was collected
+        self.turn = 0  # of the two places for reports
         self.captured: dict[tuple[int, int], Captured] = {}
 
     def span(self, length: int, capacity: int) -> int:
@@ -95,21 +98,30 @@ class GraphedStep(Step):
             finally:
                 torch.cuda.set_stream(stream)  # a capture that fails leaves its own
 
+    def prepared(self, k: int, span: int) -> bool:
+        return (k, span) in self.captured
+
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph serves the sequences it was captured with"
         self.prepare(sequences, k, span)
-        captured, stream = self.captured[k, span], torch.cuda.current_stream(self.lengths.device)
-        if self.under_way:  # a step that was given up, which may have its lengths still to read
-            stream.synchronize()
-        self.asked.numpy()[:] = lengths
+        captured, self.turn = self.captured[k, span], 1 - self.turn
+        report, asked = captured.reports[self.turn], self.asked.numpy()
+        if not np.array_equal(asked, lengths):
+            if self.under_way is not None:  # it may have its lengths still to read
+                self.under_way.synchronize()
+            asked[:] = lengths
         with torch.cuda.device_of(self.lengths):
             captured.graph.replay()
-        self.under_way = True
+            report.copy_(captured.packed, non_blocking=True)
+            ended = torch.cuda.Event()
+            ended.record()
+        self.under_way = ended
 
         def collect() -> StepReport:
-            stream.synchronize()  # sync: the one of a step
-            self.under_way = False
-            return unpack(captured.report.numpy().copy())
+            ended.synchronize()  # sync: the one of a step
+            if self.under_way is ended:
+                self.under_way = None
+            return unpack(report.numpy().copy())
 
         return collect
 
@@ -118,13 +130,13 @@ class GraphedStep(Step):
         with torch.cuda.stream(self.side):
             packed = trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
-        report = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+        first, second = (torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2))
         del packed
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.side):  # its own would be on the device of the process's first
                 self.lengths.copy_(self.asked, non_blocking=True)
-                report.copy_(self.inner.on_device(self.sequences, self.lengths, k, span), non_blocking=True)
+                packed = self.inner.on_device(self.sequences, self.lengths, k, span)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -132,4 +144,4 @@ class GraphedStep(Step):
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a part of it reads from the host; "
                 "give `cuda_graphs=False`."
             ) from error
-        return Captured(graph, report)
+        return Captured(graph, packed, (first, second))

@@ -2,8 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -31,6 +31,17 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
         bad = next(value for value in values if not 0 <= value <= most)
         raise PolicyError(f"`{name}.lengths` returned {bad}; every length must be between 0 and its `max_length={most}`.")
     return lengths
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A step that is under way."""
+
+    collect: Callable[[], StepReport]
+    lengths: np.ndarray  # int [B], asked for
+    k: int
+    span: int
+    began: float
 
 
 @dataclass
@@ -99,44 +110,51 @@ class Run:
         lens, limits = np.zeros(batch, dtype=np.int64), np.zeros(batch, dtype=np.int64)
         behind = 0  # steps that the drafter has not seen, because no row drafted
         emissions: Iterator[Emission] = iter(())
+        ahead: Flight | None = None  # launched before the report of the step before
         began = waiting = time.perf_counter()  # `waiting`: since when the device has had nothing to do
 
         def now() -> float:
             return time.perf_counter() - began - trace.capture_seconds
 
         while slots.busy:
-            admitted, fed = slots.admit(self.requests)
-            if len(admitted):
-                state = policy.reset(state, admitted)
-                lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
-                limits[admitted] = [self.requests[r].limit for r in slots.requests[admitted]]
-                trace.prompt_tokens_fed += fed
-                trace.prefilled |= dict.fromkeys(slots.requests[admitted].tolist(), now())
-                waiting = time.perf_counter()
+            if ahead is None:
+                admitted, fed = slots.admit(self.requests)
+                if len(admitted):
+                    state = policy.reset(state, admitted)
+                    lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
+                    limits[admitted] = [self.requests[r].limit for r in slots.requests[admitted]]
+                    trace.prompt_tokens_fed += fed
+                    trace.prefilled |= dict.fromkeys(slots.requests[admitted].tolist(), now())
+                    waiting = time.perf_counter()
+                lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * (slots.requests >= 0)
+                k = int(lengths.max())
+                span = self.step.span(int(((lens + lengths) * (slots.requests >= 0)).max()), capacity)
+                preparing = time.perf_counter()
+                self.step.prepare(sequences, k, span)
+                trace.capture_seconds += time.perf_counter() - preparing
+                if k and behind:
+                    # The tokens committed meanwhile, and the two that the last draft may have left out.
+                    self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
+                behind = 0 if k else behind + 1
+                flight, waited = self._launched(lengths, k, span), preparing - waiting
+            else:
+                flight, waited = replace(ahead, began=waiting), 0.0
+                behind = 0 if flight.k else behind + 1
             serving = slots.requests.copy()
             active = serving >= 0
-            lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * active
-            k = int(lengths.max())
-            reached = (lens + lengths) * active
-            span = self.step.span(int(reached.max()), capacity)
-            preparing = time.perf_counter()
-            self.step.prepare(sequences, k, span)
-            started = time.perf_counter()
-            trace.capture_seconds += started - preparing
-            if k and behind:
-                # The tokens committed meanwhile, and the two that the last draft may have left out.
-                self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
-            behind = 0 if k else behind + 1
-            collect = self.step.launch(sequences, lengths, k, span)
+            reached = (lens + flight.lengths) * active
+            ahead = self._launched_ahead(flight, lens, limits, active)
             yield from emissions  # of the step before, while the device works
-            report = collect()
+            report = flight.collect()
             ended = time.perf_counter()
-            # From here to the next launch the device waits: what the policy need not know is told later, with the emissions.
+            # From here to the next launch the device waits, unless it has one: what the policy need not know is told later, with the
+            # emissions.
+            report = replace(report, drafted=report.drafted * active)  # rows that ended meanwhile draft nothing
             lens, accepted, at = report.lens.copy(), report.accepted * active, now()
-            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - started))
+            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - flight.began))
             rows = self._released(report, serving)
-            times = ended - started, preparing - waiting, at
-            emissions, waiting = self._told(report, (k, span, reached, serving), accepted, times, rows), ended
+            times = ended - flight.began, waited, at
+            emissions, waiting = self._told(report, (flight.k, flight.span, reached, serving), accepted, times, rows), ended
             over = self.time_budget is not None and now() > self.time_budget
             if over or not self.step.overlaps:
                 reading = time.perf_counter()
@@ -146,6 +164,23 @@ class Run:
             if over:
                 return
         yield from emissions
+
+    def _launched(self, lengths: np.ndarray, k: int, span: int) -> Flight:
+        began = time.perf_counter()
+        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span, began)
+
+    def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
+        """The step after this one, while this one is under way: if nothing of this one's report can matter to it.
+
+        So the policy must be steady, no request waiting for a row, every row far enough from its limit, and the shape at hand.
+        """
+        most = lens + flight.lengths + 1  # tokens after this step
+        if not (self.policy.steady and self.step.overlaps and not self._slots.queue):
+            return None
+        if not (most + flight.lengths + 1 <= limits)[active].all():
+            return None
+        span = self.step.span(int((most + flight.lengths)[active].max()), self.sequences.capacity)
+        return self._launched(flight.lengths, flight.k, span) if self.step.prepared(flight.k, span) else None
 
     def _released(self, report: StepReport, serving: np.ndarray) -> list[int]:
         """The rows whose requests have not been finished meanwhile; those of them that are done become idle.

@@ -35,7 +35,10 @@ class StepReport:
 
 @runtime_checkable
 class Step(Protocol):
-    """Takes a batch one step on. `overlaps`: the host may do other things between `launch` and the report."""
+    """Takes a batch one step on.
+
+    `overlaps`: the host may do other things between `launch` and the report, even launch the next step.
+    """
 
     target: Scorer
     drafter: Drafter
@@ -48,6 +51,10 @@ class Step(Protocol):
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Whatever a first step of this shape would have to wait for. It changes no row."""
+
+    def prepared(self, k: int, span: int) -> bool:
+        """Whether `prepare` has nothing to do."""
+        return True
 
     @abstractmethod
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:

@@ -15,6 +15,7 @@ from bass.records import Feedback
 class Fixed(DraftLengthPolicy[int]):
     """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size. Cost: none."""
 
+    steady: ClassVar[bool] = True
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
     k: int = 4

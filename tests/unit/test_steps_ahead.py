@@ -1,0 +1,147 @@
+"""Steps of a steady policy are launched before the report of the step before; what comes out is what comes out without."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+
+from bass.engine.requests import Request
+from bass.engine.run import Run
+from bass.engine.step import Step, StepReport
+from bass.interfaces import DraftLengthPolicy
+from bass.policies import Fixed
+from bass.records import Sequences
+from bass.testing.worlds import TableWorld
+from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
+
+TABLE = TableWorld()
+
+
+@final
+class Queued(Step):
+    """A step whose report may come later, as on a device with a queue. `told`: (launched, collected) at each launch."""
+
+    overlaps: ClassVar[bool] = True
+
+    def __init__(self, inner: Step, at_hand: Callable[[int, int], bool]) -> None:
+        self.inner, self.at_hand = inner, at_hand
+        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.launched = self.collected = 0
+        self.told: list[int] = []
+
+    def prepared(self, k: int, span: int) -> bool:
+        return self.at_hand(k, span)
+
+    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+        collect = self.inner.launch(sequences, lengths, k, span)
+        self.told.append(self.launched - self.collected)
+        self.launched += 1
+
+        def later() -> StepReport:
+            self.collected += 1
+            return collect()
+
+        return later
+
+
+def far(count: int) -> list[Request]:
+    """Requests whose limits are far away, and not the same."""
+    return [replace(request, limit=len(request.prompt) + 40 - 5 * i) for i, request in enumerate(mixed_requests(TABLE, count=count))]
+
+
+def queued(setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True) -> tuple[Run, Queued]:
+    run = setup.engine(requests)
+    step = run.step = Queued(run.step, at_hand)
+    return run, step
+
+
+def outcome(run: Run, count: int) -> Outcome:
+    found = Outcome([[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count)
+    for emission in run:
+        assert not found.done[emission.request]
+        found.tokens[emission.request] += emission.tokens
+        found.logprobs[emission.request] += emission.logprobs
+        found.done[emission.request] = emission.done
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pairing", "drafter"), list(zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)), ids=lambda value: str(value)
+)
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pairing: str, drafter: str, device: torch.device) -> None:
+    """Rows end at their limits, at ends of sequence, and while another step is under way; requests wait for them or do not."""
+    for count, eos in itertools.product((3, 7), ((), (1, 4))):
+        setup = Setup(TABLE, device, PAIRINGS[pairing], Fixed(k), drafter=drafter, eos=eos, graphs=False)
+        requests = far(count)
+        expected = setup.outcome(requests)
+        run, step = queued(setup, requests)
+        found = outcome(run, count)
+        assert found.tokens == expected.tokens
+        assert found.logprobs == expected.logprobs
+        assert found.done == expected.done
+        assert [found.history(i) for i in range(count)] == [expected.history(i) for i in range(count)]
+        assert found.acceptance() == expected.acceptance()
+        assert max(step.told) <= 1, "never a third one"
+        assert step.told[0] == 0
+        assert eos or count > 3 or max(step.told) == 1
+
+
+def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand(device: torch.device) -> None:
+    setup = Setup(TABLE, device, policy=Fixed(3), graphs=False)
+    requests = far(7)
+    run, step = queued(setup, requests)
+    for _ in run:
+        if run._slots.queue:
+            assert max(step.told) == 0
+    assert max(step.told) == 1
+    # Every row may reach its limit in the step after the next one.
+    run, step = queued(setup, [replace(request, limit=len(request.prompt) + 8) for request in requests[:3]])
+    list(run)
+    assert max(step.told) == 0
+    run, step = queued(setup, far(3), lambda k, span: False)
+    list(run)
+    assert max(step.told) == 0
+
+
+def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch.device) -> None:
+    @final
+    @dataclass(frozen=True)
+    class Learning(DraftLengthPolicy[int]):
+        max_length: int = 3
+
+        def init(self, batch_size: int) -> int:
+            return batch_size
+
+        def lengths(self, state: int) -> np.ndarray:
+            return np.full(state, 3)
+
+        def update(self, state: int, feedback: Any) -> int:
+            return state
+
+    run, step = queued(Setup(TABLE, device, policy=Learning(), graphs=False), far(3))
+    list(run)
+    assert max(step.told) == 0
+
+
+def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(device: torch.device) -> None:
+    setup = Setup(TABLE, device, policy=Fixed(2), graphs=False)
+    requests = far(3)
+    expected = setup.outcome(requests).tokens
+    run, _ = queued(setup, requests)
+    tokens: list[list[int]] = [[], [], []]
+    ended = False
+    for emission in run:
+        assert not (ended and emission.request == 1)
+        tokens[emission.request] += emission.tokens
+        if emission.request == 1 and len(tokens[1]) > 5:
+            run.finish(1)
+            ended = True
+    assert ended
+    assert (tokens[0], tokens[2]) == (expected[0], expected[2])
+    assert tokens[1] == expected[1][: len(tokens[1])]
+    assert all((step.drafted[step.requests < 0] == 0).all() for step in run.trace.steps)
