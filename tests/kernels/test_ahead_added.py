@@ -46,6 +46,16 @@ def test_only_matrices_of_bfloat16_that_divide_well_are_served(monkeypatch: pyte
     assert not ahead_added.serves(8, w[:32])
 
 
+def test_what_a_backend_of_the_users_own_gives_is_made_the_matrixs_type_and_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ahead, ahead_added):
+        monkeypatch.setattr(module, "multiprocessors", lambda _: 4)
+    w, weight = drawn(64, 64, torch.bfloat16, torch.device("cpu"), 0), torch.ones(64, dtype=torch.bfloat16)
+    x = drawn(3, 65, torch.float32, torch.device("cpu"), 1)[:, 1:]
+    with both_emulated([]):
+        found = ahead_added.added(x, w, None, torch.zeros(3, 64, dtype=torch.bfloat16), weight).stream
+    assert_close(found, x.double() @ w.double().T)
+
+
 @pytest.mark.parametrize(
     ("rows", "hidden", "inner", "multiprocessors"), [(1, 272, 336, 20), (5, 144, 528, 5), (31, 272, 336, 6), (9, 130, 64, 9)]
 )

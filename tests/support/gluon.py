@@ -82,12 +82,13 @@ class Device:
     """What a program sees."""
 
     def __init__(self, late: Sequence[Tensor]) -> None:
-        self.late, self.waited = late, False
+        self.late, self.waited = {x.untyped_storage().data_ptr() for x in late}, False
         self.program: tuple[int, ...] = (0, 0)
         self.grid: tuple[int, ...] = (1, 1)
+        self.warps = 4
 
     def load(self, pointer: Pointer, mask: Any = None, other: Any = 0, cache_modifier: str = "") -> Tensor:
-        assert self.waited or all(pointer.tensor is not late for late in self.late), "read before the wait"
+        assert self.waited or pointer.tensor.untyped_storage().data_ptr() not in self.late, "read before the wait"
         at, live = pointer.places(mask)
         return torch.where(live, pointer.memory[at], torch.as_tensor(other if mask is not None else 0).to(pointer.memory.dtype))
 
@@ -110,7 +111,7 @@ class Device:
             barrier.expected = count
 
     def copy(self, of: Any, at: Sequence[Any], barrier: Barrier, to: Shared, live: Any = True) -> None:
-        assert self.waited or all(of.base is not late for late in self.late), "asked for before the wait"
+        assert self.waited or of.base.untyped_storage().data_ptr() not in self.late, "asked for before the wait"
         if live:
             spoil(to.data)
             barrier.copies.append((of, [int(i) for i in at], to.data))
@@ -179,7 +180,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
     """The module's kernels, launched as ever, run here. late: tensors that the kernel before writes."""
     device = Device(late)
     made = SimpleNamespace(
-        program_id=lambda axis: device.program[axis], num_programs=lambda axis: device.grid[axis], num_warps=lambda: 4,
+        program_id=lambda axis: device.program[axis], num_programs=lambda axis: device.grid[axis], num_warps=lambda: device.warps,
         arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
         zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
@@ -211,7 +212,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
 
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
             def launched(*args: Any, num_warps: int, launch_pdl: bool, maxnreg: int | None = None, **constants: Any) -> None:
-                device.grid = (*grid, 1)[:2]
+                device.grid, device.warps = (*grid, 1)[:2], num_warps
                 for program in ((a, b) for b in range(device.grid[1]) for a in range(device.grid[0])):
                     device.program, device.waited = program, False
                     self.fn(*(Pointer(x) if isinstance(x, Tensor) else x for x in args), **constants)

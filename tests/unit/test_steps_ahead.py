@@ -100,7 +100,7 @@ def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its
             assert max(step.told) == 0
     assert max(step.told) == 1
     # Every row may reach its limit in the step after the next one.
-    run, step = queued(setup, [replace(request, limit=len(request.prompt) + 8) for request in requests[:3]])
+    run, step = queued(setup, [replace(request, limit=len(request.prompt) + 7) for request in requests[:3]])
     list(run)
     assert max(step.told) == 0
     run, step = queued(setup, far(3), lambda k, span: False)

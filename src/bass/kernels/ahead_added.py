@@ -108,8 +108,10 @@ def added(
     stream: Float[Tensor, "rows out"],
     weight: Float[Tensor, " out"],
 ) -> Added:
-    """stream + x wᵀ + bias, for a norm with this weight."""
-    (rows, k), n, stream = x.shape, len(w), stream.contiguous()
+    """stream + x wᵀ + bias, for a norm with this weight. What it `serves`."""
+    x, stream = x.to(w.dtype), stream.contiguous()  # as a backend of the user's own may give it
+    x = x if takes(x) else x.clone(memory_format=torch.contiguous_format)
+    (rows, k), n = x.shape, len(w)
     tile = tile_for(n, multiprocessors(x.device))
     assert tile is not None
     block_rows, width, tiles = max(8, 1 << (rows - 1).bit_length()), BLOCK // (2 * tile), -(-n // tile)

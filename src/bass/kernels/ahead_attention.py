@@ -11,8 +11,8 @@ where they are.
 
 Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are neighbours.
 
-That the old keys are there is no matter of luck: each pass begins with a kernel that lets the next one begin only when all before it have
-ended (`stream.embedded`), and none of a pass writes the positions that it reads here.
+That the old keys, the positions and places are there is no matter of luck: each pass begins with a kernel that lets the next one begin only
+when all before it have ended (`stream.embedded`, or a kernel of torch), and none of a pass writes them.
 """
 
 from typing import Any, no_type_check
@@ -270,8 +270,9 @@ def ragged(
     rule_window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """`stream.turn`, then `attention.ragged`, of what it `knows`."""
-    window, cos, sin, starts = (x.contiguous() for x in (window, cos, sin, starts))
+    """`stream.turn`, then `attention.ragged`, of what it `knows`. Angles, places and positions are older than the kernel before."""
+    assert cos.is_contiguous() and sin.is_contiguous() and starts.is_contiguous()  # noqa: PT018  (a copy would be read before it is there)
+    window = window.contiguous()
     parts, batch, queries, every, dim = window.shape
     kv_heads = k.shape[1]
     groups = every // kv_heads - 2

@@ -82,11 +82,11 @@ class TabledRotary(nn.Module):
 
 @final
 class FusedPreNorm(nn.Module):
-    """Llama's block in seven launches or eight. `block` has the weights, and serves long windows, as in a prefill.
+    """Llama's block in seven launches or eight, two more where activations are quantized. `block` has the weights, and serves long windows.
 
         stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm -> gate, up, act -> down -> stream + parts
 
-    In five where Hopper's products (`kernels/ahead.py`, `kernels/ahead_added.py`) serve all its matrices:
+    In five, or six for the first block, where Hopper's kernels (`kernels/ahead*.py`) serve all its matrices and its cache:
 
         norm, qkv -> turn, store, attend -> stream + out -> norm, gate, up, act -> stream + down
 
@@ -99,7 +99,7 @@ class FusedPreNorm(nn.Module):
         self.norms = cast(RMSNorm, block.attention_norm), cast(RMSNorm, block.mlp_norm)
         self.attention, self.mlp = cast(Attention, block.attention), cast(GatedMLP, block.mlp)
         self.act = ACTS[self.mlp.act]
-        self.after: Float[Tensor, " hidden"] | None = None  # the weight of the next block's first norm
+        self.after: tuple[Tensor, ...] = ()  # the weight of the next block's first norm, which is no parameter of this one
 
     def __call__(self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Tensor | Stream | Carried:
         shape, a = x.shape, self.attention
@@ -139,9 +139,9 @@ class FusedPreNorm(nn.Module):
         attended = self._attended(qkv, x.shape, stream.dtype, places, attend, layer)
         left = added(attended, a.out.weight, a.out.bias, stream, second.weight)
         inner = gated(left.weighted, gate_up.weight, self.act, Squares(left.sums, second.unit.eps), None, stream.dtype)
-        if self.after is None:
-            return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
-        return Carried(added(inner, down.weight, down.bias, left.stream, self.after), self.after, x.shape)
+        for after in self.after:
+            return Carried(added(inner, down.weight, down.bias, left.stream, after), after, x.shape)
+        return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
 
 
 def turned(
@@ -209,7 +209,8 @@ def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, 
     qkv, out, gate_up, down = (layer.weight if isinstance(layer, Linear) else None for layer in matrices)
     if qkv is None or out is None or gate_up is None or down is None:
         return False
-    return ahead.takes(qkv) and ahead.takes(gate_up) and ahead_added.serves(rows, out) and ahead_added.serves(rows, down)
+    alike = qkv.dtype == gate_up.dtype == base.dtype and ahead.takes(qkv) and ahead.takes(gate_up)
+    return alike and ahead_added.serves(rows, out) and ahead_added.serves(rows, down)
 
 
 def normalised(x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix) -> tuple[Float[Tensor, "rows hidden"], Rows]:
@@ -281,7 +282,7 @@ def fuse(decoder: CausalDecoder) -> CausalDecoder:
         decoder.rotary = TabledRotary(cast(Rotary, decoder.rotary), decoder.shape.max_positions)
         blocks = [FusedPreNorm(cast(PreNorm, block)) for block in decoder.blocks]
         for block, after in pairwise(blocks):
-            block.after = after.norms[0].weight
+            block.after = (after.norms[0].weight,)
         decoder.blocks = nn.ModuleList(blocks)
         decoder.norm = FusedNorm(decoder.norm)
         head = cast(Linear | None, decoder.head)

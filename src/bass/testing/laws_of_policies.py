@@ -33,9 +33,9 @@ def check_policy(policy: Any, examples: int = 60) -> None:
     lengths are integers of shape [batch], each from 0 to max_length, always the same ones if it is `steady`; `lengths`, `update` and
     `reset` write to nothing they are given, and older states stay good after newer ones; no torch; the same feedback gives the same
     lengths under another clock and other global generators. Then in a real engine on small models: greedy decoding equals the
-    recomputed truth for ragged requests and ends of sequence; the same noise gives the same tokens twice; the joint law of the first two tokens is the
-    target's, which 768 samples an example test with a false-failure rate of 1e-6 (with 60 examples it sees a bias of 0.029 in
-    total variation); that is the whole check's rate.
+    recomputed truth for ragged requests and ends of sequence; the same noise gives the same tokens twice; the joint law of the first
+    two tokens is the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with 60 examples it sees a bias of
+    0.029 in total variation); that is the whole check's rate.
 
     Raises `LawBroken`; `OptionError` or `PolicyError` for what is no policy.
     """
