@@ -1,7 +1,10 @@
 """What a step must move and compute, against figures worked out by hand."""
 
 import numpy as np
+import pytest
+import torch
 
+from bass.engine import cost
 from bass.engine.cost import NOTHING, ModelCost, PairCost
 from bass.engine.requests import StepRecord
 
@@ -43,3 +46,17 @@ def test_the_work_of_a_step_is_that_of_the_tokens_fed_and_the_kept_work_that_of_
 
 def test_a_step_without_drafts_computes_one_token_of_the_target_per_row_and_keeps_it() -> None:
     assert PAIR.step_flops(PLAIN) == (200, 200)
+
+
+def test_peaks_are_measured_over_less_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def measure(device: torch.device, dtype: torch.dtype, side: int, size: int) -> cost.Peaks:
+        tried.append((side, size))
+        if size > 2**28:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more")
+        return cost.Peaks(1.0, 2.0)
+
+    monkeypatch.setattr(cost, "_peaks", measure)
+    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(1.0, 2.0)
+    assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]

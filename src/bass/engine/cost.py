@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 import torch
 
 from bass.engine.requests import StepRecord
+from bass.errors import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,22 @@ class Peaks:
 
 @functools.cache
 def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
-    """Time a sum over 256 MiB, on a GPU 4 GiB, and a square matrix product, the best of 5; a quarter of a second on a CPU."""
-    side, size = (1024, 2**28) if device.type == "cpu" else (8192, 2**32)
+    """Time a sum over 256 MiB, on a GPU 4 GiB, and a square matrix product, the best of 5; a quarter of a second on a CPU.
+
+    Where there is no room for that: over less, and a smaller product.
+    """
+    if device.type == "cpu":
+        return _peaks(device, dtype, 1024, 2**28)
+    for side, size in ((8192, 2**32), (4096, 2**30), (2048, 2**28)):
+        try:
+            return _peaks(device, dtype, side, size)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+    return _peaks(device, dtype, 1024, 2**26)
+
+
+def _peaks(device: torch.device, dtype: torch.dtype, side: int, size: int) -> Peaks:
     data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
     square = torch.randn(side, side, device=device).to(dtype)
     read = min(_seconds(lambda: data.sum(), device) for _ in range(5))

@@ -130,7 +130,8 @@ class GraphedStep(Step):
         with torch.cuda.stream(self.side):
             packed = trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
-        first, second = (torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2))
+        with torch.inference_mode(False):  # so that they may be written whatever the mode of a launch
+            first, second = (torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2))
         del packed
         graph = torch.cuda.CUDAGraph()
         try:
