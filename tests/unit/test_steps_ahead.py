@@ -88,6 +88,7 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pa
         assert found.acceptance() == expected.acceptance()
         assert max(step.told) <= 1, "never a third one"
         assert step.told[0] == 0
+        assert step.launched == step.collected, "nothing is under way when all is done"
         assert eos or count > 3 or max(step.told) == 1
 
 

@@ -164,6 +164,8 @@ class Run:
             if over:
                 return
         yield from emissions
+        if ahead is not None:  # all ended in the step before it, which nobody could know
+            ahead.collect()
 
     def _launched(self, lengths: np.ndarray, k: int, span: int) -> Flight:
         began = time.perf_counter()
@@ -172,10 +174,11 @@ class Run:
     def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
         """The step after this one, while this one is under way: if nothing of this one's report can matter to it.
 
-        So the policy must be steady, no request waiting for a row, every row far enough from its limit, and the shape at hand.
+        So the policy must be steady, no request waiting for a row, time no matter, every row far enough from its limit, and the shape at
+        hand.
         """
         most = lens + flight.lengths + 1  # tokens after this step
-        if not (self.policy.steady and self.step.overlaps and not self._slots.queue):
+        if not (getattr(self.policy, "steady", False) and self.step.overlaps) or self._slots.queue or self.time_budget is not None:
             return None
         if not (most + flight.lengths + 1 <= limits)[active].all():
             return None

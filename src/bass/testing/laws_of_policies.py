@@ -79,7 +79,7 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
         proof.require(TWICE, np.array_equal(lengths, repeated), lengths, repeated)
         proof.require(HOST, not holds_tensor(state), "Python and NumPy values", f"a state of {type(state).__name__} with a tensor")
         asked.append(lengths.tolist())
-        proof.require(STEADY, not policy.steady or asked[-1] == asked[0], asked[0], asked[-1])
+        proof.require(STEADY, not getattr(policy, "steady", False) or asked[-1] == asked[0], asked[0], asked[-1])
         before = state
         feedback = moment.feedback(lengths)
         given = copy.deepcopy(feedback)
