@@ -141,14 +141,18 @@ def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_a
     happened: list[object] = []
     step: Any = object.__new__(GraphedStep)
     sequences = Sequences.empty(2, 8, [], torch.device("cpu"))
+    report = torch.zeros((2, 11), dtype=torch.int64)
     graph: Any = SimpleNamespace(replay=lambda: happened.append(step.asked.tolist()))
     vars(step).update(
-        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2), under_way=False,
-        captured={(1, 8): SimpleNamespace(graph=graph, report=torch.zeros((2, 11), dtype=torch.int64))},
+        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2), under_way=None, turn=0,
+        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, reports=(report.clone(), report.clone()))},
     )  # fmt: skip
-    stream = SimpleNamespace(synchronize=lambda: happened.append("waited"))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited")))
     step.launch(sequences, np.array([1, 0]), 1, 8)
     step.launch(sequences, np.array([0, 1]), 1, 8)()
     step.launch(sequences, np.array([1, 1]), 1, 8)
     assert happened == [[1, 0], "waited", [0, 1], "waited", [1, 1]]
+    happened.clear()
+    for _ in range(2):  # the same lengths need no waiting
+        step.launch(sequences, np.array([1, 1]), 1, 8)
+    assert happened == [[1, 1], [1, 1]]

@@ -81,6 +81,8 @@ AHEAD, EARLY = "kernels/ahead.py", ("kernels/test_ahead.py::test_products_equal_
 AT_ONCE, TURNED = "kernels/ahead_attention.py", ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
 ADDED, NORMED = "kernels/ahead_added.py", ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",)
 IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_blocks",)
+SOON = "unit/test_steps_ahead.py"
+TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand"
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
@@ -260,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         "no row drafts when one has length 0", 14, RUN,
-        "            k = int(lengths.max())\n", "            lengths = lengths * int(lengths[active].min() > 0)\n            k = int(lengths.max())\n",
+        "                k = int(lengths.max())\n", "                lengths = lengths * int(lengths[seated].min() > 0)\n                k = int(lengths.max())\n",
         (ALONE, LIMIT),
     ),
     Mutant(
@@ -332,7 +334,7 @@ MUTANTS = (
     Mutant("a prompt is copied from the wrong row", 0, SLOTS, "source[row] = donors[", "source[row] = 0 * donors[", (SHARED, WITNESS)),
     Mutant("a new prompt inherits the steps of the last", 0, SLOTS, "        s.steps[index] = 0\n", "", (ALONE,)),
     Mutant("a new prompt inherits the policy's state", 0, RUN, "state = policy.reset(state, admitted)", "state = policy.reset(state, admitted[:0])", (ALONE,)),
-    Mutant("the span does not cover the window", 0, RUN, "self.step.span(int(reached.max()),", "self.step.span(int(lens[active].max() - 1),", (WITNESS, LAYOUTS)),
+    Mutant("the span does not cover the window", 0, RUN, "self.step.span(int(((lens + lengths) * seated).max()),", "self.step.span(int(lens[seated].max() - 1),", (WITNESS, LAYOUTS)),
     Mutant("a prefill's span is one window short", 0, SLOTS, "bucket(first + positions.shape[1], self", "bucket(max(first, 1), self", (WITNESS, LAYOUTS)),
     Mutant("a window of the padded layout is one position too long", 0, SDPA, "place > own - window", "place >= own - window", (ATTENTION,)),
     Mutant("a window of the split layout is one position too short", 0, REFERENCE, "place <= own - window", "place <= own - window + 1", (ATTENTION,)),
@@ -408,6 +410,10 @@ MUTANTS = (
     Mutant("the next norm's weight is left out", 0, ADDED, "(value * weights[:, None])", "value", NORMED),
     Mutant("the shares of a product are not put together", 0, ADDED, "gl.sum(sums.load(of_sums), 0)", "sums.load(of_sums)[0]", NORMED),
     Mutant("a block takes what was left for another's norm", 0, "models/fused.py", "if isinstance(x, Carried) and x.weight is first.weight:", "if isinstance(x, Carried):", IN_FIVE),
+    Mutant("a step is launched ahead while a request waits", 0, RUN, " or self._slots.queue or", " or", (TOO_EARLY,)),
+    Mutant("a step is launched ahead where rows may reach their limits", 0, RUN, "(most + flight.lengths + 1 <= limits)", "(most <= limits)", (TOO_EARLY,)),
+    Mutant("a step is launched ahead of what its policy learns", 0, RUN, 'getattr(self.policy, "steady", False)', "True", (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",)),
+    Mutant("drafts of rows that ended meanwhile are counted", 0, RUN, "drafted=report.drafted * active", "drafted=report.drafted", (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",)),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),
     Mutant("the block in which a prompt ends is not copied", 0, PAGED, "pool[:, to] = pool[:, came]", "pool[:, to] = pool[:, to]", (TAKES,)),

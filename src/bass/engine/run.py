@@ -126,9 +126,10 @@ class Run:
                     trace.prompt_tokens_fed += fed
                     trace.prefilled |= dict.fromkeys(slots.requests[admitted].tolist(), now())
                     waiting = time.perf_counter()
-                lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * (slots.requests >= 0)
+                seated = slots.requests >= 0
+                lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated
                 k = int(lengths.max())
-                span = self.step.span(int(((lens + lengths) * (slots.requests >= 0)).max()), capacity)
+                span = self.step.span(int(((lens + lengths) * seated).max()), capacity)
                 preparing = time.perf_counter()
                 self.step.prepare(sequences, k, span)
                 trace.capture_seconds += time.perf_counter() - preparing
