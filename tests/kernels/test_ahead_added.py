@@ -12,6 +12,8 @@ from support.gluon import emulated
 ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
 ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
 
+EPS = 0.5  # large enough to be missed
+
 
 @pytest.fixture(scope="module")
 def hopper() -> torch.device:
@@ -81,7 +83,7 @@ def check_norms(rows: int, hidden: int, inner: int, where: Any, device: torch.de
         return drawn(n, k, number, device, seed) / k**0.5
 
     def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return x.double() * (x.double().square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double()
+        return x.double() * (x.double().square().mean(1, keepdim=True) + EPS).rsqrt() * weight.double()
 
     out, both, down, after = weight(hidden, hidden, 0), weight(2 * inner, hidden, 1), weight(hidden, inner, 2), weight(96, hidden, 3)
     stream, attended = 3 * drawn(rows, hidden, number, device, 10), drawn(rows, hidden, number, device, 11)
@@ -90,11 +92,11 @@ def check_norms(rows: int, hidden: int, inner: int, where: Any, device: torch.de
     with where([attended, stream]):
         left = ahead_added.added(attended, out, bias, stream, first)
     with where([left.weighted, left.sums]):
-        middle = ahead.gated(left.weighted, both, "silu", ahead.Squares(left.sums, 1e-5), None, number)
+        middle = ahead.gated(left.weighted, both, "silu", ahead.Squares(left.sums, EPS), None, number)
     with where([middle, left.stream]):
         last = ahead_added.added(middle, down, None, left.stream, second)
     with where([last.weighted, last.sums]):
-        end = ahead.linear(last.weighted, after, None, ahead.Squares(last.sums, 1e-5), None, number).sum(0)
+        end = ahead.linear(last.weighted, after, None, ahead.Squares(last.sums, EPS), None, number).sum(0)
 
     assert_close(left.stream, stream.double() + attended.double() @ out.double().T + bias.double())
     assert_close(left.sums.sum(0), left.stream.double().square().sum(1))
