@@ -12,10 +12,12 @@ import torch
 from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.step import Step, StepReport
+from bass.experiments.records import StepLine
 from bass.interfaces import DraftLengthPolicy
+from bass.noise import row_key
 from bass.policies import Fixed
 from bass.records import Sequences
-from bass.testing.worlds import TableWorld
+from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
 
 TABLE = TableWorld()
@@ -145,4 +147,53 @@ def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(device:
     assert ended
     assert (tokens[0], tokens[2]) == (expected[0], expected[2])
     assert tokens[1] == expected[1][: len(tokens[1])]
-    assert all((step.drafted[step.requests < 0] == 0).all() for step in run.trace.steps)
+    for i, step in enumerate(run.trace.steps):
+        assert not (step.drafted + step.accepted + step.emitted)[step.requests < 0].any()
+        StepLine.of(step, i)
+
+
+@pytest.mark.parametrize("drafter", ["self", "the target itself", "model"])
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(pairing: str, drafter: str, device: torch.device) -> None:
+    """It has no room: what is drafted for it would be written over a neighbour's keys."""
+    world = LlamaWorld()
+    last: Any = world.models["target"].blocks[-1]
+    for matrix in (last.attention.out, last.mlp.down):  # the first layers say what the target says: every draft is kept
+        matrix.weight.zero_()
+    for length, when in itertools.product((3, 30), (1, 2)):
+        prompts, k = [[1 + i % 7 for i in range(length)], [3, 1, 2]], 6
+        limits = [length + (when + 2) * (k + 1), 3 + 50]
+        requests = [Request(prompt, limit, row_key(0, prompt, i), i) for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))]
+        setup = Setup(world, device, PAIRINGS[pairing], Fixed(k), drafter=drafter, graphs=False)
+        run, _ = queued(setup, requests)
+        found: list[int] = []
+        seen = 0
+        for emission in run:
+            if emission.request == 1:
+                found += emission.tokens
+            elif (seen := seen + 1) == when:
+                run.finish(0)
+        assert found == setup.outcome(requests).tokens[1]
+
+
+def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(device: torch.device) -> None:
+    @final
+    @dataclass(frozen=True)
+    class Uneven(DraftLengthPolicy[int]):
+        max_length: int = 6
+        steady: ClassVar[bool] = True
+
+        def init(self, batch_size: int) -> int:
+            return batch_size
+
+        def lengths(self, state: int) -> np.ndarray:
+            return np.array([6, 1])
+
+        def update(self, state: int, feedback: Any) -> int:
+            return state
+
+    requests = [replace(request, limit=len(request.prompt) + new) for request, new in zip(far(2), (20, 60), strict=True)]
+    run, step = queued(Setup(TABLE, device, policy=Uneven(), eos=(1, 4), graphs=False), requests)
+    list(run)
+    assert all(record.k == record.drafted.max() for record in run.trace.steps[:-1])
+    assert max(step.told) == 1

@@ -111,11 +111,13 @@ class GraphedStep(Step):
                 self.under_way.synchronize()
             asked[:] = lengths
         with torch.cuda.device_of(self.lengths):
-            captured.graph.replay()
-            report.copy_(captured.packed, non_blocking=True)
             ended = torch.cuda.Event()
-            ended.record()
-        self.under_way = ended
+            try:
+                captured.graph.replay()
+                report.copy_(captured.packed, non_blocking=True)
+            finally:  # also of a step that is interrupted here
+                ended.record()
+                self.under_way = ended
 
         def collect() -> StepReport:
             ended.synchronize()  # sync: the one of a step

@@ -38,7 +38,7 @@ class StepRecord:
     drafted: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
-    seconds: float  # of the step on the device, with its copies
+    seconds: float  # of the step on the device, with its copies; of one launched ahead, since the report before
     host_seconds: float  # before it, since the report of the last one: bookkeeping and policy; prefills, captures and readers left out
     at: float  # when it ended, since the run began
     # What was drafted: the first `drafted` columns of a row. None where nobody noted it.

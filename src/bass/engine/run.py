@@ -150,7 +150,9 @@ class Run:
             ended = time.perf_counter()
             # From here to the next launch the device waits, unless it has one: what the policy need not know is told later, with the
             # emissions.
-            report = replace(report, drafted=report.drafted * active)  # rows that ended meanwhile draft nothing
+            report = replace(
+                report, drafted=report.drafted * active, emitted=report.emitted * active
+            )  # nothing of rows that ended meanwhile
             lens, accepted, at = report.lens.copy(), report.accepted * active, now()
             state = policy.update(state, Feedback(report.drafted, accepted, active, ended - flight.began))
             rows = self._released(report, serving)
@@ -175,13 +177,13 @@ class Run:
     def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
         """The step after this one, while this one is under way: if nothing of this one's report can matter to it.
 
-        So the policy must be steady, no request waiting for a row, time no matter, every row far enough from its limit, and the shape at
-        hand.
+        So the policy must be steady, no request waiting for a row, time no matter, every row far enough from its limit, the longest draft
+        still asked for, and the shape at hand.
         """
         most = lens + flight.lengths + 1  # tokens after this step
         if not (getattr(self.policy, "steady", False) and self.step.overlaps) or self._slots.queue or self.time_budget is not None:
             return None
-        if not (most + flight.lengths + 1 <= limits)[active].all():
+        if not (most + flight.lengths + 1 <= limits)[active].all() or (flight.lengths * active).max() != flight.k:
             return None
         span = self.step.span(int((most + flight.lengths)[active].max()), self.sequences.capacity)
         return self._launched(flight.lengths, flight.k, span) if self.step.prepared(flight.k, span) else None

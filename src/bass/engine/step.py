@@ -53,8 +53,8 @@ class Step(Protocol):
         """Whatever a first step of this shape would have to wait for. It changes no row."""
 
     def prepared(self, k: int, span: int) -> bool:
-        """Whether `prepare` has nothing to do."""
-        return True
+        """Whether `prepare` is known to have nothing to do."""
+        return False
 
     @abstractmethod
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
@@ -84,7 +84,8 @@ class SpeculativeStep(Step):
         return self.judged(sequences, draft, self.scored(sequences, draft, span), noise)
 
     def drafted(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """What is put before the target: up to `lengths[b] <= k` tokens for row b."""
+        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle one, which may have no room."""
+        lengths = lengths * sequences.active  # a step that is launched ahead may be asked for rows that have ended since
         return within(lengths, self.proposed(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
 
     def scored(self, sequences: Sequences, draft: Draft, span: int) -> Float[Tensor, "batch window vocab"]:
