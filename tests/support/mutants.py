@@ -413,6 +413,7 @@ MUTANTS = (
     Mutant("a step is launched ahead while a request waits", 0, RUN, " or self._slots.queue or", " or", (TOO_EARLY,)),
     Mutant("a step is launched ahead where rows may reach their limits", 0, RUN, "(most + flight.lengths + 1 <= limits)", "(most <= limits)", (TOO_EARLY,)),
     Mutant("a step is launched ahead of what its policy learns", 0, RUN, 'getattr(self.policy, "steady", False)', "True", (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",)),
+    Mutant("an idle row is drafted for", 0, STEP, "lengths = lengths * sequences.active", "lengths = lengths * 1", (f"{SOON}::test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead",)),
     Mutant("drafts of rows that ended meanwhile are counted", 0, RUN, "drafted=report.drafted * active", "drafted=report.drafted", (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",)),
     Mutant("a follower shares the block in which its prompt ends", 0, PAGED, "seats.shared[seats.followers] // self._block", "-(-seats.shared[seats.followers] // self._block)", (TAKES,)),
     Mutant("a follower shares one block too few", 0, PAGED, "seats.shared[seats.followers] // self._block", "seats.shared[seats.followers] // self._block - 1", (TAKES,)),

@@ -150,9 +150,8 @@ class Run:
             ended = time.perf_counter()
             # From here to the next launch the device waits, unless it has one: what the policy need not know is told later, with the
             # emissions.
-            report = replace(
-                report, drafted=report.drafted * active, emitted=report.emitted * active
-            )  # nothing of rows that ended meanwhile
+            # Nothing is of rows that ended meanwhile.
+            report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
             lens, accepted, at = report.lens.copy(), report.accepted * active, now()
             state = policy.update(state, Feedback(report.drafted, accepted, active, ended - flight.began))
             rows = self._released(report, serving)
