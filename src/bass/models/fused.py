@@ -139,9 +139,10 @@ class FusedPreNorm(nn.Module):
         attended = self._attended(qkv, x.shape, stream.dtype, places, attend, layer)
         left = added(attended, a.out.weight, a.out.bias, stream, second.weight)
         inner = gated(left.weighted, gate_up.weight, self.act, Squares(left.sums, second.unit.eps), None, stream.dtype)
-        for after in self.after:
-            return Carried(added(inner, down.weight, down.bias, left.stream, after), after, x.shape)
-        return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
+        if not self.after:
+            return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
+        (after,) = self.after
+        return Carried(added(inner, down.weight, down.bias, left.stream, after), after, x.shape)
 
 
 def turned(
