@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import torch
 
 Choose = Callable[[bool], None]
 
@@ -18,3 +19,10 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Choose:
                 monkeypatch.setattr(module, "serves", lambda _: on)
 
     return choose
+
+
+@pytest.fixture(scope="module")
+def hopper() -> torch.device:
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a GPU of compute capability 9")
+    return torch.device("cuda", 0)

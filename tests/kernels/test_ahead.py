@@ -20,13 +20,6 @@ H200 = 132
 SHAPES = [(12288, 4096), (4096, 4096), (4096, 11008), (22016, 4096), (2048, 2048), (11264, 2048), (6144, 4096), (51200, 2048)]  # out, in
 
 
-@pytest.fixture(scope="module")
-def hopper() -> torch.device:
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
-        pytest.skip("needs a GPU of compute capability 9")
-    return torch.device("cuda", 0)
-
-
 def pieces_of(cut: Any, tiles: int) -> list[list[tuple[int, list[int]]]]:
     """What each program takes, in its order: (tile, blocks of it), by the kernel's own arithmetic."""
     names = _block.__globals__

@@ -15,13 +15,6 @@ ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
 EPS = 0.5  # large enough to be missed
 
 
-@pytest.fixture(scope="module")
-def hopper() -> torch.device:
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
-        pytest.skip("needs a GPU of compute capability 9")
-    return torch.device("cuda", 0)
-
-
 def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
     return torch.randn(rows, size, generator=torch.Generator(device).manual_seed(seed), device=device).to(kind)
 
@@ -40,12 +33,12 @@ def test_tiles_are_at_most_one_for_each_multiprocessor_and_not_many_fewer(n: int
 def test_only_matrices_of_bfloat16_that_divide_well_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead_added, "multiprocessors", lambda _: 4)
     w = torch.zeros(64, 64, dtype=torch.bfloat16)
-    assert ahead_added.serves(8, w)
-    assert not ahead_added.serves(0, w)
-    assert not ahead_added.serves(33, w)
-    assert not ahead_added.serves(8, w.half())
-    assert not ahead_added.serves(8, w[:, :60].contiguous())
-    assert not ahead_added.serves(8, w[:32])
+    assert ahead_added.knows(8, w)
+    assert not ahead_added.knows(0, w)
+    assert not ahead_added.knows(33, w)
+    assert not ahead_added.knows(8, w.half())
+    assert not ahead_added.knows(8, w[:, :60].contiguous())
+    assert not ahead_added.knows(8, w[:32])
 
 
 def test_what_a_backend_of_the_users_own_gives_is_made_the_matrixs_type_and_aligned(monkeypatch: pytest.MonkeyPatch) -> None:

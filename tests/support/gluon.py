@@ -175,6 +175,11 @@ def no_layout(*_: Any) -> None:
     return None
 
 
+def capped(scores: Tensor, softcap: float) -> Tensor:
+    """Triton's own, which the interpreter tries elsewhere."""
+    return softcap * torch.tanh(scores / softcap)
+
+
 @contextmanager
 def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device]:
     """The module's kernels, launched as ever, run here. late: tensors that the kernel before writes."""
@@ -184,7 +189,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
         zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
-        where=chosen, maximum=most, exp=torch.exp, abs=torch.abs, rsqrt=torch.rsqrt,
+        where=chosen, maximum=most, exp=torch.exp, rsqrt=torch.rsqrt,
         max=lambda x, axis: x.nan_to_num(-torch.inf).amax(axis), min=lambda x, axis: x.amin(axis), sum=lambda x, axis: x.sum(axis),
         allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
@@ -195,7 +200,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
     barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")
     names = {
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
-        "mma_v2": product, "warpgroup_mma": product, "activated": activated,
+        "mma_v2": product, "warpgroup_mma": product, "activated": activated, "capped": capped,
         "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
         "TRITON_DTYPES": {kind: kind for kind in TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(

@@ -15,7 +15,7 @@ from bass.engine.step import Step, StepReport
 from bass.experiments.records import StepLine
 from bass.interfaces import DraftLengthPolicy
 from bass.noise import row_key
-from bass.policies import Fixed
+from bass.policies import Clamped, Fixed
 from bass.records import Sequences
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
@@ -25,7 +25,7 @@ TABLE = TableWorld()
 
 @final
 class Queued(Step):
-    """A step whose report may come later, as on a device with a queue. `told`: (launched, collected) at each launch."""
+    """A step whose report may come later, as on a device with a queue. `told`: how many were under way at each launch."""
 
     overlaps: ClassVar[bool] = True
 
@@ -61,16 +61,6 @@ def queued(setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool
     return run, step
 
 
-def outcome(run: Run, count: int) -> Outcome:
-    found = Outcome([[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count)
-    for emission in run:
-        assert not found.done[emission.request]
-        found.tokens[emission.request] += emission.tokens
-        found.logprobs[emission.request] += emission.logprobs
-        found.done[emission.request] = emission.done
-    return found
-
-
 @pytest.mark.parametrize(
     ("pairing", "drafter"), list(zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)), ids=lambda value: str(value)
 )
@@ -82,7 +72,7 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pa
         requests = far(count)
         expected = setup.outcome(requests)
         run, step = queued(setup, requests)
-        found = outcome(run, count)
+        found = Outcome.of(run)
         assert found.tokens == expected.tokens
         assert found.logprobs == expected.logprobs
         assert found.done == expected.done
@@ -112,21 +102,7 @@ def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its
 
 
 def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch.device) -> None:
-    @final
-    @dataclass(frozen=True)
-    class Learning(DraftLengthPolicy[int]):
-        max_length: int = 3
-
-        def init(self, batch_size: int) -> int:
-            return batch_size
-
-        def lengths(self, state: int) -> np.ndarray:
-            return np.full(state, 3)
-
-        def update(self, state: int, feedback: Any) -> int:
-            return state
-
-    run, step = queued(Setup(TABLE, device, policy=Learning(), graphs=False), far(3))
+    run, step = queued(Setup(TABLE, device, policy=Clamped(Fixed(3)), graphs=False), far(3))
     list(run)
     assert max(step.told) == 0
 

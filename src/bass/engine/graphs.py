@@ -84,7 +84,7 @@ class GraphedStep(Step):
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Capture the shape, unless it is. Out of memory, all graphs are given up, so that smaller ones may find room."""
-        if (k, span) in self.captured:
+        if self.prepared(k, span):
             return
         with torch.cuda.device_of(self.lengths):
             stream = torch.cuda.current_stream()

@@ -41,7 +41,6 @@ class Flight:
     lengths: np.ndarray  # int [B], asked for
     k: int
     span: int
-    began: float
 
 
 @dataclass
@@ -132,15 +131,15 @@ class Run:
                 span = self.step.span(int(((lens + lengths) * seated).max()), capacity)
                 preparing = time.perf_counter()
                 self.step.prepare(sequences, k, span)
-                trace.capture_seconds += time.perf_counter() - preparing
+                started = time.perf_counter()
+                trace.capture_seconds += started - preparing
                 if k and behind:
                     # The tokens committed meanwhile, and the two that the last draft may have left out.
                     self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
-                behind = 0 if k else behind + 1
                 flight, waited = self._launched(lengths, k, span), preparing - waiting
             else:
-                flight, waited = replace(ahead, began=waiting), 0.0
-                behind = 0 if flight.k else behind + 1
+                flight, started, waited = ahead, waiting, 0.0
+            behind = 0 if flight.k else behind + 1
             serving = slots.requests.copy()
             active = serving >= 0
             reached = (lens + flight.lengths) * active
@@ -153,9 +152,9 @@ class Run:
             # Nothing is of rows that ended meanwhile.
             report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
             lens, accepted, at = report.lens.copy(), report.accepted * active, now()
-            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - flight.began))
+            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - started))
             rows = self._released(report, serving)
-            times = ended - flight.began, waited, at
+            times = ended - started, waited, at
             emissions, waiting = self._told(report, (flight.k, flight.span, reached, serving), accepted, times, rows), ended
             over = self.time_budget is not None and now() > self.time_budget
             if over or not self.step.overlaps:
@@ -170,8 +169,7 @@ class Run:
             ahead.collect()
 
     def _launched(self, lengths: np.ndarray, k: int, span: int) -> Flight:
-        began = time.perf_counter()
-        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span, began)
+        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span)
 
     def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
         """The step after this one, while this one is under way: if nothing of this one's report can matter to it.

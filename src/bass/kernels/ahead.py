@@ -57,19 +57,24 @@ class Cut:
     pieces: int
 
 
+def rows_in_block(rows: int) -> int:
+    """Of x, with those that are not there: a power of two, and 8 at least, as instructions want them."""
+    return max(8, 1 << (rows - 1).bit_length())
+
+
 @functools.cache
 def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) -> Cut:
     """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
-    block_rows, width, tiles = max(8, 1 << (rows - 1).bit_length()), BLOCK // size, -(-n // TILE)
+    width, tiles = BLOCK // size, -(-n // TILE)
     blocks = -(-k // width)
-    stage = ((2 if gated else 1) * TILE + block_rows) * BLOCK
+    stage = ((2 if gated else 1) * TILE + rows_in_block(rows)) * BLOCK
     splits = (1,) if gated else (1, 2, 4, 8)
     even = [tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks]
     programs, total = even[0] if even else min(processors, tiles * blocks), tiles * blocks
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]  # the program of a tile's first block, as below
     last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
     pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
-    return Cut(block_rows, width, blocks, max(2, ROOM // stage), programs, pieces)
+    return Cut(rows_in_block(rows), width, blocks, max(2, ROOM // stage), programs, pieces)
 
 
 @gluon.jit

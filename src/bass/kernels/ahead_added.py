@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.ahead import MOST_ROWS, ROOM, descriptor, multiprocessors, takes
+from bass.kernels.ahead import MOST_ROWS, ROOM, descriptor, multiprocessors, rows_in_block, takes
 
 TILES = (16, 32, 64)  # rows of w
 BLOCK = 16384  # bytes of a tile that are asked for at a time
@@ -96,7 +96,7 @@ def tile_for(n: int, processors: int) -> int | None:
     return fitting[0] if fitting else None
 
 
-def serves(rows: int, w: Float[Tensor, "out in"]) -> bool:
+def knows(rows: int, w: Float[Tensor, "out in"]) -> bool:
     """Whether the kernel knows so many rows and this matrix, and divides it well."""
     return 0 < rows <= MOST_ROWS and w.dtype == torch.bfloat16 and takes(w) and tile_for(len(w), multiprocessors(w.device)) is not None
 
@@ -114,7 +114,7 @@ def added(
     (rows, k), n = x.shape, len(w)
     tile = tile_for(n, multiprocessors(x.device))
     assert tile is not None
-    block_rows, width, tiles = max(8, 1 << (rows - 1).bit_length()), BLOCK // (2 * tile), -(-n // tile)
+    block_rows, width, tiles = rows_in_block(rows), BLOCK // (2 * tile), -(-n // tile)
     y, weighted, sums = torch.empty_like(stream), torch.empty_like(stream), x.new_empty(tiles, rows, dtype=torch.float32)
     launch: Any = _added[(tiles,)]
     with torch.cuda.device_of(x):

@@ -27,6 +27,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.ahead import descriptor
+from bass.kernels.attention import capped
+from bass.kernels.dense import block_rows
 from bass.kernels.reference import Pool, Positions, Queries
 
 KINDS = (torch.float16, torch.bfloat16)
@@ -76,9 +78,7 @@ def _more(
     nothing = gl.zeros([q_low.shape[0], q_low.shape[1], k_low.shape[2]], gl.float32, LAYOUT)
     scores = (mma_v2(q_low, k_low, nothing) + mma_v2(q_high, k_high, nothing)) * SCALE
     if SOFTCAP is not None:
-        shrunk = gl.exp(gl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
-        bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
-        scores = gl.where(scores < 0, -bent, bent)
+        scores = capped(scores, SOFTCAP)
     scores = gl.where(seen, scores, float("-inf"))
     higher = gl.maximum(top, gl.max(scores, 2))
     level = gl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
@@ -277,14 +277,14 @@ def ragged(
     kv_heads = k.shape[1]
     groups = every // kv_heads - 2
     out = k.new_empty(batch, queries, kv_heads * groups, dim)
-    rows = max(16, 1 << (queries * groups - 1).bit_length())
+    rows = block_rows(queries * groups)
     launch: Any = _attend_turned[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
             *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window, cos, sin, k, v, starts, positions, out,
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
             SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2, ROWS=rows,
-            OWN=max(16, 1 << (queries - 1).bit_length()), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
+            OWN=block_rows(queries), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
             PARTS=parts, SIZE=k.element_size(), num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out

@@ -41,6 +41,15 @@ SCRATCH = 48 * 1024  # bytes of shared memory besides the keys and values in fli
 
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
+def capped(scores, SOFTCAP: tl.constexpr):
+    """SOFTCAP tanh(scores / SOFTCAP)."""
+    shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
+    bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
+    return tl.where(scores < 0, -bent, bent)
+
+
+@triton.jit
+@no_type_check
 def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.constexpr):
     """What one split adds to the weighted values at the common level."""
     weight = tl.exp(tl.load(tops + split * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
@@ -152,9 +161,7 @@ def _attend(
         keys = tl.load(k_base + k_at[:, None] + dim[None, :] * k_dim, mask=loaded, other=0.0).to(OPERAND)
         scores = tl.dot(q_tile, tl.trans(keys), input_precision="ieee").to(SUM) * SCALE
         if SOFTCAP is not None:
-            shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
-            bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
-            scores = tl.where(scores < 0, -bent, bent)
+            scores = capped(scores, SOFTCAP)
         visible = (key[None, :] <= own[:, None]) & exists[None, :]
         if WINDOW is not None:
             visible = visible & (key[None, :] > own[:, None] - WINDOW)

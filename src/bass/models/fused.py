@@ -47,9 +47,14 @@ class Carried:
     weight: Float[Tensor, " hidden"]  # of the norm that it is left for
     shape: torch.Size  # batch, window, hidden
 
+    @property
+    def base(self) -> Float[Tensor, "rows hidden"]:
+        """The stream."""
+        return self.left.stream
+
     def added(self) -> Float[Tensor, "batch window hidden"]:
         """As a block without kernels wants it."""
-        return self.left.stream.view(self.shape)
+        return self.base.view(self.shape)
 
 
 @final
@@ -131,7 +136,7 @@ class FusedPreNorm(nn.Module):
 
         a, (first, second), (gate_up, down) = self.attention, self.norms, (self.mlp.gate_up, self.mlp.down)
         if isinstance(x, Carried) and x.weight is first.weight:
-            stream, normed, squares = x.left.stream, x.left.weighted, Squares(x.left.sums, first.unit.eps)
+            stream, normed, squares = x.base, x.left.weighted, Squares(x.left.sums, first.unit.eps)
         else:
             stream, entering = normalised(x, first, a.qkv)
             normed, squares = entering.x, None
@@ -198,7 +203,7 @@ class Rows:
 
 def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, ...]) -> bool:
     """Whether Hopper's products, which take norms along, are for these rows and all of a block's matrices."""
-    base = x if isinstance(x, Tensor) else x.base if isinstance(x, Stream) else x.left.stream
+    base = x if isinstance(x, Tensor) else x.base
     if not base.is_cuda or base.dtype != torch.bfloat16:  # rows before their norm may be too large for float16
         return False
     from bass.kernels.launch import gluon
@@ -211,18 +216,15 @@ def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, 
     if qkv is None or out is None or gate_up is None or down is None:
         return False
     alike = qkv.dtype == gate_up.dtype == base.dtype and ahead.takes(qkv) and ahead.takes(gate_up)
-    return alike and ahead_added.serves(rows, out) and ahead_added.serves(rows, down)
+    return alike and ahead_added.knows(rows, out) and ahead_added.knows(rows, down)
 
 
 def normalised(x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix) -> tuple[Float[Tensor, "rows hidden"], Rows]:
     """The stream with what is to be added to it; and its norm, as the layer wants it."""
     from bass.kernels.stream import add_norm
 
-    if isinstance(x, Stream):
-        stream, parts = x.base, x.parts
-    else:
-        whole = x if isinstance(x, Tensor) else x.added()
-        stream, parts = whole.reshape(-1, whole.shape[-1]), None
+    stream = x.reshape(-1, x.shape[-1]) if isinstance(x, Tensor) else x.base
+    parts = x.parts if isinstance(x, Stream) else None
     stream, normed, scale = add_norm(stream, parts, norm.weight, norm.unit.eps, quantized(into))
     return stream, Rows(normed, scale)
 

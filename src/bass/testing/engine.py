@@ -145,15 +145,7 @@ class Setup:
         return None
 
     def outcome(self, requests: list[Request]) -> "Outcome":
-        run = self.engine(requests)
-        outcome = Outcome([[] for _ in requests], [[] for _ in requests], run.trace.steps, [False] * len(requests))
-        for emission in run:
-            outcome.tokens[emission.request].extend(emission.tokens)
-            outcome.logprobs[emission.request].extend(emission.logprobs)
-            assert not outcome.done[emission.request], "a finished request emitted again"
-            assert emission.tokens, "a step gave an active row nothing"
-            outcome.done[emission.request] = emission.done
-        return outcome
+        return Outcome.of(self.engine(requests))
 
 
 @dataclass
@@ -164,6 +156,19 @@ class Outcome:
     logprobs: list[list[float]]
     steps: list[StepRecord]
     done: list[bool] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, run: Run) -> "Outcome":
+        """What comes out of a run."""
+        count = len(run.requests)
+        outcome = cls([[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count)
+        for emission in run:
+            outcome.tokens[emission.request].extend(emission.tokens)
+            outcome.logprobs[emission.request].extend(emission.logprobs)
+            assert not outcome.done[emission.request], "a finished request emitted again"
+            assert emission.tokens, "a step gave an active row nothing"
+            outcome.done[emission.request] = emission.done
+        return outcome
 
     def history(self, request: int) -> list[tuple[int, int, int]]:
         """(drafted, accepted, emitted) of each step that the request took part in."""
