@@ -40,7 +40,7 @@ from bass.kernels.launch import TRITON_DTYPES, kept_zeros
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
 TILE = 64  # rows of w: what one instruction multiplies
-BLOCK = 256  # bytes of a row of a tile that are asked for at a time
+BLOCK = 1024  # bytes of a row of a tile that are asked for at a time; half as many where two tiles are
 ROOM = 150_000  # bytes in flight of a program; with less memory is idle at times, with more the small kernels come late
 EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
 
@@ -65,12 +65,14 @@ def rows_in_block(rows: int) -> int:
 @functools.cache
 def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) -> Cut:
     """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
-    width, tiles = BLOCK // size, -(-n // TILE)
+    parts = 2 if gated else 1
+    block, tiles = BLOCK // parts, -(-n // TILE)
+    width = block // size
     blocks = -(-k // width)
-    stage = ((2 if gated else 1) * TILE + rows_in_block(rows)) * BLOCK
+    stage, total = (parts * TILE + rows_in_block(rows)) * block, tiles * blocks
     splits = (1,) if gated else (1, 2, 4, 8)
     even = [tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks]
-    programs, total = even[0] if even else min(processors, tiles * blocks), tiles * blocks
+    programs = even[0] if even else -(-total // -(-total // processors))  # no more than the largest share asks for
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]  # the program of a tile's first block, as below
     last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
     pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
