@@ -129,6 +129,10 @@ class Device:
             to[: part.shape[0], : part.shape[1]] = part
         barrier.phase, barrier.expected, barrier.copies = 1 - barrier.phase, None, []
 
+    def invalidate(self, barrier: Barrier) -> None:
+        assert barrier.expected is None
+        assert not barrier.copies
+
     def waits(self) -> None:
         self.waited = True
 
@@ -197,7 +201,9 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         SwizzledSharedLayout=no_layout, NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout), broadcast=torch.broadcast_tensors,
         float32=torch.float32, int32=torch.int32, int64=torch.int64,
     )  # fmt: skip
-    barriers = SimpleNamespace(init=lambda bar, count: None, expect=device.expect, wait=device.wait, MBarrierLayout=lambda: "barrier")
+    barriers = SimpleNamespace(
+        init=lambda bar, count: None, expect=device.expect, wait=device.wait, invalidate=device.invalidate, MBarrierLayout=lambda: "barrier"
+    )  # fmt: skip
     names = {
         "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
         "mma_v2": product, "warpgroup_mma": product, "activated": activated, "capped": capped,

@@ -80,6 +80,8 @@ def _added(
     value = gl.where(written, rounded.to(gl.float32), gl.zeros_like(value))
     gl.store(weighted + place, (value * weights[:, None]).to(y.dtype.element_ty), mask=written)
     gl.store(squares + tile * rows + m, gl.sum(value * value, 0), mask=m < rows)
+    for stage in gl.static_range(STAGES):  # only here, so that `sums` is not put where barriers are
+        mbarrier.invalidate(full.index(stage))
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,8 @@ def _attend_turned(
     place = ((row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS)[:, None] * dim + i[None, :]
     gl.store(out + place, low.to(kind), mask=(line // GROUPS < queries)[:, None])
     gl.store(out + place + HALF, high.to(kind), mask=(line // GROUPS < queries)[:, None])
+    for stage in gl.static_range(STAGES):  # only here, so that nothing of the above is put where barriers are
+        mbarrier.invalidate(full.index(stage))
 
 
 def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int) -> bool:
