@@ -45,9 +45,9 @@ gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws o
 	BASS_TEST_DEVICE=cuda BASS_TEST_GRAPHS=1 $(PYTEST) $(GPU_OPTIONS) -m "not gpu and not nightly" tests/laws tests/kernels
 
 # One process and no caching of memory, so that an access beyond a tensor is one beyond an allocation. Left out: what draws many examples,
-# long prefills and whole engines, which under the sanitizer would take hours and launch the same kernels.
+# long prefills and whole engines, which under the sanitizer would take hours and launch the same kernels; and captures, which need the cache.
 SANITIZER ?= compute-sanitizer
-SANITIZED := $(BIN)/python -m pytest -n 0 -p no:cacheprovider tests/kernels -k "not anywhere and not prefill and not emit and not engine"
+SANITIZED := $(BIN)/python -m pytest -n 0 -p no:cacheprovider tests/kernels -k "not anywhere and not prefill and not emit and not engine and not in_a_graph"
 sanitize: $(VENV)/installed-dev  ## the kernels under compute-sanitizer: accesses out of bounds, races in shared memory
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 $(SANITIZED)
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool racecheck --error-exitcode 1 $(SANITIZED)
