@@ -87,9 +87,14 @@ def test_the_same_of_any_product(n: int, k: int, rows: int, size: int, gated: bo
 
 @pytest.mark.parametrize(("n", "k"), [(3072, 2048), (6144, 2048), (6144, 4096), (12288, 4096)])
 def test_queries_keys_and_values_are_sums_of_two_at_most(n: int, k: int) -> None:
-    """Attention reads all of them. As many programs as the largest share asks for, and no more: so shares end where tiles do."""
+    """Attention reads all of them. As many programs as the largest share asks for, and no more."""
     for rows in (1, 8, 32):
         assert ahead.cut_for(n, k, rows, 2, False, H200).pieces <= 2
+
+
+@pytest.mark.parametrize(("n", "k", "size"), [(896, 896, 2), (768, 768, 2), (1024, 1024, 2), (1024, 1024, 1)])
+def test_a_small_matrix_still_gives_many_multiprocessors_something_to_do(n: int, k: int, size: int) -> None:
+    assert ahead.cut_for(n, k, 8, size, False, H200).programs >= H200 // 3
 
 
 def test_only_aligned_rows_of_one_type_are_served() -> None:
@@ -116,7 +121,8 @@ def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: i
 def test_products_equal_their_twins_wherever_they_are_cut(kind: torch.dtype, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs with a tile each, several, or pieces of some, emulated: nothing of x is read before the wait, no copy before it has come."""
     monkeypatch.setattr(ahead, "multiprocessors", lambda _: multiprocessors)
-    for n, k, rows in itertools.product((64, 130, 600), (64, 520, 1544), (1, 5, 31)):
+    sizes = [(64, 64), (130, 520), (600, 1544), (600, 64), (64, 1544), (384, 520), (192, 2056)]
+    for (n, k), rows in itertools.product(sizes, (1, 5, 31)):
         x, w = drawn(rows, k, kind, torch.device("cpu"), 0), drawn(n, k, kind, torch.device("cpu"), 1)
         x_scale, w_scale, bias = torch.rand(rows) / 30 + 0.01, torch.rand(n) / 30 + 0.01, torch.randn(n)
         with emulated(ahead, [x, x_scale]):
@@ -133,7 +139,9 @@ KINDS = pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.in
 
 @pytest.mark.gpu
 @KINDS
-@pytest.mark.parametrize(("n", "k"), [(64, 64), (130, 144), (4096, 1024), (2048, 8192), (9000, 512), (12288, 272), (22016, 256)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(64, 64), (130, 144), (4096, 1024), (2048, 8192), (8512, 520), (8512, 1040), (9000, 512), (12288, 4096), (17024, 272)]
+)
 def test_products_on_hopper_equal_their_twins(n: int, k: int, kind: torch.dtype, hopper: torch.device) -> None:
     """With scales and bias, by programs that have a tile each, several, or pieces of some; and again, bit for bit."""
     tolerance = {torch.int8: 1e-6, torch.float8_e4m3fn: 3e-3}.get(kind, 1e-5)

@@ -398,6 +398,7 @@ MUTANTS = (
     Mutant("a tile begins with the sums of the last one", 0, AHEAD, "total = warpgroup_mma(w_tiles.index(slot), x, total, use_acc=first == 0)", "total = warpgroup_mma(w_tiles.index(slot), x, total)", EARLY),
     Mutant("rows are asked for before the kernel before has ended", 0, AHEAD, "    gdc_launch_dependents()\n    gdc_wait()\n", "    gdc_launch_dependents()\n", EARLY),
     Mutant("a program takes one gift too few", 0, AHEAD, "for giver in range(owner, program):", "for giver in range(owner + 1, program):", EARLY),
+    Mutant("gifts are taken by gated products alone", 0, AHEAD, "total += gl.load(gift, cache_modifier=\".cg\")", "total += gl.load(gift, cache_modifier=\".cg\") if GATED else 0", EARLY),
     Mutant("a summand that a tile does not have is left as it was", 0, AHEAD, "gl.where(block == each - 1, piece + 1, SUMMANDS)", "gl.where(block == each - 1, piece + 2, SUMMANDS)", EARLY),
     Mutant("the bias is added to every summand", 0, AHEAD, "gl.where(piece == 0, added, gl.zeros_like(added))", "added", EARLY),
     Mutant("a norm's eps is left out", 0, AHEAD, "gl.rsqrt(sums / k_size + eps)", "gl.rsqrt(sums / k_size)", NORMED),

@@ -2,11 +2,12 @@
 
 A product of few rows waits for its rows, not for its matrix. As soon as a program is on a multiprocessor it asks the tensor memory
 accelerator for its first blocks of weights, then waits for the kernel before, then asks for the rows that go with them. What is in flight
-leaves room on the multiprocessor for the small kernels between two products, so that these are there early, too.
+leaves room on the multiprocessor for the small kernels between two products, so that these are there early, too (attention for up to 8
+rows).
 
 A multiprocessor takes in at most 1.3 times its share of the memory's bandwidth, so one that gets more work than others holds all up.
 Work is divided equally (Osama et al. 2023, "Stream-K"): the blocks of all tiles of 64 rows of w, in one line, cut into one share for each
-multiprocessor.
+multiprocessor, or for fewer where no share would be larger.
 
     tile            0         |         1         |         2         | ...
     program     0 ........ | 1 ........ | 2 ........ | 3 ........ | ...
@@ -41,7 +42,8 @@ MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is t
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
 TILE = 64  # rows of w: what one instruction multiplies
 BLOCK = 1024  # bytes of a row of a tile that are asked for at a time; half as many where two tiles are
-ROOM = 150_000  # bytes in flight of a program; with less memory is idle at times, with more the small kernels come late
+LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
+ROOM = 150_000  # bytes in flight of a program, or two blocks; with less memory is idle at times, with more the small kernels come late
 EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
 
 
@@ -67,6 +69,8 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) 
     """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
     parts = 2 if gated else 1
     block, tiles = BLOCK // parts, -(-n // TILE)
+    while block > LEAST_BLOCK and tiles * -(-k * size // block) < processors // 3:
+        block //= 2
     width = block // size
     blocks = -(-k // width)
     stage, total = (parts * TILE + rows_in_block(rows)) * block, tiles * blocks

@@ -23,7 +23,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.ahead import ROOM, descriptor, multiprocessors, rows_in_block, takes
 
-MOST_ROWS = 16  # of x; with tiles this narrow, 32 rows of x are as many bytes as w
+MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w
 BLOCK = 16384  # bytes of a tile that are asked for at a time
 BUSY = 0.7  # of the multiprocessors, at least: each takes in up to 1.3 times its share

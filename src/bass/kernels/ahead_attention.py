@@ -37,7 +37,7 @@ MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
 MOST_REGISTERS = 192  # of a thread, so that a product fits beside
-ROOM = 65536  # bytes of old keys and values in flight: what a product leaves on a multiprocessor
+ROOM = 65536  # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
 
 
 @gluon.jit

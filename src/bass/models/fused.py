@@ -91,7 +91,7 @@ class FusedPreNorm(nn.Module):
 
         stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm -> gate, up, act -> down -> stream + parts
 
-    In five, or six for the first block, where Hopper's kernels (`kernels/ahead*.py`) serve all its matrices and its cache:
+    In five, or six for the first block, where Hopper's kernels (`kernels/ahead*.py`) serve all its matrices and its cache, up to 16 rows:
 
         norm, qkv -> turn, store, attend -> stream + out -> norm, gate, up, act -> stream + down
 
