@@ -88,6 +88,11 @@ def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) 
         Window(case, kind, device).check(late=False)
 
 
+def test_two_tiles_at_least_are_in_flight() -> None:
+    """With one, logits were not finite in whole runs on a GPU, and why is not settled (docs/log.md)."""
+    assert all(ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2 for dim in ahead.DIMS for kind in ahead.KINDS)
+
+
 def test_only_what_fits_is_served() -> None:
     k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
     window = torch.zeros(1, 4, 8, 6, 64)
