@@ -39,7 +39,7 @@ from bass.loading import Models, Parts, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.quantized import quantize
+from bass.models.quantized import quantize, quantize_head
 from bass.registry import make
 from bass.verifiers import Synthetic
 
@@ -64,7 +64,7 @@ OPTIONS = {"max_new_tokens": NEW, "temperature": 1.0, "top_p": 1.0, "ignore_eos"
 COLUMNS = "pair,k,batch,ms/token,asked,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step ms,draft,verify,sample,host,sampling"
 
 
-def random_model(config: LlamaConfig, device: torch.device, arguments: argparse.Namespace) -> CausalDecoder:
+def random_model(config: LlamaConfig, device: torch.device, arguments: argparse.Namespace, draft: bool = False) -> CausalDecoder:
     """Weights that keep the stream's size, so that nothing overflows; quantized and fused as `load` does it."""
     model = Llama(config, device, torch.bfloat16).requires_grad_(False)
     torch.manual_seed(0)
@@ -74,7 +74,10 @@ def random_model(config: LlamaConfig, device: torch.device, arguments: argparse.
         else:
             parameter.normal_(0, parameter.shape[-1] ** -0.5)
     if arguments.quantization != "none":
-        quantize(model, make("quantization", arguments.quantization))
+        quantization = make("quantization", arguments.quantization)
+        quantize(model, quantization)
+        if draft:
+            quantize_head(model, quantization)
     return fuse(model) if arguments.fused else model
 
 
@@ -198,8 +201,9 @@ def main() -> None:
         for quantization in asked.quantization:
             arguments = argparse.Namespace(**vars(asked) | {"quantization": quantization})
             free()
-            target, draft = (random_model(config, device, arguments) for config in PAIRS[name])
-            models = Models(target, draft, None, [], device, torch.bfloat16)
+            target, draft = PAIRS[name]
+            pair = random_model(target, device, arguments), random_model(draft, device, arguments, draft=True)
+            models = Models(*pair, None, [], device, torch.bfloat16)
             shown = name if quantization == "none" else f"{name} {quantization}"
             for batch in asked.batches if asked.warm_up else ():
                 key = f"warm-up {shown} {how} batch {batch}"
@@ -219,7 +223,7 @@ def main() -> None:
                         line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
                     console.print(line)
                     table.add_row(*row_of(shown, length, batch, r))
-            del target, draft, models, arguments
+            del pair, models, arguments
     if asked.lengths:
         console.print(table)
     record = {"benchmark": "gpu_step", "commit": commit(), "torch": torch.__version__, "machine": platform.machine()}

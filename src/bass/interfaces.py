@@ -77,7 +77,7 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class Quantization(Protocol):
-    """Holds the matrices of a decoder's blocks in fewer bytes. Each is given as soon as it is loaded, and freed after it."""
+    """Holds the matrices of a decoder's blocks, and a draft's head, in fewer bytes. Each is given once it is loaded, and freed after it."""
 
     paper: ClassVar[str] = ""
 

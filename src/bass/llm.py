@@ -378,7 +378,8 @@ def _model_cost(decoder: CausalDecoder, layers: int | None = None) -> ModelCost:
     whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
 
     def read(one: CausalDecoder) -> list[torch.Tensor]:
-        kept = {name: p for name, p in one.named_parameters() if name != "embed" or whole.head is None}
+        tied = one.head is None or any(p is one.embed for p in one.head.parameters())
+        kept = {name: p for name, p in one.named_parameters() if name != "embed" or tied}
         return [p for name, p in kept.items() if not name.startswith(left_out)]
 
     kv_bytes = 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()

@@ -9,13 +9,14 @@ import torch
 
 from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
-from bass.errors import OptionError, PairingError, PolicyError, unknown_name
+from bass.errors import CheckpointError, OptionError, PairingError, PolicyError, explained, unknown_name
 from bass.hub import resolve
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
 from bass.kernels import serve
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
+from bass.models.quantized import quantize_head
 from bass.models.weights import Outline, narrow, outline
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
@@ -64,7 +65,7 @@ class Models:
         theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
         size = ours.outline.decoder.shape.vocab_size if theirs is None else check_pair(ours, theirs)
         kind, eos = _dtype(dtype, device, ours.outline), ours.eos
-        loaded_draft = None if theirs is None else narrow(theirs.outline.load(device, kind, quantizations[1]), size)
+        loaded_draft = None if theirs is None else _load_draft(theirs.outline, device, kind, quantizations[1], size)
         loaded = narrow(ours.outline.load(device, kind, quantizations[0]), size)
         if device.type == "cuda":
             fuse(loaded)
@@ -91,6 +92,22 @@ class Checkpoint:
     def eos(self) -> list[int]:
         """Token ids that end a sequence."""
         return eos_ids(self.outline.folder, self.outline.raw)
+
+
+def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None, size: int) -> CausalDecoder:
+    """With a vocabulary of `size`, and its head quantized with the rest."""
+    draft = narrow(outline.load(device, dtype, quantization), size)
+    if quantization is None:
+        return draft
+
+    def no_room(reason: str) -> CheckpointError:
+        return CheckpointError(
+            f"`{outline.folder}` was loaded, and to quantize its head of {draft.embed.numel() / 1e6:.0f} million numbers there is no room "
+            f"on {device} ({reason}): choose `none` as `draft_quantization`, or another device."
+        )
+
+    with explained(no_room):
+        return quantize_head(draft, quantization)
 
 
 def check_pair(target: Checkpoint, draft: Checkpoint) -> int:

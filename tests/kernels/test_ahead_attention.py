@@ -16,6 +16,11 @@ CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128)
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
+@pytest.fixture(autouse=True)
+def as_many_multiprocessors_as_hopper_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "multiprocessors", lambda _: 132)
+
+
 class Window:
     """Four rows of a pool full of NaN: an empty one, one that is nobody's, one whose window ends early, one of several tiles of keys."""
 
@@ -102,3 +107,11 @@ def test_only_what_fits_is_served() -> None:
     assert not ahead.knows(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
     assert not ahead.knows(torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512)
     assert not ahead.knows(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
+
+
+@pytest.mark.parametrize(("queries", "groups", "most"), [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)])
+def test_only_as_many_programs_are_served_as_are_there_at_once(queries: int, groups: int, most: int) -> None:
+    """Those of up to 16 rows two by two, those of 32 alone."""
+    k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
+    assert ahead.knows(torch.zeros(1, most, queries, 2 * (groups + 2), 64), k, k, 512)
+    assert not ahead.knows(torch.zeros(1, most + 1, queries, 2 * (groups + 2), 64), k, k, 512)

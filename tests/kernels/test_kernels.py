@@ -43,6 +43,18 @@ def test_the_kernels_equal_their_twins(shape: str, dtype: torch.dtype, device: t
         assert not out[problem.positions < 0].any()
 
 
+@pytest.mark.parametrize(("processors", "queue"), [(132, attention.ALONE), (3, attention.SHARED), (2, attention.CROWDED)])
+def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing(
+    processors: int, queue: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    monkeypatch.setattr(attention, "PROGRAMS", processors)
+    assert attention.in_flight(6, 16, attention.MOST_SHARED) == queue
+    assert attention.in_flight(7, 64, attention.MOST_SHARED) == attention.SHARED
+    problem = Problem.draw([[250, 251, 252], [8, 9, -1], [131, -1, -1]], 2, 2, 128, torch.float16, device)  # 6 programs
+    for layout in LAYOUTS:
+        assert_equal(problem.kernel(layout, RULES[0], 1), problem.twin(layout, RULES[0]))
+
+
 @settings(max_examples=8)
 @given(data=st.data())
 @pytest.mark.parametrize("layout", LAYOUTS)

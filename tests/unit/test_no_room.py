@@ -129,6 +129,20 @@ def test_a_model_without_room_says_how_much_it_needs(at: str, pair: Pair, monkey
         bass.load(pair.target, pair.draft, device="cpu")
 
 
+def test_a_drafts_head_without_room_says_what_to_choose(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise full()
+
+    monkeypatch.setattr("bass.loading.quantize_head", fails)
+    said = (
+        "was loaded, and to quantize its head of 0 million numbers there is no room on cpu "
+        + TOLD
+        + ": choose `none` as `draft_quantization`"
+    )
+    with pytest.raises(CheckpointError, match=said):
+        bass.load(pair.target, pair.draft, device="cpu", quantization="int8")
+
+
 def test_the_command_line_prints_a_sentence_whatever_has_no_room(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

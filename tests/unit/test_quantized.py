@@ -20,6 +20,7 @@ from bass.errors import CheckpointError, OptionError, StrategyError
 from bass.interfaces import Quantization
 from bass.llm import _model_cost
 from bass.models.fused import fuse
+from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.layers import Linear
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.quantized import (
@@ -33,6 +34,7 @@ from bass.models.quantized import (
     QuantizedLinear,
     integer_product,
     quantize,
+    quantize_head,
     quantized_rows,
     widened,
 )
@@ -135,6 +137,7 @@ def test_a_row_by_itself_gives_the_integers_that_it_gives_in_a_batch(device: tor
 def world(quantization: Any, dtype: torch.dtype = torch.float32) -> LlamaWorld:
     made = LlamaWorld(dtype=dtype)
     made.models.update({role: quantize(deepcopy(model), quantization) for role, model in made.models.items()})
+    quantize_head(made.models["draft"], quantization)
     return made
 
 
@@ -201,7 +204,8 @@ def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_befor
         layers = [m for m in decoder.modules() if isinstance(m, QuantizedLinear)]
         saved = sum(3 * m.weight.numel() - m.scale.nbytes for m in layers)  # of four bytes one is left; and a scale for each channel
         assert (saved > 0) == (name != "none")
-        assert ours.weight_bytes == theirs.weight_bytes - saved == sum(p.nbytes for p in decoder.parameters())
+        looked_up = 0 if decoder.head is None else decoder.embed.nbytes  # of an embedding that is no head a few rows are read
+        assert ours.weight_bytes == theirs.weight_bytes - saved == sum(p.nbytes for p in decoder.parameters()) - looked_up
         assert (ours.flops_per_token, ours.kv_bytes_per_position) == (theirs.flops_per_token, theirs.kv_bytes_per_position)
 
 
@@ -228,6 +232,33 @@ def test_the_draft_is_quantized_as_the_target_unless_said_otherwise(pair: Pair) 
     for options, target, draft in ways:
         models = bass.load(pair.target, pair.draft, **options).models
         assert (kinds(models.target), kinds(models.draft)) == (target, draft)
+
+
+def test_the_head_of_a_draft_is_quantized_and_neither_its_embedding_nor_the_targets_head(pair: Pair) -> None:
+    plain, models = (bass.load(pair.target, pair.draft, quantization=name).models for name in (None, "int8"))
+    assert plain.draft is not None
+    assert models.draft is not None
+    assert isinstance(models.draft.head, QuantizedLinear)
+    expected = Int8()(plain.draft.embed.detach(), None)
+    assert torch.equal(models.draft.head.weight, expected.weight)
+    assert torch.equal(models.draft.head.scale, expected.scale)
+    assert torch.equal(models.draft.embed, plain.draft.embed)
+    assert models.target.head is None
+    none = bass.load(pair.target, pair.draft, quantization="int8", draft_quantization="none").models.draft
+    assert none is not None
+    assert none.head is None
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_is_quantized_with_its_bias(tied: bool, device: torch.device) -> None:
+    decoder = GPTJ(GPTJConfig(vocab_size=40, n_positions=32, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, tie_word_embeddings=tied))
+    with torch.no_grad():
+        for i, parameter in enumerate(decoder.parameters()):
+            parameter.copy_(drawn(*parameter.shape, seed=i))
+    plain, ours = deepcopy(decoder).to(device), quantize_head(decoder, Int8()).to(device)
+    x = drawn(3, 2, 16, seed=7).to(device)
+    assert (ours.unembed(x) - plain.unembed(x)).norm() <= NEAR["int8"] * plain.unembed(x).norm()
+    assert torch.equal(ours.embed, plain.embed)
 
 
 @final

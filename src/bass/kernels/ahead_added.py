@@ -118,12 +118,14 @@ def added(
     tile = tile_for(n, multiprocessors(x.device))
     assert tile is not None
     block_rows, width, tiles = rows_in_block(rows), BLOCK // (2 * tile), -(-n // tile)
+    blocks = -(-k // width)
+    stages = max(2, min(blocks, ROOM // (2 * (tile + block_rows) * width)))
     y, weighted, sums = torch.empty_like(stream), torch.empty_like(stream), x.new_empty(tiles, rows, dtype=torch.float32)
     launch: Any = _added[(tiles,)]
     with torch.cuda.device_of(x):
         launch(
-            descriptor(w, tile, width), descriptor(x, block_rows, width), bias, stream, weight, y, weighted, sums, rows, n, -(-k // width),
-            ROWS=block_rows, TILE=tile, WIDTH=width, STAGES=max(2, ROOM // (2 * (tile + block_rows) * width)), SHARES=SHARES,
+            descriptor(w, tile, width), descriptor(x, block_rows, width), bias, stream, weight, y, weighted, sums, rows, n, blocks,
+            ROWS=block_rows, TILE=tile, WIDTH=width, STAGES=stages, SHARES=SHARES,
             BIAS=bias is not None, num_warps=SHARES, launch_pdl=True,
         )  # fmt: skip
     return Added(y, weighted, sums)

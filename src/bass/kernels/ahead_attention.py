@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.ahead import descriptor
+from bass.kernels.ahead import descriptor, multiprocessors
 from bass.kernels.attention import capped
 from bass.kernels.dense import block_rows
 from bass.kernels.reference import Pool, Positions, Queries
@@ -37,6 +37,7 @@ MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
 MOST_REGISTERS = 192  # of a thread, so that a product fits beside
+AT_ONCE = 32  # rows of programs that a multiprocessor has room for by its registers; a program that comes later asks for nothing early
 ROOM = 65536  # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
 
 
@@ -250,14 +251,15 @@ def _attend_turned(
 
 def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int) -> bool:
     """Whether the kernel serves such a window, and keys and values so placed."""
-    _, _, queries, every, dim = window.shape
+    _, batch, queries, every, dim = window.shape
     kv_heads = k.shape[1]
     rows = queries * (every // kv_heads - 2)
     placed = all(
         x.stride(2) == 1 and x.stride(1) == dim and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (k, v)
     )
     alike = k.dtype == v.dtype and k.shape == v.shape and every % kv_heads == 0
-    return placed and alike and k.dtype in KINDS and dim in DIMS and 1 <= rows <= MOST_ROWS and span <= MOST_SPAN
+    known = placed and alike and k.dtype in KINDS and dim in DIMS and 1 <= rows <= MOST_ROWS and span <= MOST_SPAN
+    return known and kv_heads * batch * block_rows(rows) <= AT_ONCE * multiprocessors(k.device)
 
 
 def ragged(

@@ -33,8 +33,10 @@ LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
 UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
+LEAST_ROWS = 16  # of a block: what a product of blocks wants
 MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
-ALONE, SHARED = (128, 32768, 3), (64, 16384, 4)  # of a block at a time: most keys, their bytes, tiles in flight (keys and values each)
+# Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see `in_flight`.
+ALONE, SHARED, CROWDED = (128, 32768, 3), (64, 16384, 4), (128, 16384, 2)
 
 SCRATCH = 48 * 1024  # bytes of shared memory besides the keys and values in flight: queries, scores, what threads exchange
 
@@ -275,8 +277,19 @@ def splits_for(programs: int, keys: int) -> int:
     return max(1, min(max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)), -(-keys // SPLIT_KEYS), MOST_SPLITS))
 
 
+def in_flight(programs: int, rows: int, shared: int) -> tuple[int, int, int]:
+    """ALONE, SHARED or CROWDED, for blocks of `rows` queries on multiprocessors of `shared` bytes of memory.
+
+    A multiprocessor that has one program holds its memory busy by large tiles. Where it has several, they do that for each other; where it
+    has more than two of few queries, as many as possible are to fit on it together.
+    """
+    if rows <= 32 and programs <= PROGRAMS and shared == MOST_SHARED:
+        return ALONE
+    return CROWDED if rows == LEAST_ROWS and programs > 2 * PROGRAMS else SHARED
+
+
 def _power_of_2(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())  # a product of blocks wants 16 at least
+    return max(LEAST_ROWS, 1 << (size - 1).bit_length())
 
 
 def _launch(
@@ -300,9 +313,8 @@ def _launch(
     if splits is None:
         programs, keys = tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries)
         splits = splits_for(programs, keys) if programs <= MOST_TILES else 1
-    # A multiprocessor that has one program holds its memory busy by large tiles; where it has several, they do that for each other.
-    alone = rows <= 32 and tiles * kv_heads * count * splits <= PROGRAMS and shared_memory(q.device) == MOST_SHARED
-    most_keys, tile_bytes, stages = ALONE if alone else SHARED
+    queue = in_flight(tiles * kv_heads * count * splits, rows, shared_memory(q.device))
+    most_keys, tile_bytes, stages = queue
     keys = min(most_keys, max(16, tile_bytes // (width * size)))
     stages = max(2, min(stages, 1 + (shared_memory(q.device) - SCRATCH) // (2 * keys * width * size)))
     sums = torch.promote_types(q.dtype, torch.float32)
@@ -327,7 +339,7 @@ def _launch(
                 WIDTH=width,
                 OPERAND=operand(q.dtype),
                 SUM=TRITON_DTYPES[sums],
-                num_warps=8 if rows == 32 and alone else 4,
+                num_warps=8 if rows == 32 and queue == ALONE else 4,
                 num_stages=stages,
                 **dependent(q),
             )  # fmt: skip

@@ -288,8 +288,10 @@ def fuse(decoder: CausalDecoder) -> CausalDecoder:
             block.after = (after.norms[0].weight,)
         decoder.blocks = nn.ModuleList(blocks)
         decoder.norm = FusedNorm(decoder.norm)
-        head = cast(Linear | None, decoder.head)
-        decoder.head = FusedHead(decoder.embed, decoder.head_bias) if head is None else FusedHead(head.weight, head.bias)
+        if decoder.head is None:
+            decoder.head = FusedHead(decoder.embed, decoder.head_bias)
+        elif isinstance(decoder.head, Linear):
+            decoder.head = FusedHead(decoder.head.weight, decoder.head.bias)
     return decoder
 
 

@@ -4,7 +4,8 @@
     y[m, n]  = (Σ_k q_x[m, k] q_w[n, k]) · scale_x[m] · scale_w[n] + b[n]
 
 A token's scale is its own, found as it is read, so that its result hangs neither on its batch mates nor on calibration. The matrices of the
-blocks are quantized. Embedding, head (often the embedding again), norms and biases stay as they are.
+blocks are quantized. Embedding, head (often the embedding again), norms and biases stay as they are; but a draft's head, whose errors cost
+acceptance alone, is quantized too (`quantize_head`).
 """
 
 import threading
@@ -225,11 +226,27 @@ def quantizable(decoder: CausalDecoder) -> list[str]:
 def quantize_layer(decoder: CausalDecoder, name: str, quantization: Quantization) -> None:
     """Put the quantized layer in the place of one of `quantizable`, whose weight is freed."""
     owner, _, own = name.rpartition(".")
-    layer = decoder.get_submodule(name)
-    made = quantization(layer.weight.detach(), None if layer.bias is None else layer.bias.detach())  # pyright: ignore
+    layer: Any = decoder.get_submodule(name)
+    setattr(decoder.get_submodule(owner), own, _made(quantization, layer.weight, layer.bias))
+
+
+@torch.no_grad()
+def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
+    """Quantize the head of a decoder, in place; the embedding, which it may have been tied to, stays as it is."""
+    if isinstance(quantization, NoQuantization):
+        return decoder
+    if decoder.head is None:
+        decoder.head, decoder.head_bias = _made(quantization, decoder.embed, decoder.head_bias), None
+    elif isinstance(decoder.head, Linear):
+        decoder.head = _made(quantization, decoder.head.weight, decoder.head.bias)
+    return decoder
+
+
+def _made(quantization: Quantization, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Module:
+    made = quantization(weight.detach(), None if bias is None else bias.detach())
     if not isinstance(made, nn.Module):
         raise StrategyError(f"`{type(quantization).__name__}` made {made!r} of a linear layer: it must return a `torch.nn.Module`.")
-    setattr(decoder.get_submodule(owner), own, made.requires_grad_(False).eval())
+    return made.requires_grad_(False).eval()
 
 
 def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
