@@ -64,7 +64,7 @@ def load(
     `cache="auto"` is the split layout on a GPU and the padded one elsewhere, or with an `attention` of your choice; `attention="auto"`
     takes the first backend that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one; `dtype="auto"`
     is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as "fp8", holds the matrices of the blocks in fewer
-    bytes; None: as they are stored. `draft_quantization` is that of the draft; None: the target's, "none": as stored.
+    bytes; None: as they are stored. `draft_quantization` is that of the draft and of its head; None: the target's, "none": as stored.
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """

@@ -101,9 +101,10 @@ def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quan
         return draft
 
     def no_room(reason: str) -> CheckpointError:
+        size = outline.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
-            f"`{outline.folder}` was loaded, and to quantize its head of {draft.embed.numel() / 1e6:.0f} million numbers there is no room "
-            f"on {device} ({reason}): choose `none` as `draft_quantization`, or another device."
+            f"`{outline.folder}` needs {size / 1e9:.1f} GB on {device} with its head quantized, and more for a moment; there is no room "
+            f"({reason}): choose a smaller draft, or another device."
         )
 
     with explained(no_room):

@@ -30,6 +30,23 @@ def test_tiles_are_at_most_one_for_each_multiprocessor_and_not_many_fewer(n: int
     assert ahead_added.tile_for(n, 132) == tile
 
 
+@pytest.mark.parametrize(("k", "stages"), [(64, 2), (2048, 4), (5632, 6)])
+def test_no_more_is_in_flight_than_there_is(k: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of blocks of 512 columns: what is asked for leaves the next kernel less memory, used or not."""
+    found = {}
+
+    class Launch:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *_, **options: found.update(options)
+
+    for module in (ahead, ahead_added):
+        monkeypatch.setattr(module, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(ahead_added, "_added", Launch())
+    x, w, stream = (torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8, k), (2048, k), (8, 2048)))
+    ahead_added.added(x, w, None, stream, stream[0])
+    assert found["STAGES"] == stages
+
+
 def test_only_matrices_of_bfloat16_that_divide_well_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead_added, "multiprocessors", lambda _: 4)
     w = torch.zeros(64, 64, dtype=torch.bfloat16)

@@ -471,6 +471,10 @@ MUTANTS = (
     Mutant("a cell is held against plain decoding at another batch", 0, "experiments/plain.py", '_OWN = ("draft",', '_OWN = ("batch", "draft",', (LIKEST,)),
     Mutant("every repeat is held against the first one of plain decoding", 0, "experiments/plain.py", "plain=of_plain[number]", "plain=of_plain[0]", (BY_REPEAT,)),
     Mutant("drafts of a repeat that did not end are kept", 0, "experiments/cells.py", "DraftLine.from_json).values if line.repeat in lines.repeats]", "DraftLine.from_json).values]", (ANEW,)),
+    Mutant("a fused draft's head forgets its scales", 0, "models/fused.py", "elif isinstance(decoder.head, Linear):", "else:", ("models/test_fused.py::test_a_quantized_head_stays_as_it_is",)),
+    Mutant("a draft's head is quantized with its padding", 0, "loading.py", "return quantize_head(draft, quantization)", "return narrow(quantize_head(outline.load(device, dtype, quantization), quantization), size)", ("unit/test_pairs.py::test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same",)),
+    Mutant("a tied head is quantized in its embedding's place", 0, "models/quantized.py", "decoder.embed.clone()", "decoder.embed.detach()", ("unit/test_quantized.py::test_a_quantization_may_overwrite_what_it_is_given",)),
+    Mutant("splits are not counted as programs", 0, KERNEL, "in_flight(tiles * kv_heads * count * splits,", "in_flight(tiles * kv_heads * count,", ("kernels/test_kernels.py::test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing",)),
     # What evaluations and reports say.
     Mutant("a budget's clocks are exchanged", 0, "evaluation/scores.py", 'self.from_start if clock == "start" else self.from_prefill', 'self.from_prefill if clock == "start" else self.from_start', ("unit/test_eval_scores.py::test_the_budget_runs_from_either_clock",)),
     Mutant("pass@k draws with replacement", 0, "evaluation/scores.py", "1.0 - math.comb(samples - passed, k) / math.comb(samples, k)", "1.0 - (1 - passed / samples) ** k", ("unit/test_eval_scores.py::test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes",)),

@@ -40,6 +40,17 @@ def test_greedy_decoding_with_another_padding_equals_plain_decoding(pair: Pair, 
     assert result.stats.drafted > 0
 
 
+def test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same(pair: Pair, tmp_path: Path) -> None:
+    """The target in 8 bits drafts for itself."""
+    own, longer = pair.target, wide(pair, tmp_path, 7, 0).target
+    options = {"max_new_tokens": 24, "temperature": 0, "ignore_eos": True}
+    found = [bass.load(*two, draft_quantization="int8").generate(PROMPTS, **options) for two in ((own, own), (own, longer), (longer, own))]
+    assert found[0].stats.accepted > 0
+    for one in found[1:]:
+        assert [c.token_ids for c in one.completions] == [c.token_ids for c in found[0].completions]
+        assert one.stats.accepted == found[0].stats.accepted
+
+
 @pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
 def test_no_id_of_unequal_padding_is_ever_drawn_or_taken(pair: Pair, tmp_path: Path, target: int, draft: int) -> None:
     own, size = wide(pair, tmp_path, target, draft, LOUD), byte_tokenizer().get_vocab_size()

@@ -264,6 +264,34 @@ def test_a_head_is_quantized_with_its_bias(tied: bool, device: torch.device) -> 
 
 @final
 @dataclass(frozen=True)
+class InPlace(Quantization):
+    """Overwrites what it is given, which is freed after it."""
+
+    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+        made = Int8()(weight, bias)
+        weight.fill_(9)
+        return made
+
+
+def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
+    ours, theirs = (bass.load(pair.target, pair.draft, device="cpu", quantization=q).models.draft for q in (InPlace(), Int8()))
+    assert ours is not None
+    assert theirs is not None
+    for (name, one), (_, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+
+@final
+@dataclass(frozen=True)
+class Fails(Quantization):
+    """Knows no matrix."""
+
+    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+        raise ValueError("no such size")
+
+
+@final
+@dataclass(frozen=True)
 class Nothing(Quantization):
     """Forgets to return a module."""
 
@@ -278,6 +306,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: Pair, tmp_path: Path, mon
         bass.load(pair.target, drafter="ngram", draft_quantization="int8")
     with pytest.raises((StrategyError, TypeError)):  # beartype is first where it watches
         bass.load(pair.target, pair.draft, quantization=Nothing())
+    with pytest.raises(StrategyError, match=r"`Fails` failed on a matrix of \d+ x \d+: ValueError: no such size"):
+        bass.load(pair.target, pair.draft, quantization=Fails())
     decoder = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
     with pytest.raises(CheckpointError, match="save it before"):
         save_decoder(decoder, tmp_path / "again")
@@ -312,16 +342,21 @@ def test_the_command_line_and_a_file_say_both(bass_command: Command, pair: Pair,
     assert (told.status, "Unknown quantization `int9`" in told.err) == (2, True)
 
 
-def test_info_tells_what_the_weights_would_take(bass_command: Command, pair: Pair) -> None:
-    told = bass_command("info", str(pair.target))
-    figures = [line.split() for line in told.out.splitlines()]
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_info_tells_what_the_weights_would_take(role: str, bass_command: Command, pair: Pair) -> None:
+    """A draft's with its head quantized."""
+    checkpoint = getattr(pair, role)
+    told = bass_command("info", str(pair.target), *(["--draft", str(pair.draft)] if role == "draft" else []))
+    lines = told.out.splitlines()
+    figures = [line.split() for line in lines[lines.index("") if role == "draft" else 0 :]]
     [whole] = [float(words[1].replace(",", "")) for words in figures if words[:1] == ["weights"]]
     found = {words[0]: float(words[1]) for words in figures if words and words[0] in EIGHT_BITS}
     assert found.keys() == EIGHT_BITS.keys()
     for name, size in found.items():
-        held = sum(p.nbytes for p in outline(pair.target).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name]).parameters())
+        decoder = outline(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
+        held = sum(p.nbytes for p in (quantize_head(decoder, EIGHT_BITS[name]) if role == "draft" else decoder).parameters())
         assert math.isclose(size, held / 2**20, abs_tol=0.006)
-        assert size < whole
+        assert size < whole or role == "draft"  # whose head, once the embedding again, is held twice
 
 
 def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     checkpoints = [Checkpoint.read(spec) for spec in specs]
     rows = asked_rows(config.rows, min(c.outline.decoder.shape.max_positions for c in checkpoints))
     described = [
-        describe(spec, c) + weights(c) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
-        for spec, c in zip(specs, checkpoints, strict=True)
+        describe(spec, c) + weights(c, is_draft) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
+        for spec, c, is_draft in zip(specs, checkpoints, (False, True), strict=False)
     ]
     lines, fits = described[0], True
     if config.draft is not None:
@@ -74,7 +74,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     return [f"{name:20}{value}" for name, value in figures.items() if value]
 
 
-def weights(checkpoint: Checkpoint) -> list[str]:
+def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     """What the weights take in memory, as they are stored and by each quantization; nothing is loaded."""
     outline = checkpoint.outline
     dtype = outline.dtypes[0]
@@ -82,7 +82,7 @@ def weights(checkpoint: Checkpoint) -> list[str]:
     lines = [f"{'weights':20}{stored / 2**20:,.2f} MiB in {str(dtype).removeprefix('torch.')}"]
     for name in names("quantization"):
         try:
-            size = outline.weight_bytes(dtype, make("quantization", name))
+            size = outline.weight_bytes(dtype, make("quantization", name), draft)
             figure = f"{size / 2**20:,.2f} MiB, {size / stored:.0%}"
         except Exception as error:  # of a user's class
             figure = f"unknown ({type(error).__name__}: {error})"

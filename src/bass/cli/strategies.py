@@ -27,7 +27,7 @@ EXPLAINED = {
     "verifier": "which tokens to keep",
     "cache": "layout of keys and values",
     "attention": "backend that attends to a cache",
-    "quantization": "how the matrices of the blocks are held in fewer bytes",
+    "quantization": "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
     FAMILY: "models that can be loaded, by `model_type` of their config",
 }
 LOSSLESS = (

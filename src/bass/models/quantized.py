@@ -20,7 +20,7 @@ from jaxtyping import Float, Num, Shaped
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from bass.errors import OptionError, StrategyError
+from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
 from bass.interfaces import Quantization
 from bass.kernels import serves
 from bass.models.decoder import CausalDecoder
@@ -236,14 +236,21 @@ def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalD
     if isinstance(quantization, NoQuantization):
         return decoder
     if decoder.head is None:
-        decoder.head, decoder.head_bias = _made(quantization, decoder.embed, decoder.head_bias), None
+        weight = nn.Parameter(decoder.embed.clone(), requires_grad=False)  # which the quantization may overwrite
+        decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None
     elif isinstance(decoder.head, Linear):
         decoder.head = _made(quantization, decoder.head.weight, decoder.head.bias)
     return decoder
 
 
 def _made(quantization: Quantization, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Module:
-    made = quantization(weight.detach(), None if bias is None else bias.detach())
+    try:
+        made = quantization(weight.detach(), None if bias is None else bias.detach())
+    except Exception as error:  # of a user's class
+        if isinstance(error, BassError) or is_out_of_memory(error):
+            raise
+        shape = " x ".join(map(str, weight.shape))
+        raise StrategyError(f"`{type(quantization).__name__}` failed on a matrix of {shape}: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise StrategyError(f"`{type(quantization).__name__}` made {made!r} of a linear layer: it must return a `torch.nn.Module`.")
     return made.requires_grad_(False).eval()

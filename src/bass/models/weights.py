@@ -18,7 +18,7 @@ from bass.models import FAMILIES
 from bass.models.bounds import check_bounds
 from bass.models.checkpoint import SINGLE, read_config, some
 from bass.models.decoder import CausalDecoder
-from bass.models.quantized import quantizable, quantize, quantize_layer, unfilled
+from bass.models.quantized import quantizable, quantize, quantize_head, quantize_layer, unfilled
 from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
 
@@ -73,9 +73,12 @@ class Outline:
                 quantize(decoder, quantization)
         return decoder.requires_grad_(False).eval()
 
-    def weight_bytes(self, dtype: torch.dtype, quantization: Quantization | None = None) -> int:
-        """What the weights take once they are loaded."""
-        return sum(p.nbytes for p in self.load(torch.device("meta"), dtype, quantization).parameters())
+    def weight_bytes(self, dtype: torch.dtype, quantization: Quantization | None = None, draft: bool = False) -> int:
+        """What the weights take once they are loaded; those of a draft with its quantized head."""
+        decoder = self.load(torch.device("meta"), dtype, quantization)
+        if draft and quantization is not None:
+            quantize_head(decoder, quantization)
+        return sum(p.nbytes for p in decoder.parameters())
 
     def _same(self, one: str, other: str) -> bool:
         """Whether two stored tensors are equal. Nothing stays in memory of what was read."""
