@@ -45,7 +45,7 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="the kernels between the products need Triton's interpreter on a CPU")
-@pytest.mark.parametrize("left_out", [None, 1, 2])
+@pytest.mark.parametrize("left_out", [None, 1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_blocks_in_five_launches_are_blocks(left_out: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     llama = model()
     expected, launched = logits(llama, left_out), []

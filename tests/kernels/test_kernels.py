@@ -50,7 +50,7 @@ def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and
     monkeypatch.setattr(attention, "PROGRAMS", processors)
     assert attention.in_flight(6, 16, attention.MOST_SHARED) == queue
     assert attention.in_flight(7, 64, attention.MOST_SHARED) == attention.SHARED
-    problem = Problem.draw([[250, 251, 252], [8, 9, -1], [131, -1, -1]], 2, 2, 128, torch.float16, device)  # 6 programs
+    problem = Problem.draw([[140, 141], [8, -1], [-1, -1]], 2, 1, 64, torch.float16, device)  # 6 programs; tiles of 64 keys or of 128
     asked, choose = [], attention.in_flight
     monkeypatch.setattr(attention, "in_flight", lambda *given: asked.append(given[:2]) or choose(*given))
     for layout in LAYOUTS:

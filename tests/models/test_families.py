@@ -19,6 +19,8 @@ from models.reference import deviation, greedy, make
 PAIRINGS = [(cache, type(backend_for("auto", cache, torch.device("cpu")))) for cache in CACHES.values()]  # the laws have all of them
 PROMPTS = [[5, 17, 3], [88], [9, 9, 2, 41, 60, 7, 33, 12, 70]]
 NEW = 32
+WAYS = [(pairing, k) for pairing in PAIRINGS for k in (0, 3)]
+BY_DAY = {(PAIRINGS[0], 0), *((pairing, 3) for pairing in PAIRINGS[1:])}  # every layout, plain and speculative; all of them every night
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ def test_logits_equal_those_of_transformers(made: Made) -> None:
     assert deviation(made.case, made.folder, made.model) <= 1e-4
 
 
-@pytest.mark.parametrize("k", [0, 3])
-@pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda p: f"{p[0].__name__}-{p[1].__name__}")
+@pytest.mark.parametrize(
+    ("pairing", "k"),
+    [pytest.param(p, k, marks=() if (p, k) in BY_DAY else pytest.mark.nightly, id=f"{p[0].__name__}-{p[1].__name__}-{k}") for p, k in WAYS],
+)
 def test_greedy_decoding_equals_that_of_transformers(made: Made, pairing: Pairing, k: int) -> None:
     """Three prompts of different lengths in one batch, plain and speculative."""
     llm = bass.load(made.folder, made.draft, cache=pairing[0], attention=pairing[1], num_speculative_tokens=k, device="cpu")

@@ -29,7 +29,10 @@ def test_a_fused_decoder_gives_the_logits_of_the_plain_one(family: str, tmp_path
         assert (causal_logits(found, tokens) - plain).abs().max() <= 1e-5 * plain.abs().max()
 
 
-@pytest.mark.parametrize("quantization", [Int8(), Fp8(), Int8Weight()], ids=lambda q: type(q).__name__)
+NIGHTLY = [pytest.param(q, marks=pytest.mark.nightly) for q in (Fp8(), Int8Weight())]
+
+
+@pytest.mark.parametrize("quantization", [Int8(), *NIGHTLY], ids=lambda q: type(q).__name__)
 def test_a_quantized_head_stays_as_it_is(quantization: Quantization, tmp_path: Path) -> None:
     make(FIRST["llama"]).save_pretrained(tmp_path)
     decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)

@@ -19,6 +19,7 @@ from bass.policies import Clamped, Fixed
 from bass.records import Sequences
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
+from support.matrix import matrix
 
 TABLE = TableWorld()
 
@@ -64,7 +65,7 @@ def queued(setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool
 @pytest.mark.parametrize(
     ("pairing", "drafter"), list(zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)), ids=lambda value: str(value)
 )
-@pytest.mark.parametrize("k", [0, 1, 4])
+@pytest.mark.parametrize("k", [0, pytest.param(1, marks=pytest.mark.nightly), 4])
 def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pairing: str, drafter: str, device: torch.device) -> None:
     """Rows end at their limits, at ends of sequence, and while another step is under way; requests wait for them or do not."""
     for count, eos in itertools.product((3, 7), ((), (1, 4))):
@@ -128,14 +129,13 @@ def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(device:
         StepLine.of(step, i)
 
 
-@pytest.mark.parametrize("drafter", ["self", "the target itself", "model"])
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@matrix(strength=1, pairing=PAIRINGS, drafter=("self", "the target itself", "model"))
 def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(pairing: str, drafter: str, device: torch.device) -> None:
     """It has no room: what is drafted for it would be written over a neighbour's keys."""
     world = LlamaWorld()
     last: Any = world.models["target"].blocks[-1]
-    for matrix in (last.attention.out, last.mlp.down):  # the first layers say what the target says: every draft is kept
-        matrix.weight.zero_()
+    for layer in (last.attention.out, last.mlp.down):  # the first layers say what the target says: every draft is kept
+        layer.weight.zero_()
     for length, when in itertools.product((3, 30), (1, 2)):
         prompts, k = [[1 + i % 7 for i in range(length)], [3, 1, 2]], 6
         limits = [length + (when + 2) * (k + 1), 3 + 50]
