@@ -101,9 +101,9 @@ def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quan
         return draft
 
     def no_room(reason: str) -> CheckpointError:
-        size = outline.weight_bytes(dtype, quantization, draft=True)
+        needed = outline.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
-            f"`{outline.folder}` needs {size / 1e9:.1f} GB on {device} with its head quantized, and more for a moment; there is no room "
+            f"`{outline.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, and more for a moment; there is no room "
             f"({reason}): choose a smaller draft, or another device."
         )
 

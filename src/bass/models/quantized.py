@@ -236,14 +236,14 @@ def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalD
     if isinstance(quantization, NoQuantization):
         return decoder
     if decoder.head is None:
-        weight = nn.Parameter(decoder.embed.clone(), requires_grad=False)  # which the quantization may overwrite
+        weight = decoder.embed.clone()  # which the quantization may overwrite
         decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None
     elif isinstance(decoder.head, Linear):
         decoder.head = _made(quantization, decoder.head.weight, decoder.head.bias)
     return decoder
 
 
-def _made(quantization: Quantization, weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Module:
+def _made(quantization: Quantization, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
     try:
         made = quantization(weight.detach(), None if bias is None else bias.detach())
     except Exception as error:  # of a user's class
