@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from bass.engine.bench import RunBench, draw_for
+from bass.engine.cost import pass_cost
 from bass.engine.graphs import GraphedStep
+from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import OptionError, RequestError
@@ -50,9 +52,9 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
 
     target = scorer(models.target)
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
-    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule)
+    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule, PassLog(pass_cost(models.target)))
     sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
-    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp)
+    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, bench.log)
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
 
 

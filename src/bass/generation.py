@@ -59,7 +59,7 @@ class Generation:
             )
             for index, (request, sample) in enumerate(zip(self.run.requests, self._samples, strict=True))
         ]
-        stats = summarize(self.run.trace, completions, self.cost, self.peaks(), self._seconds, self._lossless)
+        stats = summarize(self.run.trace, completions, self.peaks(), self._seconds, self._lossless)
         return Result(completions, stats, self.run.trace.steps)
 
     def close(self) -> None:
