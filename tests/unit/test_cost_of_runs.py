@@ -93,7 +93,7 @@ CASES = [
 
 @pytest.mark.parametrize(("method", "rule", "policy"), CASES)
 def test_bytes_and_flops_are_those_of_the_passes_that_ran(method: Any, rule: Any, policy: Any, spy: Spy, silent_pair: Pair) -> None:
-    draft = str(silent_pair.draft) if method.needs_draft else None
+    draft = str(silent_pair.target) if method.needs_draft else None  # of two layers: one that only fills runs the first
     llm = bass.load(str(silent_pair.target), draft, drafter=method, policy=policy, stop_rule=rule, max_batch_size=3)
     result = llm.generate(PROMPTS, temperature=0.8, max_new_tokens=[14, 9, 1, 12], ignore_eos=True)
     stats = result.stats
