@@ -223,7 +223,8 @@ class LLM:
         requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
         run = self._run(requests, warp, () if ignore_eos else tuple(self.models.eos), time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
-        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
+        claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
+        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
 
     def warm_up(self, prompts: Prompt | Sequence[Prompt], max_length: int | None = None, **options: Any) -> None:
         """Do now what the first of such requests would wait for. The arguments are those of `generate`.

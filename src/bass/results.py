@@ -75,6 +75,8 @@ class Counts:
 class Stats(Counts):
     """A run in numbers.
 
+    `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the second, the tokens of a row depend
+    on its batch (so they do with a batch-wide policy).
     `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`: see the function of that name.
     """
 
@@ -92,6 +94,7 @@ class Stats(Counts):
     mfu_kept: float
     mbu: float
     lossless: bool
+    batch_invariant: bool
 
     @property
     def tokens_per_second(self) -> float:
@@ -180,7 +183,9 @@ def utilization(steps: list[StepRecord], peaks: Peaks) -> Utilization:
     return Utilization(bound, work.flops / peaks.flops / stepping, work.flops_kept / peaks.flops / stepping, bound / stepping)
 
 
-def summarize(trace: Trace, completions: list[Completion], peaks: Peaks, seconds: float, lossless: bool) -> Stats:
+def summarize(
+    trace: Trace, completions: list[Completion], peaks: Peaks, seconds: float, lossless: bool, batch_invariant: bool = True
+) -> Stats:
     """The statistics of a run."""
     rates, reached = acceptance_by_position(trace.steps)
     first, last, mean = first_last_all((trace.prefilled.get(i, 0.0), c.seconds, len(c.token_ids)) for i, c in enumerate(completions))
@@ -197,4 +202,5 @@ def summarize(trace: Trace, completions: list[Completion], peaks: Peaks, seconds
         capture_seconds=trace.capture_seconds,
         **vars(utilization(trace.steps, peaks)),
         lossless=lossless,
+        batch_invariant=batch_invariant,
     )
