@@ -9,6 +9,6 @@ SEEDS = range(1, 4)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("name", "check"), known())
+@pytest.mark.parametrize(("name", "check"), [*known()])
 def test_with_its_default_examples_a_check_finds_every_known_mistake(name: str, check: Check) -> None:
     assert [seed for seed in SEEDS if not found(check, seed=seed)] == []

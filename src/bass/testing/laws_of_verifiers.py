@@ -53,7 +53,8 @@ def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 40, 
       `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by exact enumeration within 1e-12, with drafts
       of up to 4 tokens; no chance;
     * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and vocabularies of up to 24. The
-      false-failure rate is 1e-6 for all of them together; a bias of some 0.06 in total variation in one of the problems is seen, of 0.09 in one of 6 tokens;
+      false-failure rate is 1e-6 for all of them together; a bias of some 0.06 in total variation in one of the problems is seen,
+      of 0.09 in one of 6 tokens;
     * of a verifier with `coupled = True`, which makes its own noise, in the engine: the tokens of plain decoding whatever is
       drafted, and the joint law of the first two over 768 seeds an example, with a false-failure rate of 1e-6.
 
