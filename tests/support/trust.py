@@ -32,7 +32,8 @@ def known() -> Iterator[tuple[str, Check]]:
         (check_pair, pairs.test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where, 2),
     ):
         for case in vars(test)["pytestmark"][0].args[1]:
-            yield f"{check.__name__} {' '.join(map(called, case[:count]))}", bound(check, *case[:count])
+            broken = getattr(case, "values", case)[:count]
+            yield f"{check.__name__} {' '.join(map(called, broken))}", bound(check, *broken)
     for verifier in (drafters.AcceptsAll, drafters.LateBias):
         yield f"check_verifier {verifier.__name__}, cuts", bound(check_verifier, verifier, rejection_cuts)
 

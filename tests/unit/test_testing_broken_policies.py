@@ -165,7 +165,7 @@ class Failing(Steps):
         (Lists, policies.LENGTHS, "list: [1]"),
         (Mutating, policies.STATE.format("update"), "[1, 1]"),
         (MutatingWhenReset, policies.STATE.format("reset"), ""),
-        (RarelyInPlace, policies.STATE.format("reset"), ""),
+        pytest.param(RarelyInPlace, policies.STATE.format("reset"), "", marks=pytest.mark.nightly),
         (Greedy, policies.FEEDBACK, "accepted [0]"),
         (OfTheHour, policies.TWICE, ""),
         (Rolling, policies.TWICE, ""),
