@@ -84,6 +84,9 @@ IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_block
 SOON = "unit/test_steps_ahead.py"
 TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand"
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
+VALIDITY, INVALID = "drafters/validity.py", "laws/test_7_invalid_drafts.py"
+PAIRS = "unit/test_pairs.py"
+ONE_PADDING = f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
     "unit/test_stop_rules.py",
@@ -363,7 +366,7 @@ MUTANTS = (
     Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "(before < top_p).sum(-1, keepdim=True)", "((before < top_p).sum(-1, keepdim=True) - 1).clamp(min=0)", (SAMPLING,)),
     Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns + 1 - window :].amax(1, keepdim=True).expand(-1, window, -1)", (SAMPLING,)),
     Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
-    Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
+    Mutant("log-probabilities are of the token before", 0, STEP, "torch.where(known, tokens, 0)[..., None]", "torch.where(known, tokens.roll(1, 1), 0)[..., None]", (LOGPROBS,)),
     Mutant("block verification forgets how improbable the prefix was", 0, BLOCK, "next_probs(draft, weighted, accepted)", "next_probs(draft, target_probs, accepted)", (ENUMERATION,)),
     Mutant("block verification stops at the first prefix that fails", 0, BLOCK, "accepted = torch.where(passes, length, 0).amax(1)", "accepted = passes.cumprod(1).sum(1)", (ENUMERATION,)),
     Mutant("block verification judges a row's end like its middle", 0, BLOCK, "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)", "before", (ENUMERATION,)),
@@ -450,7 +453,7 @@ MUTANTS = (
     Mutant("a model is not told what another drafter proposed", 0, ENSEMBLE, "            tell(drafter,", "            () and tell(drafter,", (FED, AFTER)),
     Mutant("a model is told one token too few of another's draft", 0, ENSEMBLE, "fed = (ahead < lengths[:, None])", "fed = (ahead < lengths[:, None] - 1)", (FED, AFTER)),
     Mutant("every part of an ensemble drafts for every row", 0, ENSEMBLE, "torch.where(draft.lengths > 0, 0, asked)", "asked", (DRAFTERS,)),
-    Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, tokens[..., None], 1.0)", "", (DRAFTERS,)),
+    Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, known, 1.0)", "", (DRAFTERS,)),
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
     Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "k_size, split * SIZE, SIZE", "k_size, split * SIZE // 2, SIZE", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
@@ -484,6 +487,23 @@ MUTANTS = (
     Mutant("few differences that are alike are a certainty", 0, "evaluation/intervals.py", "student(np.append(b - a, [1.0, -1.0]), ", "student(np.append(b - a, [0.0, 0.0]), ", ("unit/test_report_evaluation.py::test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed", "unit/test_report_evaluation.py::test_few_differences_that_are_alike_are_no_certainty_and_many_are")),
     Mutant("a setting wins over one that decodes something else", 0, "experiments/report/cells.py", "work = [axis for axis in axes if is_work(run.manifest.config, axis)]", "work: list[str] = []", ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",)),
     Mutant("more is better of what is neither", 0, "experiments/report/compared.py", 'if self.metric.better == "neither":', 'if self.metric.better == "nothing":', ("unit/test_report_summary.py::test_a_difference_is_better_worse_or_neither_as_its_metric_says",)),
+    # Drafts that are no distributions.
+    *(
+        Mutant(f"a draft is taken {what}", 0, VALIDITY, old, new, (INVALID,))
+        for what, old, new in (
+            ("though it is not finite", "+ NOT_FINITE * (counts & ~finite)", "+ 0 * (counts & ~finite)"),
+            ("though a probability is negative", "+ NEGATIVE * (finite &", "+ 0 * (finite &"),
+            ("though it does not sum to 1", "> TOLERANCE)).any(1)", "> 9)).any(1)"),
+            ("though a token is beyond the vocabulary", "(tokens >= vocab))", "(tokens > vocab))"),
+            ("though a token is negative", "((tokens < 0) |", "((tokens < -1) |"),
+            ("though a length is negative", "NEGATIVE_LENGTH * ((own < 0)", "NEGATIVE_LENGTH * ((own < -99)"),
+        )
+    ),
+    Mutant("what stands beyond a row's length is checked", 0, VALIDITY, "finite = counts & total.isfinite()", "counts = counts | True\n        finite = counts & total.isfinite()", (f"{INVALID}::test_what_stands_beyond_a_rows_length_changes_nothing",)),
+    Mutant("a greedy draft of NaN is a one-hot", 0, "sampling.py", "keepdim=True).isfinite(), chosen, torch.nan)", "keepdim=True).isfinite(), chosen, chosen)", (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",)),
+    Mutant("a step whose report has flags is emitted", 0, RUN, "raise invalid_draft(self.step.drafter, found)", "pass", ("unit/test_steps_ahead.py::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",)),
+    Mutant("a wider target's ids are fed to the draft as they are", 0, "engine/scorer.py", "logits = self.scorer(tokens.clamp(max=self.known - 1)", "logits = self.scorer(tokens.clamp(max=self.vocab_size - 1)", (ONE_PADDING,)),
+    Mutant("padding that the draft lacks has its share of the draft", 0, "engine/scorer.py", 'value=float("-inf"))', "value=0.0)", (f"{PAIRS}::test_greedy_decoding_with_another_padding_equals_plain_decoding", ONE_PADDING)),
 )  # fmt: skip
 
 

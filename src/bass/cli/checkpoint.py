@@ -38,10 +38,14 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         target, draft = checkpoints
         lines += ["", *described[1], ""]
         try:
-            size = check_pair(target, draft)
+            check_pair(target, draft)
             lines.append(f"`{config.draft}` can draft for `{config.checkpoint}`.")
-            if any(size != c.outline.decoder.shape.vocab_size for c in checkpoints):
-                lines.append(f"Their vocabularies are padded differently; both are used up to their common {size:,} tokens.")
+            ours, theirs = (c.outline.decoder.shape.vocab_size for c in checkpoints)
+            if ours != theirs:
+                lines.append(
+                    f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: the target's counts, "
+                    f"of which the draft proposes the first {min(ours, theirs):,}."
+                )
         except PairingError as error:
             fits = False
             lines.append(f"`{config.draft}` cannot draft for `{config.checkpoint}`. {error}")

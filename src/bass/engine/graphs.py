@@ -70,6 +70,7 @@ class GraphedStep(Step):
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
+        self.vocab_size = step.vocab_size
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device

@@ -37,7 +37,7 @@ def _check(settings: Settings, read: Callable[[str], Checkpoint]) -> None:
     vocabulary = shapes[0].vocab_size
     if order.draft is not None:
         draft = read(str(order.draft))
-        vocabulary = check_pair(target, draft)
+        check_pair(target, draft)
         shapes.append(draft.outline.decoder.shape)
     elif order.parts.drafter.needs_draft:
         raise PairingError(f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that needs no draft model.")
