@@ -503,7 +503,7 @@ MUTANTS = (
     Mutant("a greedy draft of NaN is a one-hot", 0, "sampling.py", "keepdim=True).isfinite(), chosen, torch.nan)", "keepdim=True).isfinite(), chosen, chosen)", (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",)),
     Mutant("a step whose report has flags is emitted", 0, RUN, "raise invalid_draft(self.step.drafter, found)", "pass", ("unit/test_steps_ahead.py::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",)),
     Mutant("a wider target's ids are fed to the draft as they are", 0, "engine/scorer.py", "logits = self.scorer(tokens.clamp(max=self.known - 1)", "logits = self.scorer(tokens.clamp(max=self.vocab_size - 1)", (ONE_PADDING,)),
-    Mutant("padding that the draft lacks has its share of the draft", 0, "engine/scorer.py", 'value=float("-inf"))', "value=0.0)", (f"{PAIRS}::test_greedy_decoding_with_another_padding_equals_plain_decoding", ONE_PADDING)),
+    Mutant("padding that the draft lacks has its share of the draft", 0, "engine/scorer.py", 'value=float("-inf"))', "value=0.0)", (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",)),
 )  # fmt: skip
 
 

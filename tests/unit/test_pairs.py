@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +67,10 @@ def test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without
     largest = max(token for c in result.completions for token in c.token_ids)
     assert largest < size
     assert (largest >= size - target) == (target > 0)
+    known = byte_tokenizer().get_vocab_size() + min(draft, target)
+    for step in result.trace:
+        counts = np.arange(step.draft_tokens.shape[1]) < step.drafted[:, None]
+        assert (step.draft_tokens[counts] < known).all()
     llm.generate([[size - 1]], max_new_tokens=3, **options)
     with pytest.raises(bass.BassError, match=f"0 to {size - 1}"):
         llm.generate([[size]], max_new_tokens=1)
