@@ -29,9 +29,15 @@ TABLE = TableWorld()
 BAD_ROW, BAD_STEP = 1, 2
 
 
+def at(x: Tensor, *place: int) -> Tensor:
+    """Where `x` is at this place, made on its device: a graph holds no copy from the host."""
+    axes = [torch.arange(size, device=x.device) for size in x.shape]
+    grids = torch.meshgrid(*axes, indexing="ij")
+    return torch.stack([grid == i for grid, i in zip(grids, place, strict=True)]).all(0)
+
+
 def first_place(draft: Draft, value: float) -> Draft:
-    probs = draft.probs.clone()
-    probs[BAD_ROW, 0, 1] = value
+    probs = torch.where(at(draft.probs, BAD_ROW, 0, 1), value, draft.probs)
     return Draft(draft.tokens, probs, draft.lengths)
 
 
@@ -50,8 +56,7 @@ def negative(draft: Draft) -> Draft:
 
 
 def token(draft: Draft, index: int) -> Draft:
-    tokens = draft.tokens.clone()
-    tokens[BAD_ROW, 0] = index
+    tokens = torch.where(at(draft.tokens, BAD_ROW, 0), index, draft.tokens)
     return Draft(tokens, draft.probs, draft.lengths)
 
 
