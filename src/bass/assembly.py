@@ -8,11 +8,13 @@ import numpy as np
 import torch
 
 from bass.engine.bench import RunBench, draw_for
+from bass.engine.cost import pass_cost
 from bass.engine.graphs import GraphedStep
-from bass.engine.scorer import ModelScorer, WidenedScorer
+from bass.engine.passes import PassLog
+from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import OptionError, RequestError
-from bass.interfaces import Scorer, Warp
+from bass.interfaces import Warp
 from bass.loading import Models, Parts
 from bass.models.decoder import CausalDecoder
 from bass.records import Room, Sequences
@@ -48,15 +50,11 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
         cache = parts.cache.allocate(decoder.shape, room, models.device, models.dtype)
         return ModelScorer(decoder, cache, parts.attention, room.batch)
 
-    def draft_scorer(decoder: CausalDecoder) -> Scorer:
-        known, size = decoder.shape.vocab_size, models.target.shape.vocab_size
-        return scorer(decoder) if known == size else WidenedScorer(scorer(decoder), known, size)
-
     target = scorer(models.target)
-    make_draft = None if models.draft is None else functools.partial(draft_scorer, models.draft)
-    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule)
+    make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
+    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule, PassLog(pass_cost(models.target)))
     sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
-    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, models.target.shape.vocab_size)
+    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, bench.vocab_size, bench.log)
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
 
 

@@ -28,9 +28,17 @@ class Generation:
     """Iterate it for `StreamEvent`s as tokens are committed; `result()` finishes it, or tells what there is so far."""
 
     def __init__(
-        self, run: Run, tokenizer: Tokenizer | None, stop: tuple[str, ...], cost: PairCost, peaks: Callable[[], Peaks], lossless: bool
+        self,
+        run: Run,
+        tokenizer: Tokenizer | None,
+        stop: tuple[str, ...],
+        cost: PairCost,
+        peaks: Callable[[], Peaks],
+        lossless: bool,
+        batch_invariant: bool = True,
     ) -> None:
-        self.run, self._stop, self.cost, self.peaks, self._lossless = run, stop, cost, peaks, lossless
+        self.run, self._stop, self.cost, self.peaks = run, stop, cost, peaks
+        self._claims = lossless, batch_invariant
         self._samples = [_Sample(TextStream(tokenizer) if tokenizer else None) for _ in run.requests]
         self._events = self._iterate()
         self._seconds = 0.0
@@ -59,7 +67,7 @@ class Generation:
             )
             for index, (request, sample) in enumerate(zip(self.run.requests, self._samples, strict=True))
         ]
-        stats = summarize(self.run.trace, completions, self.cost, self.peaks(), self._seconds, self._lossless)
+        stats = summarize(self.run.trace, completions, self.peaks(), self._seconds, *self._claims)
         return Result(completions, stats, self.run.trace.steps)
 
     def close(self) -> None:

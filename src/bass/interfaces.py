@@ -296,9 +296,15 @@ class Draw(Protocol):
 
 @runtime_checkable
 class DraftMethod(Protocol):
-    """A way to draft: hyper-parameters, from which a run's drafter is made."""
+    """A way to draft: hyper-parameters, from which a run's drafter is made.
+
+    `batch_invariant`: what a row drafts depends on nothing of the other rows. False of a batch-wide drafter, such as one that
+    learns from the committed tokens of all rows: the output law is the target's all the same, but the tokens that a seed gives
+    a row depend on its batch, which a run's summary says.
+    """
 
     paper: ClassVar[str] = ""
+    batch_invariant: ClassVar[bool] = True
 
     @property
     def needs_draft(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 from bass import pair
 from bass.assembly import Engine, assemble, no_room, use_graphs
 from bass.drafters import NoDrafter
-from bass.engine.cost import NOTHING, ModelCost, PairCost, measure_peaks
+from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Fate, Run
 from bass.engine.scorer import check_pairing
@@ -22,7 +22,6 @@ from bass.errors import OptionError, RequestError, check_integer, explained, is_
 from bass.generation import Generation
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, Quantization, StopRule, Verifier, Warp
 from bass.loading import Models, Parts, backend_for, check_max_length, drafter_for, find_device, layout_for, quantizations_for
-from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.noise import row_key
 from bass.registry import REGISTRIES, make
@@ -224,7 +223,8 @@ class LLM:
         requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
         run = self._run(requests, warp, () if ignore_eos else tuple(self.models.eos), time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
-        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, self.parts.verifier.lossless)
+        claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
+        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
 
     def warm_up(self, prompts: Prompt | Sequence[Prompt], max_length: int | None = None, **options: Any) -> None:
         """Do now what the first of such requests would wait for. The arguments are those of `generate`.
@@ -323,7 +323,7 @@ class LLM:
 
             def too_large(reason: str) -> RequestError:
                 decoders = (self.models.target, self.models.draft)
-                row = sum(_model_cost(decoder).kv_bytes_per_position for decoder in decoders if decoder is not None)
+                row = sum(model_cost(decoder).kv_bytes_per_position for decoder in decoders if decoder is not None)
                 return no_room(room, row, reason)
 
             with explained(too_large):
@@ -334,9 +334,9 @@ class LLM:
 
     def _cost(self) -> PairCost:
         target, draft, layers = self.models.target, self.models.draft, self.parts.drafter.target_layers
-        drafting = [_model_cost(draft)] if draft is not None else []
-        drafting += [_model_cost(target, layers)] if layers else []
-        return PairCost(_model_cost(target), sum(drafting, NOTHING))
+        drafting = [model_cost(draft)] if draft is not None else []
+        drafting += [model_cost(target, layers)] if layers else []
+        return PairCost(model_cost(target), sum(drafting, NOTHING))
 
 
 def _token_ids(prompt: object, index: int) -> list[int]:
@@ -365,22 +365,3 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if all(isinstance(p, int | np.integer) for p in listed):
         return [listed]  # pyright: ignore[reportReturnType]
     return listed  # pyright: ignore[reportReturnType]
-
-
-def _model_cost(decoder: CausalDecoder, layers: int | None = None) -> ModelCost:
-    """All weights (of the first `layers`) are read in a pass but an untied embedding's, of which only a few rows are.
-
-    Their bytes are counted as they are held, and their numbers as they were before a quantization may have packed them.
-    """
-    c = decoder.shape
-    layers = c.layers if layers is None else layers
-    left_out = tuple(f"blocks.{i}." for i in range(layers, c.layers))
-    whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
-
-    def read(one: CausalDecoder) -> list[torch.Tensor]:
-        tied = one.head is None or any(p is one.embed for p in one.head.parameters())
-        kept = {name: p for name, p in one.named_parameters() if name != "embed" or tied}
-        return [p for name, p in kept.items() if not name.startswith(left_out)]
-
-    kv_bytes = 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
-    return ModelCost(sum(p.nbytes for p in read(decoder)), 2 * sum(p.numel() for p in read(whole)), kv_bytes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bass.engine.cost import PairCost, Peaks
+from bass.engine.cost import Peaks, total
 from bass.engine.requests import StepRecord, Trace
 
 
@@ -75,6 +75,8 @@ class Counts:
 class Stats(Counts):
     """A run in numbers.
 
+    `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the second, the tokens of a row depend
+    on its batch (so they do with a batch-wide policy).
     `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`: see the function of that name.
     """
 
@@ -92,6 +94,7 @@ class Stats(Counts):
     mfu_kept: float
     mbu: float
     lossless: bool
+    batch_invariant: bool
 
     @property
     def tokens_per_second(self) -> float:
@@ -172,15 +175,17 @@ class Utilization:
     mbu: float
 
 
-def utilization(steps: list[StepRecord], cost: PairCost, peaks: Peaks) -> Utilization:
+def utilization(steps: list[StepRecord], peaks: Peaks) -> Utilization:
     """Of these steps, on a device with these ceilings; zeros for no steps."""
     stepping = sum(s.seconds for s in steps) or float("inf")
-    bound = sum(cost.step_bytes(s) for s in steps) / peaks.bandwidth
-    flops = np.array([cost.step_flops(s) for s in steps]).reshape(-1, 2).sum(0) / peaks.flops
-    return Utilization(bound, float(flops[0]) / stepping, float(flops[1]) / stepping, bound / stepping)
+    work = total(s.work for s in steps)
+    bound = work.bytes / peaks.bandwidth
+    return Utilization(bound, work.flops / peaks.flops / stepping, work.flops_kept / peaks.flops / stepping, bound / stepping)
 
 
-def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks: Peaks, seconds: float, lossless: bool) -> Stats:
+def summarize(
+    trace: Trace, completions: list[Completion], peaks: Peaks, seconds: float, lossless: bool, batch_invariant: bool = True
+) -> Stats:
     """The statistics of a run."""
     rates, reached = acceptance_by_position(trace.steps)
     first, last, mean = first_last_all((trace.prefilled.get(i, 0.0), c.seconds, len(c.token_ids)) for i, c in enumerate(completions))
@@ -195,6 +200,7 @@ def summarize(trace: Trace, completions: list[Completion], cost: PairCost, peaks
         seconds=seconds,
         prefill_seconds=min(trace.prefilled.values(), default=0.0),
         capture_seconds=trace.capture_seconds,
-        **vars(utilization(trace.steps, cost, peaks)),
+        **vars(utilization(trace.steps, peaks)),
         lossless=lossless,
+        batch_invariant=batch_invariant,
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from bass.engine.cost import model_cost
 from bass.interfaces import Quantization
-from bass.llm import _model_cost
 from bass.models.fused import FusedPreNorm, fuse
 from bass.models.quantized import Fp8, Int8, Int8Weight, quantize, quantize_head
 from bass.models.weights import load_decoder
@@ -38,8 +38,8 @@ def test_a_quantized_head_stays_as_it_is(quantization: Quantization, tmp_path: P
     decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
     decoder = quantize_head(quantize(decoder, quantization), quantization)
     tokens = torch.randint(0, 90, (2, 9), generator=torch.Generator().manual_seed(0))
-    plain, cost, head = causal_logits(decoder, tokens), _model_cost(decoder), decoder.head
+    plain, cost, head = causal_logits(decoder, tokens), model_cost(decoder), decoder.head
     found = fuse(decoder)
     assert found.head is head
-    assert _model_cost(found) == cost
+    assert model_cost(found) == cost
     assert (causal_logits(found, tokens) - plain).abs().max() <= 1e-2 * plain.abs().max()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.experiments.records import Facts, RequestLine
 from bass.experiments.repeats import Repeat
@@ -87,7 +88,8 @@ def runs(
         k = int(drafted.max())
         span = draw(st.integers(k + 1, 64))
         positions = int((requests >= 0).sum()) * draw(st.integers(1, span))
-        steps.append((k, span, positions, requests, drafted, accepted, emitted, seconds, host, now))
+        work = Work(1000 + 10 * positions, 100 * int(drafted.sum() + emitted.sum()), 100 * int(emitted.sum()))
+        steps.append((k, span, positions, requests, drafted, accepted, emitted, seconds, host, now, None, None, work))
     return Drawn(steps, lines)
 
 

@@ -184,7 +184,7 @@ MUTANTS = (
     ),
     Mutant(
         "after plain steps the draft is not told what was committed", 8, RUN,
-        "            if k and behind:", "            if k and behind > 99:", (EQUAL,),
+        "if k and behind else ()", "if k and behind > 99 else ()", (EQUAL,),
     ),
     Mutant(
         "the first drafted token is not verified", 9, VERIFIER,
@@ -458,7 +458,6 @@ MUTANTS = (
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
     Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "k_size, split * SIZE, SIZE", "k_size, split * SIZE // 2, SIZE", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
     Mutant("a kernel turns heads the other way", 0, "kernels/stream.py", "low * low_cos[None, :] + high * low_sin[None, :]", "low * low_cos[None, :] - high * low_sin[None, :]", ("kernels/test_rotary.py::test_turning_and_storing_at_once_equals_one_after_the_other",)),
-    Mutant("a trial of a step drafts beyond a row's room", 0, "engine/graphs.py", "torch.zeros_like(sequences.lens), k, span)", "torch.full_like(sequences.lens, k), k, span)", ("unit/test_steps.py::test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit",)),
     Mutant("a kernel commits what follows an end of sequence", 0, ROWS, "tl.load(accepted + row), first_end) + 1", "tl.load(accepted + row), WIDTH) + 1", (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",)),
     Mutant("a kernel reports tokens as accepted that were not committed", 0, ROWS, "tl.minimum(tl.load(accepted + row), count))", "tl.load(accepted + row))", (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",)),
     Mutant("a kernel feeds the target tokens beyond a row's own length", 0, ROWS, "fed = (i <= tl.load(lengths + row))", "fed = (i <= k)", (f"{ROWS_TEST}::test_what_is_fed_equals_its_twin",)),
@@ -470,6 +469,9 @@ MUTANTS = (
     Mutant("a kernel's draw may be a token of probability zero", 0, "kernels/verdict.py", "(tl.cumsum(values, 0) > threshold) & (values > 0)", "tl.cumsum(values, 0) >= threshold", ("kernels/test_sample.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",)),
     Mutant("the report calls the verdict's tokens drafted", 9, STEP, "verdict.tokens, draft.tokens, floats", "verdict.tokens, verdict.tokens[:, :-1], floats", (REFUSED,)),
     Mutant("the report has the probabilities of the tokens before", 10, STEP, "draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])", "draft.probs.gather(2, draft.tokens.to(torch.int64).roll(1, 1)[..., None])", (DRAWN_FROM,)),
+    Mutant("a bound counts passes that no row needs", 0, "engine/cost.py", "        if count:\n", "        if cost:\n", ("unit/test_cost.py::test_a_pass_that_no_active_row_needs_costs_nothing",)),
+    Mutant("a bound counts the positions that were requested", 0, RUN, "((lens + report.drafted) * active).sum()", "((lens + flight.lengths) * active).sum()", ("unit/test_cost_of_runs.py::test_the_positions_of_a_step_are_by_the_lengths_drafted",)),
+    Mutant("a bound leaves out an ensemble's passes that only fill", 0, "engine/bench.py", "fill_cost(scorer.decoder))", "None)", ("unit/test_cost_of_runs.py::test_bytes_and_flops_are_those_of_the_passes_that_ran",)),
     Mutant("timing a step's parts takes its rows on", 0, "engine/parts.py", "        rows.steps.copy_(steps)\n", "", (TIMED,)),
     Mutant("a cell is held against plain decoding at another batch", 0, "experiments/plain.py", '_OWN = ("draft",', '_OWN = ("batch", "draft",', (LIKEST,)),
     Mutant("every repeat is held against the first one of plain decoding", 0, "experiments/plain.py", "plain=of_plain[number]", "plain=of_plain[0]", (BY_REPEAT,)),

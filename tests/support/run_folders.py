@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bass.engine.cost import ModelCost, PairCost, Peaks
+from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.experiments.drafts import DRAFTS, TEXTS, DraftLine
 from bass.experiments.metrics import Repeat, measure, over_repeats
 from bass.experiments.records import (
@@ -98,7 +98,7 @@ def simulate(
         host = float(rng.uniform(2e-4, 5e-4))
         at += seconds + host
         mark = replace_ints(rows, drafted, accepted, emitted)
-        steps.append(StepLine(*mark[:1], k, 64, held, *mark[1:], seconds, host, at, repeat))
+        steps.append(StepLine(*mark[:1], k, 64, held, *mark[1:], seconds, host, at, repeat, work_of(k, held, drafted, emitted)))
         guesses = [[int(token) for token in rng.integers(0, len(WORDS), d)] for d in drafted]
         for b, row in enumerate(rows):
             if row < 0:
@@ -114,6 +114,16 @@ def simulate(
         drafts.append(DraftLine(repeat, len(steps) - 1, guesses, [[float(rng.uniform(0.05, 1)) for _ in row] for row in guesses]))
         k = lengths(policy, k, np.array(accepted))
     return steps, requests, drafts
+
+
+def work_of(k: int, held: int, drafted: list[int], emitted: list[int]) -> Work:
+    """Of a step that holds so many positions; all rows draft alike."""
+    one = [cost.weight_bytes + held * cost.kv_bytes_per_position for cost in (COST.target, COST.draft)]
+    flops = [
+        count * (COST.target.flops_per_token + (k > 0) * COST.draft.flops_per_token)
+        for count in (sum(drafted) + len(drafted), sum(emitted))
+    ]
+    return Work(one[0] + k * one[1], flops[0], int(flops[1]))
 
 
 def replace_ints(*lists: Sequence[int]) -> list[list[int]]:

@@ -337,7 +337,7 @@ def test_the_folder_of_another_run_is_refused(run: Command, out: Path, case: str
 
 
 VERSIONS = {
-    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 1"),
+    "format": ({"format": 1}, "has the format version 1, and this `bass` reads version 2"),
     "bass": ({"bass": "0.0.1"}, "was begun by bass 0.0.1"),
     "device": ({"device": "a GPU"}, "was measured on a GPU"),
 }

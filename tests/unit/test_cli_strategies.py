@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bass.cli.choices import choose, chosen, over, take_strategies
+from bass.drafters import Ensemble, Ngram
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, StopRule, Workbench
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
@@ -345,6 +346,19 @@ def test_what_is_not_lossless_says_so(bass_command: Command, pair: Pair, options
     assert as_lines.lines[-1]["lossless"] is False
 
 
+def test_a_batch_wide_drafter_is_said_to_be_one(bass_command: Command, pair: Pair) -> None:
+    options = ["--target", str(pair.target), "--max_new_tokens", "4", "--drafter", f"{HERE}:Pooled"]
+    said = bass_command("generate", *options, "def f(")
+    assert said.status == 0, said.err
+    warning = "WARNING: BATCH-WIDE: by `Pooled(longest=3, shortest=1)`, tokens of a row depend on its batch."
+    assert said.err.splitlines()[-1] == warning
+    as_lines = bass_command("generate", *options, "def f(", "--json")
+    assert as_lines.err == f"{warning}\n"
+    assert (as_lines.lines[-1]["lossless"], as_lines.lines[-1]["batch_invariant"]) == (True, False)
+    assert not Ensemble((Ngram(), Pooled())).batch_invariant
+    assert Ensemble((Ngram(),)).batch_invariant
+
+
 def test_on_a_terminal_the_warning_is_red(pair: Pair) -> None:
     status, screen = on_a_terminal("generate", *pair.options, "def f(", "--verifier", "synthetic")
     assert status == 0
@@ -356,6 +370,12 @@ def test_what_is_lossless_has_no_warning(bass_command: Command, pair: Pair) -> N
     said = bass_command("generate", *pair.options, "def f(")
     assert "WARNING" not in said.err
     assert re.search(r"lossless +│ +yes ", said.err)
+
+
+class Pooled(make("drafter", "ngram").__class__):
+    """Only says that it learns from all rows."""
+
+    batch_invariant = False
 
 
 class Hopeful(make("verifier", "rejection").__class__):

@@ -5,47 +5,88 @@ import pytest
 import torch
 
 from bass.engine import cost
-from bass.engine.cost import NOTHING, ModelCost, PairCost
-from bass.engine.requests import StepRecord
+from bass.engine.cost import NO_WORK, ModelCost, PassCost, Work, total, work_of_passes
+from bass.engine.passes import LoggedScorer, Pass, PassLog, Seen, with_positions, without_positions, work_of
+from bass.interfaces import Scorer
 
-TARGET = ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10)
-DRAFT = ModelCost(weight_bytes=70, flops_per_token=7, kv_bytes_per_position=3)
-PAIR = PairCost(TARGET, DRAFT)
+TARGET = PassCost(ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None))
+DRAFT = PassCost(ModelCost(weight_bytes=70, flops_per_token=7, kv_bytes_per_position=3), (None,))
+LENS, ACTIVE = np.array([16, 9, 12]), np.array([True, False, True])
 
 
-def step(k: int, span: int, requests: list[int], drafted: list[int], accepted: list[int], emitted: list[int]) -> StepRecord:
-    arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
-    positions = span * int((arrays[0] >= 0).sum())
-    return StepRecord(k, 2 * span, positions, *arrays, seconds=0.5, host_seconds=0.1, at=1.0)  # the span itself does not count
+def positions(*rows: list[int]) -> np.ndarray:
+    return np.array(rows)
 
 
 # Two rows of three are active. One drafted 3 tokens and kept 2, the other drafted 1 and kept none.
-SPECULATIVE = step(3, 16, [4, -1, 5], [3, 0, 1], [2, 0, 0], [3, 0, 1])
-PLAIN = step(0, 16, [4, -1, 5], [0, 0, 0], [0, 0, 0], [1, 0, 1])
+DRAFTED, EMITTED = np.array([3, 0, 1]), np.array([3, 0, 1])
+PASSES = Seen(
+    ((DRAFT, 2), (DRAFT, 1), (DRAFT, 1)),
+    positions([14, 15, 16, 17], [-1, -1, -1, -1], [10, 11, -1, -1]),
+)
+NONE = Seen((), np.zeros((3, 0), dtype=np.int64))
 
 
-def test_the_bound_counts_the_drafts_weights_and_keys_once_per_drafted_token() -> None:
-    # 2 rows x 16 positions = 32. Target: 1000 + 32 x 10 = 1320. Draft: 70 + 32 x 3 = 166, three times.
-    assert PAIR.step_bytes(SPECULATIVE) == 1320 + 3 * 166
+def work(seen: Seen, drafted: np.ndarray = DRAFTED, emitted: np.ndarray = EMITTED, caught_up: tuple[Pass, ...] = ()) -> Work:
+    return work_of(seen, caught_up, TARGET, LENS, drafted, emitted, ACTIVE)
+
+
+def test_a_step_moves_the_weights_of_every_pass_and_the_keys_up_to_the_last_token_that_each_row_fed() -> None:
+    # The target's windows end at positions 18 and 12: 19 + 13 positions. The draft's passes: 16 + 12, 17, 18.
+    assert work(PASSES).bytes == 1000 + 32 * 10 + 3 * 70 + (28 + 17 + 18) * 3
+
+
+def test_the_work_is_that_of_the_tokens_fed_and_the_kept_work_that_of_those_whose_successor_was_committed() -> None:
+    # The target is fed 4 + 2 tokens, and emitted 3 + 1. The draft 2 + 2, 1, 1; committed are positions up to 18 and 12: kept are all but
+    # the last one's, since the token after position 17 is the target's correction.
+    done = work(PASSES)
+    assert (done.flops, done.flops_kept) == (6 * 100 + 6 * 7, 4 * 100 + 6 * 7)
+    assert work(PASSES, emitted=np.array([1, 0, 1])).flops_kept == 2 * 100 + 4 * 7
 
 
 def test_a_step_without_drafts_moves_the_targets_bytes_alone() -> None:
-    assert PAIR.step_bytes(PLAIN) == PairCost(TARGET, NOTHING).step_bytes(PLAIN) == 1320
+    nothing = np.zeros(3, dtype=np.int64)
+    assert work(NONE, nothing, ACTIVE * 1) == Work(1000 + 28 * 10, 200, 200)
 
 
-def test_the_bound_counts_the_keys_of_active_rows_alone() -> None:
-    idle = step(0, 16, [-1, -1, 5], [0, 0, 0], [0, 0, 0], [0, 0, 1])
-    assert PAIR.step_bytes(idle) == 1000 + 16 * 10
+def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
+    """So a graph, in which all k passes run, is counted as a loop that ends with the longest draft."""
+    more = np.concatenate((PASSES.positions, positions([-1, -1], [-1, 8], [-1, -1])), 1)  # one of nobody, one of a row that ended
+    assert work(Seen((*PASSES.layout, (DRAFT, 1), (DRAFT, 1)), more)) == work(PASSES)
 
 
-def test_the_work_of_a_step_is_that_of_the_tokens_fed_and_the_kept_work_that_of_the_tokens_kept() -> None:
-    # Fed to the target: 4 drafted and one last token of each of 2 rows = 6. To the draft as many.
-    # Kept: 4 emitted tokens of the target's; of the draft's 2 accepted and one of each row = 4.
-    assert PAIR.step_flops(SPECULATIVE) == (6 * 100 + 6 * 7, 4 * 100 + 4 * 7)
+def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
+    before = Pass(DRAFT, torch.tensor([[13, 14, 15], [-1, -1, -1], [-1, 10, 11]]))
+    more, alone = work(PASSES, caught_up=(before,)), work(PASSES)
+    assert more.bytes - alone.bytes == 70 + 28 * 3
+    assert more.flops - alone.flops == more.flops_kept - alone.flops_kept == 5 * 7
 
 
-def test_a_step_without_drafts_computes_one_token_of_the_target_per_row_and_keeps_it() -> None:
-    assert PAIR.step_flops(PLAIN) == (200, 200)
+def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
+    # Of 5 positions a query sees: two tokens at 8 and 9 see 4 to 9; one at 2 all 3. The other layer reads 10 and 3.
+    sliding = PassCost(ModelCost(50, 1, 8), (5, None))
+    fed = positions([8, 9], [2, -1], [-1, -1])
+    assert work_of_passes(((sliding, 2),), fed, np.zeros(3, dtype=np.int64)).bytes == 50 + (6 + 3) * 4 + (10 + 3) * 4
+
+
+def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> None:
+    class Silent(Scorer):
+        def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, span: int) -> torch.Tensor:
+            return torch.zeros(*tokens.shape, 2)
+
+    log = PassLog()
+    scorer, fill = LoggedScorer(Silent(), log, TARGET, DRAFT), torch.tensor([[3, 4]])
+    scorer.fill(fill, fill, 8, 1)  # of the second row of three alone
+    scorer(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8)
+    report = torch.arange(6).reshape(3, 2)
+    packed, layout = with_positions(report, log.take())
+    assert log.take() == ()
+    again, seen = without_positions(packed.numpy(), layout)
+    np.testing.assert_array_equal(again, report)
+    assert seen.layout == ((DRAFT, 2), (TARGET, 1))
+    np.testing.assert_array_equal(seen.positions, [[-1, -1, 5], [3, 4, -1], [-1, -1, 6]])
+    assert with_positions(report, ())[0] is report
+    assert total(()) == NO_WORK
 
 
 def test_peaks_are_measured_over_less_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

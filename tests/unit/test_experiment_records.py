@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.records import (
@@ -29,7 +30,7 @@ from bass.files import write_atomically
 from bass.results import Completion
 from support.drawn_runs import FACTS, Drawn, runs
 
-STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0)
+STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0, Work(4000, 300, 200))
 REQUEST = RequestLine(0, 0, 3, [7, 8], "a\u2028\ud800\n", [-0.5, -1.0], "eos", 0.125, 1.375, [1.5, 1.5], 11)
 MANIFEST = Manifest(
     "0.1.0", "abc", "2026-01-01T00:00:00", "cpu", "2.9", "3.12", "Linux", {"batch": [1, 8]}, ["batch"], [CellEntry("0000-b1", {"batch": 1})]
@@ -206,14 +207,14 @@ def test_a_field_that_is_missing_is_named(value: Json) -> None:
             type(value).from_json(json.dumps({k: v for k, v in data.items() if k != name}))
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, "2", None])
 def test_another_format_version_is_refused_before_anything_else_is_read(folder: RunFolder, version: object) -> None:
     path = folder.path / RunFolder.MANIFEST
     path.write_text(json.dumps({"format": version, "bass": "9.9", "novelty": {}}))
     with pytest.raises(RunFolderError) as caught:
         _ = RunFolder(folder.path).manifest
     assert str(caught.value) == (
-        f"{path} has the format version {version!r}, and this `bass` reads version 1: use the `bass` that wrote it (9.9), or run the "
+        f"{path} has the format version {version!r}, and this `bass` reads version 2: use the `bass` that wrote it (9.9), or run the "
         "experiment again."
     )
 

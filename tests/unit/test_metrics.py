@@ -147,7 +147,7 @@ def test_what_stats_has_too_is_the_same_number(run: Drawn) -> None:
     lines = sorted(repeat.requests, key=lambda line: line.request)
     trace = Trace(repeat.steps, prefilled={line.request: line.prefill_seconds for line in lines})
     completions = [Completion(line.request, 0, None, line.tokens, line.logprobs, line.finish, line.seconds) for line in lines]
-    stats = summarize(trace, completions, FACTS.cost, FACTS.peaks, repeat.seconds, True)
+    stats = summarize(trace, completions, FACTS.peaks, repeat.seconds, True)
     measured = measure(repeat)
     names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "acceptance_rate"} | {
         name: name for name in ("first", "last", "all", "bound_seconds", "mfu", "mfu_kept", "mbu", "tokens_per_second")

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import bass
 from bass.drafters import ModelDraft
+from bass.engine.cost import model_cost
 from bass.errors import CheckpointError, OptionError, StrategyError
 from bass.interfaces import Quantization
-from bass.llm import _model_cost
 from bass.models.fused import fuse
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.layers import Linear
@@ -214,8 +214,8 @@ def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_befor
 def test_a_fused_decoder_is_counted_to_read_the_same_bytes(pair: Pair, name: str) -> None:
     """Its head may be the embedding under a second name."""
     decoder = outline(pair.target).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
-    before = _model_cost(decoder)
-    assert _model_cost(fuse(decoder)) == before
+    before = model_cost(decoder)
+    assert model_cost(fuse(decoder)) == before
 
 
 def kinds(decoder: Any) -> set[torch.dtype | None]:

@@ -283,7 +283,7 @@ def test_what_cannot_be_reported_is_said_in_one_sentence(kind: str, tmp_path: Pa
     arguments, expected = {
         "no folder": lambda: ([str(tmp_path / "none")], "is no folder"),
         "no run": lambda: ([str(tmp_path)], "no run folder"),
-        "version": lambda: ([str(damaged(Path(written()), format=2))], "format version 2"),
+        "version": lambda: ([str(damaged(Path(written()), format=1))], "format version 1"),
         "empty": lambda: ([written(unfinished=[0])], "none of its 1 cell is finished"),
         "all failed": lambda: ([written(failed=[0])], "Out of memory"),
         "nothing in common": lambda: ([written(), written(policies=("bass",))], "no setting in common"),

@@ -49,7 +49,7 @@ class Prepared(Step):
 
     def __init__(self, inner: Step, clock: Clock, is_late: bool) -> None:
         self.inner, self.clock, self.is_late = inner, clock, is_late
-        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.target, self.drafter, self.verifier, self.log = inner.target, inner.drafter, inner.verifier, inner.log
         self.shapes: list[tuple[int, int]] = []
 
     @property
@@ -140,7 +140,7 @@ class Noted(Step):
 
     def __init__(self, inner: Step, shapes: list[tuple[int, int]]) -> None:
         self.inner, self.shapes = inner, shapes
-        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.target, self.drafter, self.verifier, self.log = inner.target, inner.drafter, inner.verifier, inner.log
 
     def span(self, length: int, capacity: int) -> int:
         return min(-(-length // 8) * 8, capacity)
@@ -209,7 +209,7 @@ class Tried(Step):
     overlaps: ClassVar[bool] = False
 
     def __init__(self, inner: Step) -> None:
-        self.inner, self.target, self.drafter, self.verifier = inner, inner.target, inner.drafter, inner.verifier
+        self.inner, self.target, self.drafter, self.verifier, self.log = inner, inner.target, inner.drafter, inner.verifier, inner.log
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
         assert isinstance(self.inner, SpeculativeStep)

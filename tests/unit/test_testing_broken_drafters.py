@@ -20,6 +20,7 @@ from bass.verifiers.emit import emit, leading, target_after
 from bass.verifiers.rejection import Rejection, accept_probs, next_probs
 
 pytestmark = pytest.mark.usefixtures("unchecked")
+MOST = 16  # tokens of a vocabulary of the kit, at most
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,56 @@ class Unnormalised(Model):
         return replace(draft, probs=draft.probs / 2)
 
 
+class NotFinite(Model):
+    """As of a draft model that overflows: NaN for every distribution of some token."""
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, probs=torch.where((draft.tokens == 1)[..., None], torch.nan, draft.probs))
+
+
+class Infinite(Model):
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, probs=draft.probs / 0)
+
+
+class Negative(Model):
+    """Of sum 1 all the same."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        probs = draft.probs.clone()
+        probs[..., 0] += 2 * probs[..., 1]
+        probs[..., 1] *= -1
+        return replace(draft, probs=probs)
+
+
+class Rounded(Model):
+    """Sums to 1.002, as of a softmax in half precision."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, probs=draft.probs * 1.002)
+
+
+class BelowZero(Model):
+    """A token that is none."""
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
+        return replace(draft, tokens=torch.where(draft.tokens == 1, -1, draft.tokens))
+
+
+class NoDraft(Model):
+    """A tuple."""
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Any:
+        return draft.tokens, draft.probs, draft.lengths
+
+
+class NoTensor(Model):
+    """Lists."""
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Any:
+        return Draft(draft.tokens.tolist(), None, draft.lengths)
+
+
 class Impossible(Model):
     """Reports that the drawn token could not be drawn."""
 
@@ -150,6 +201,53 @@ class Copying(Drafter):
         return Draft(last, None, lengths.clone())
 
 
+class Pooled(Drafter):
+    """Lossless: every row drafts what most often followed its last token in all rows of the batch."""
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        tokens, lens = sequences.tokens, sequences.lens
+        pairs = tokens[:, :-1] * MOST + tokens[:, 1:]
+        followed = sequences.active[:, None] & (torch.arange(pairs.shape[1]) < lens[:, None] - 1)
+        after = torch.bincount(pairs[followed], minlength=MOST * MOST).reshape(MOST, MOST).argmax(1)
+        columns = [after[sequences.last(1)[0]]]
+        for _ in range(k - 1):
+            columns.append(after[columns[-1]])
+        return Draft(torch.cat(columns, 1), None, lengths.clone())
+
+
+class BatchWide(Pooled):
+    """The same, and says so."""
+
+    batch_invariant = False
+
+
+class BatchWideAndBroken(BatchWide):
+    """Reports that its tokens were drawn from a flat distribution."""
+
+    vocab = 0
+
+    def build(self, bench: Any) -> Drafter:
+        self.vocab = bench.vocab_size
+        return self
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        draft = super().propose(sequences, lengths, k, noise, span)
+        return replace(draft, probs=torch.full((*draft.tokens.shape, self.vocab), 1 / self.vocab))
+
+
+class BatchWideAndForgetful(BatchWide):
+    """Drafts less in every run."""
+
+    runs = 0
+
+    def reserve(self, seats: Any) -> None:
+        type(self).runs += 1
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        draft = super().propose(sequences, lengths, k, noise, span)
+        return replace(draft, lengths=lengths * (self.runs % 2))
+
+
 def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
     with pytest.raises(LawBroken) as error:
         check(*arguments, **options)
@@ -169,9 +267,19 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
         (AtLeastOne, drafters.LENGTHS, "prompt"),
         (Beyond, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
         (Unnormalised, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (NotFinite, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Infinite, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Negative, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Rounded, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (BelowZero, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
+        (NoDraft, drafters.DRAFT, "1 row(s), ends of sequence []; prompt"),
+        (NoTensor, drafters.SHAPES, "1 row(s), ends of sequence []; prompt"),
         (Impossible, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
         (Eager, drafters.LEAVES, "1 row(s), ends of sequence []; prompt"),
         (Copying, drafters.MATES, "prompt"),
+        (Pooled, drafters.MATES, "prompt"),
+        (BatchWideAndBroken, drafters.LAW, "temperature"),
+        (BatchWideAndForgetful, drafters.AGAIN, "prompt"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -219,6 +327,15 @@ class DraftsUniform(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         return super().__call__(draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]]))
+
+
+class SeesBeyond(Spoiled):
+    """Weighs all places of a window, with zero those beyond a row's own: right, unless they hold what is not finite."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        places = torch.arange(target_probs.shape[1])
+        own = (places <= draft.lengths[:, None])[..., None]
+        return super().__call__(draft, target_probs + (1e-30 * (1 - own * 1.0) * target_probs).sum(1, keepdim=True), noise)
 
 
 class LateBias(Spoiled):
@@ -321,6 +438,7 @@ class OwnNoise(Verifier):
     ("verifier", "law"),
     [
         (Boundary, verifiers.BEYOND),
+        (SeesBeyond, verifiers.BEYOND),
         (BonusOfTheDraft, verifiers.LAW),
         (DraftsUniform, verifiers.LAW),
         (AcceptsAll, verifiers.LAW),
@@ -358,4 +476,5 @@ def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
 
 def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
     check_drafter(Model, examples=4)
+    check_drafter(BatchWide, examples=4)
     check_verifier(Spoiled, examples=6)

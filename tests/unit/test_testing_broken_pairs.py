@@ -70,6 +70,15 @@ class RowZero(Plain):
         return super().attend(q, PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v)), positions, span, rule)
 
 
+class Overflowing(Plain):
+    """Gives NaN for the second token of a window."""
+
+    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
+        out = super().attend(q, view, positions, span, rule)
+        out[:, 1:2] = torch.nan
+        return out
+
+
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
@@ -174,6 +183,7 @@ class OwnBackend(Plain):
         ("padded", NoWindow, pairs.DENSE),
         ("padded", NoCap, pairs.DENSE),
         ("padded", RowZero, pairs.DENSE),
+        ("padded", Overflowing, pairs.FINITE),
         ("padded", Leaking, pairs.ABOVE),
         (Forgetful, Plain(), pairs.DICTIONARY),
         (OneShort, "sdpa", pairs.DICTIONARY),
@@ -191,7 +201,9 @@ def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(cache: A
     broken = error.value
     assert broken.law == law
     assert len(str(broken).splitlines()) == 4
-    assert broken.case.startswith({pairs.DENSE: "rows with", pairs.ABOVE: "rows with", pairs.DICTIONARY: "room for rows"}.get(law, ""))
+    assert broken.case.startswith(
+        {pairs.DENSE: "rows with", pairs.FINITE: "rows with", pairs.ABOVE: "rows with", pairs.DICTIONARY: "room for rows"}.get(law, "")
+    )
     assert len(broken.case) < 500
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bass.cli.generate import INTERRUPTED, called, not_lossless
+from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
 from bass.errors import OptionError, check_integer
@@ -71,8 +71,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     skipped = len(problems[: config.limit]) - len(asked.problems)
     if skipped:
         told.print(f"bass: {skipped} problems were left out, whose prompts do not fit the context.", markup=False)
-    if not llm.parts.verifier.lossless:
-        told.print(not_lossless(llm), style="bold red", markup=False)
+    for caveat in caveats(llm):
+        told.print(caveat, style="bold red", markup=False)
     return 0
 
 
@@ -121,6 +121,7 @@ def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
     return {
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
+        "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"

@@ -57,8 +57,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     else:
         completions(out, result, shown)
         table(below, result.stats, compared and compared.stats, ran_with(llm, interrupted))
-    if not result.stats.lossless:
-        warn(below, not_lossless(llm))
+    for caveat in caveats(llm):
+        warn(below, caveat)
     return INTERRUPTED if interrupted else 0
 
 
@@ -108,10 +108,16 @@ def called(strategy: Any) -> str:
     return repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
 
 
-def not_lossless(llm: LLM) -> str:
-    """What to know of a text that does not follow the target's distribution."""
-    caveat = llm.parts.verifier.caveat or "the text does not follow the target's distribution"
-    return f"WARNING: NOT LOSSLESS: by `{called(llm.parts.verifier)}`, {caveat}."
+def caveats(llm: LLM) -> list[str]:
+    """What to know of a text that does not follow the target's distribution, or depends on what was generated next to it."""
+    verifier, drafter = llm.parts.verifier, llm.parts.drafter
+    said = []
+    if not verifier.lossless:
+        caveat = verifier.caveat or "the text does not follow the target's distribution"
+        said.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
+    if not drafter.batch_invariant:
+        said.append(f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch.")
+    return said
 
 
 def json_lines(result: Result, compared: Result | None) -> str:

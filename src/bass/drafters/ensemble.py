@@ -32,6 +32,10 @@ class Ensemble(DraftMethod):
         object.__setattr__(self, "methods", tuple(self.methods))
 
     @property
+    def batch_invariant(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return all(method.batch_invariant for method in self.methods)
+
+    @property
     def needs_draft(self) -> bool:
         return any(method.needs_draft for method in self.methods)
 

@@ -1,14 +1,16 @@
 """The workbench at which a run's drafter is made."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.engine.scorer import ModelScorer
+from bass.engine.cost import fill_cost, pass_cost
+from bass.engine.passes import LoggedScorer, PassLog
+from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.errors import PairingError
 from bass.interfaces import Draw, Scorer, StopRule, Verifier, Warp, Workbench
 from bass.models.decoder import CausalDecoder
@@ -58,10 +60,11 @@ class RunBench(Workbench):
     """What one run of a loaded pair offers. `make_draft` allocates the draft model's cache when it is asked for it."""
 
     target: ModelScorer
-    make_draft: Callable[[], Scorer] | None
+    make_draft: Callable[[], ModelScorer] | None
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None
+    log: PassLog = field(default_factory=PassLog)
 
     @property
     def device(self) -> torch.device:
@@ -80,7 +83,11 @@ class RunBench(Workbench):
     def draft(self) -> Scorer:
         if self.make_draft is None:
             raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
-        return self.make_draft()
+        scorer = self.make_draft()
+        assert isinstance(scorer.decoder, CausalDecoder)
+        logged = LoggedScorer(scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder))
+        known = scorer.decoder.shape.vocab_size
+        return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
         """The target's keys and values of its first layers are what the draft needs too, so it has no cache of its own.
@@ -88,4 +95,5 @@ class RunBench(Workbench):
         What it writes at drafted positions, the target overwrites when it verifies them.
         """
         t = self.target
-        return Borrowed(ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch))
+        own = Borrowed(ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch))
+        return LoggedScorer(own, self.log, pass_cost(self.decoder, count), None)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bass.engine.step import SpeculativeStep, Step, StepReport, unpack
+from bass.engine.cost import Layout
+from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier
 from bass.records import Sequences
@@ -29,7 +30,7 @@ def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Ten
     active = sequences.active.clone()
     sequences.active.fill_(False)
     try:
-        return step.on_device(sequences, torch.zeros_like(sequences.lens), k, span)
+        return step.on_device(sequences, torch.zeros_like(sequences.lens), k, span)[0]
     finally:
         sequences.active.copy_(active)
 
@@ -40,6 +41,7 @@ class Captured:
 
     graph: torch.cuda.CUDAGraph
     packed: Tensor
+    layout: Layout
     reports: tuple[Tensor, Tensor]  # host, pinned
 
 
@@ -70,7 +72,7 @@ class GraphedStep(Step):
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
-        self.vocab_size = step.vocab_size
+        self.vocab_size, self.log = step.vocab_size, step.log
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
@@ -124,7 +126,7 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the one of a step
             if self.under_way is ended:
                 self.under_way = None
-            return unpack(report.numpy().copy())
+            return unpacked(report.numpy().copy(), captured.layout)
 
         return collect
 
@@ -140,7 +142,7 @@ class GraphedStep(Step):
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.side):  # its own would be on the device of the process's first
                 self.lengths.copy_(self.asked, non_blocking=True)
-                packed = self.inner.on_device(self.sequences, self.lengths, k, span)
+                packed, layout = self.inner.on_device(self.sequences, self.lengths, k, span)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -148,4 +150,4 @@ class GraphedStep(Step):
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a part of it reads from the host; "
                 "give `cuda_graphs=False`."
             ) from error
-        return Captured(graph, packed, (first, second))
+        return Captured(graph, packed, layout, (first, second))

@@ -104,4 +104,5 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     asked = lengths.cpu().numpy()
     whole = seconds_of(lambda: step.launch(rows, asked, k, span)(), graphed=False, before=settle)
     settle()
+    inner.log.take()
     return seconds | {"host": max(0.0, whole - sum(seconds.values()))}

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bass.engine.cost import NO_WORK, Work
+
 
 @dataclass(frozen=True)
 class Request:
@@ -33,7 +35,7 @@ class StepRecord:
 
     k: int
     span: int
-    positions: int  # of all active rows, committed and drafted: keys that the step cannot avoid reading
+    positions: int  # of all active rows, committed and drafted
     requests: np.ndarray
     drafted: np.ndarray
     accepted: np.ndarray
@@ -44,6 +46,7 @@ class StepRecord:
     # What was drafted: the first `drafted` columns of a row. None where nobody noted it.
     draft_tokens: np.ndarray | None = None  # int [B, columns]
     draft_probs: np.ndarray | None = None  # of each in the distribution it was drawn from; NaN for a deterministic draft
+    work: Work = NO_WORK  # of all forward passes
 
     @property
     def active(self) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bass.drafters.validity import invalid_draft
+from bass.engine.passes import Pass, work_of
 from bass.engine.requests import Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
@@ -42,6 +43,7 @@ class Flight:
     lengths: np.ndarray  # int [B], asked for
     k: int
     span: int
+    caught_up: tuple[Pass, ...] = ()  # passes in which drafters took in what was committed without them
 
 
 @dataclass
@@ -119,6 +121,7 @@ class Run:
         while slots.busy:
             if ahead is None:
                 admitted, fed = slots.admit(self.requests)
+                self.step.log.take()  # a prefill is no part of a step
                 if len(admitted):
                     state = policy.reset(state, admitted)
                     lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
@@ -134,16 +137,13 @@ class Run:
                 self.step.prepare(sequences, k, span)
                 started = time.perf_counter()
                 trace.capture_seconds += started - preparing
-                if k and behind:
-                    # The tokens committed meanwhile, and the two that the last draft may have left out.
-                    self.step.drafter.fill(*sequences.last(behind + 2), span, 0)
-                flight, waited = self._launched(lengths, k, span), preparing - waiting
+                caught_up = self._caught_up(behind, span) if k and behind else ()
+                flight, waited = self._launched(lengths, k, span, caught_up), preparing - waiting
             else:
                 flight, started, waited = ahead, waiting, 0.0
             behind = 0 if flight.k else behind + 1
             serving = slots.requests.copy()
             active = serving >= 0
-            reached = (lens + flight.lengths) * active
             ahead = self._launched_ahead(flight, lens, limits, active)
             yield from emissions  # of the step before, while the device works
             report = flight.collect()
@@ -154,11 +154,11 @@ class Run:
             # emissions.
             # Nothing is of rows that ended meanwhile.
             report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
-            lens, accepted, at = report.lens.copy(), report.accepted * active, now()
+            before, lens, accepted, at = lens, report.lens.copy(), report.accepted * active, now()
             state = policy.update(state, Feedback(report.drafted, accepted, active, ended - started))
             rows = self._released(report, serving)
             times = ended - started, waited, at
-            emissions, waiting = self._told(report, (flight.k, flight.span, reached, serving), accepted, times, rows), ended
+            emissions, waiting = self._told(report, (flight, before, serving), accepted, times, rows), ended
             over = self.time_budget is not None and now() > self.time_budget
             if over or not self.step.overlaps:
                 reading = time.perf_counter()
@@ -171,8 +171,13 @@ class Run:
         if ahead is not None:  # all ended in the step before it, which nobody could know
             ahead.collect()
 
-    def _launched(self, lengths: np.ndarray, k: int, span: int) -> Flight:
-        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span)
+    def _launched(self, lengths: np.ndarray, k: int, span: int, caught_up: tuple[Pass, ...] = ()) -> Flight:
+        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span, caught_up)
+
+    def _caught_up(self, behind: int, span: int) -> tuple[Pass, ...]:
+        """The drafter takes in the tokens of the last `behind` steps, and the two that its last draft may have left out."""
+        self.step.drafter.fill(*self.sequences.last(behind + 2), span, 0)
+        return self.step.log.take()
 
     def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
         """The step after this one, while this one is under way: if nothing of this one's report can matter to it.
@@ -210,15 +215,19 @@ class Run:
     def _told(
         self,
         report: StepReport,
-        asked: tuple[int, int, np.ndarray, np.ndarray],
+        asked: tuple[Flight, np.ndarray, np.ndarray],
         accepted: np.ndarray,
         times: tuple[float, float, float],
         rows: list[int],
     ) -> Iterator[Emission]:
         """The step enters the trace, and what it gave is handed over: when asked for, while the device works on the next step."""
-        k, span, reached, serving = asked
+        flight, lens, serving = asked
+        active = serving >= 0
+        reached = int(((lens + report.drafted) * active).sum())
+        target, counted = self.step.log.target, (lens, report.drafted, report.emitted, active)
+        work = work_of(report.passes, flight.caught_up, target, *counted)
         counts, drafts = (report.drafted, accepted, report.emitted), (report.draft_tokens, report.draft_probs)
-        record = StepRecord(k, span, int(reached.sum()), serving, *counts, *times, *drafts)
+        record = StepRecord(flight.k, flight.span, reached, serving, *counts, *times, *drafts, work)
         self.trace.steps.append(record)
         if not np.isfinite(report.logprobs).all():
             self._refuse_what_is_not_finite(report, rows)

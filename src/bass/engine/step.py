@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.drafters.validity import check_answer, invalid_draft, within
+from bass.engine.cost import Layout
+from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
@@ -33,6 +35,7 @@ class StepReport:
     logprobs: np.ndarray  # float64 [B,W], of those tokens
     draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
     draft_probs: np.ndarray  # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic draft
+    passes: Seen | None = None  # of the drafter
 
 
 @runtime_checkable
@@ -46,6 +49,7 @@ class Step(Protocol):
     drafter: Drafter
     verifier: Verifier
     vocab_size: int  # the target's
+    log: PassLog
     overlaps: ClassVar[bool]
 
     def span(self, length: int, capacity: int) -> int:
@@ -76,16 +80,21 @@ class SpeculativeStep(Step):
     verifier: Verifier
     warp: Warp
     vocab_size: int
+    log: PassLog = field(default_factory=PassLog)
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
-        packed = self.on_device(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
-        return lambda: unpack(packed.cpu().numpy())  # sync: the one read of a step
+        packed, layout = self.on_device(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
+        return lambda: unpacked(packed.cpu().numpy(), layout)  # sync: the one read of a step
 
-    def on_device(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int) -> Int[Tensor, "batch report"]:
+    def on_device(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
+    ) -> tuple[Int[Tensor, "batch report"], Layout]:
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
+        self.log.take()  # of prefills, and of passes outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
-        return self.judged(sequences, draft, flags, self.scored(sequences, draft, span), noise)
+        report = self.judged(sequences, draft, flags, self.scored(sequences, draft, span), noise)
+        return with_positions(report, self.log.take())
 
     def drafted(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
@@ -141,9 +150,9 @@ def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -
     name, (rows, window) = type(verifier).__name__, shape
     if not isinstance(verdict, Verdict):
         raise StrategyError(f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`.")
-    for field, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
+    for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
         if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-            raise StrategyError(f"`{name}` gave a verdict whose `{field}` holds no integers: give a tensor of int64.")
+            raise StrategyError(f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64.")
     if list(verdict.tokens.shape) != [rows, window]:
         raise StrategyError(
             f"`{name}` gave tokens {list(verdict.tokens.shape)}, and the window is {[rows, window]}: "
@@ -189,6 +198,12 @@ def packed(
     numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
     return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
+
+
+def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
+    """The report of a step, with the positions of its passes."""
+    report, passes = without_positions(packed, layout)
+    return replace(unpack(report), passes=passes)
 
 
 def unpack(packed: np.ndarray) -> StepReport:

@@ -86,6 +86,8 @@ def read_evaluation(path: Path) -> Evaluated:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
     if not manifest.get("lossless", True):
         notes.append("The verifier is not lossless: samples of a method that drafts do not follow the target's distribution.")
+    if not manifest.get("batch_invariant", True):
+        notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
     budgets, ks = _asked(path)
     budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
     return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)

@@ -1,4 +1,4 @@
-"""The lines and files of a run folder, format version 1, and their reader.
+"""The lines and files of a run folder, format version 2, and their reader.
 
     FOLDER/manifest.json             what was asked for, on which machine: `Manifest`
     FOLDER/cells/ID/steps.jsonl      one `StepLine` per step
@@ -18,14 +18,14 @@ from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
 
-from bass.engine.cost import ModelCost, PairCost, Peaks
+from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.strict import Json, checked, parsed
 from bass.files import append, whole_lines
 from bass.results import Completion
 
-FORMAT = 1
+FORMAT = 2
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 
@@ -48,6 +48,7 @@ class StepLine(Json):
     host_seconds: float  # before it
     at: float  # when it ended, since the repeat began, without captures
     repeat: int
+    work: Work  # of its forward passes
 
     def __post_init__(self) -> None:
         if not len(self.request_rows) == len(self.drafted) == len(self.accepted) == len(self.emitted):
@@ -75,12 +76,14 @@ class StepLine(Json):
             host_seconds=float(step.host_seconds),
             at=float(step.at),
             repeat=repeat,
+            work=step.work,
         )
 
     def record(self) -> StepRecord:
         """The step as a trace has it: the inverse of `of`."""
         rows, drafted, accepted, emitted = np.array([self.request_rows, self.drafted, self.accepted, self.emitted], dtype=np.int64)
-        return StepRecord(self.k, self.span, self.positions, rows, drafted, accepted, emitted, self.seconds, self.host_seconds, self.at)
+        numbers, times = (self.k, self.span, self.positions), (self.seconds, self.host_seconds, self.at)
+        return StepRecord(*numbers, rows, drafted, accepted, emitted, *times, work=self.work)
 
 
 @final
@@ -161,7 +164,7 @@ class EndLine(Json):
 @final
 @dataclass(frozen=True)
 class Facts(Json):
-    """What steps and requests do not tell and metrics need: costs of the pair, ceilings of the device, the most memory used."""
+    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the most memory used."""
 
     target: dict[str, int]  # fields of a ModelCost
     draft: dict[str, int]

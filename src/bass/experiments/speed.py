@@ -123,7 +123,7 @@ def host_share(repeat: Repeat) -> float | None:
 
 
 def bound_seconds(repeat: Repeat) -> float | None:
-    """The least time in which the device can move the bytes that the steps must move: weights, and keys and values in use."""
+    """The least time in which the device can move the bytes that the steps must move: see What the bound counts."""
     return _used(repeat, lambda used: used.bound_seconds)
 
 
@@ -133,7 +133,7 @@ def mbu(repeat: Repeat) -> float | None:
 
 
 def mfu(repeat: Repeat) -> float | None:
-    """Model FLOPs utilization: FLOPs done for active rows over those that the time in steps allows; attention's are left out.
+    """Model FLOPs utilization: FLOPs done for tokens of active rows over those that the time in steps allows; attention's are left out.
 
     BASS paper: GPU utilization.
     """
@@ -141,14 +141,14 @@ def mfu(repeat: Repeat) -> float | None:
 
 
 def mfu_kept(repeat: Repeat) -> float | None:
-    """The part of mfu that went into tokens that were kept."""
+    """The part of mfu that went into tokens whose next token was committed."""
     return _used(repeat, lambda used: used.mfu_kept)
 
 
 def _used(repeat: Repeat, which: Callable[[Utilization], float]) -> float | None:
     if repeat.facts is None or not repeat.stepping:
         return None
-    return which(utilization(repeat.steps, repeat.facts.cost, repeat.facts.peaks))
+    return which(utilization(repeat.steps, repeat.facts.peaks))
 
 
 def peak_memory_bytes(repeat: Repeat) -> float | None:

@@ -24,11 +24,14 @@ SHAPES = "`propose` returns tokens [batch, columns], with a column for each draf
 TOKENS = "drafted tokens are of the vocabulary."
 PROBS = "what is reported for a drafted token is a distribution over the vocabulary, in which that token has a positive probability."
 LEAVES = "`propose` does not write to the sequences, the lengths or the noise."
+DRAFT = "`propose` returns a `Draft`."
 MATES = "a request's tokens depend neither on its batch mates nor on its place: new prompts in a row find nothing of the old ones."
+AGAIN = "the same requests with the same noise give the same tokens: a batch-wide drafter keeps nothing from one run to the next."
 LAW = (
     "the first four tokens are distributed as the target's own: "
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
 )
+NORMALISED = 1e-3  # a sum of probabilities may be so far from 1, by rounding
 NEW = 4  # tokens whose joint law is tested: one of each slot of the first draft
 OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
 
@@ -59,6 +62,10 @@ def check_drafter(drafter: Any, examples: int = 60) -> None:
         runs.prove_greedy(proof, setup.but(world=runs.llama()), examples // 6)
     sampling = setup.but(policy=OwnPast())
 
+    def again(work: Work) -> None:
+        first, second = (runs.sampled(sampling, work) for _ in range(2))
+        proof.require(AGAIN, first == second, f"{first} again", second)
+
     def mates(work: Work) -> None:
         together = runs.sampled(sampling, work)
         backwards = runs.sampled(sampling, work, backwards=True)
@@ -66,7 +73,8 @@ def check_drafter(drafter: Any, examples: int = 60) -> None:
         single = runs.one_by_one(sampling, work)
         proof.require(MATES, single == together, f"{together} when each is alone too", single)
 
-    proof.for_all(MATES, requests(setup.world.vocab), mates, examples // 4, COSTLY)
+    law, alike = (MATES, mates) if made.batch_invariant else (AGAIN, again)
+    proof.for_all(law, requests(setup.world.vocab), alike, examples // 4, COSTLY)
     for options in OPTIONS:
         runs.prove_law(proof, setup.but(world=runs.world_for(layers, True), policy=Mostly()), options, LAW, NEW)
 
@@ -114,25 +122,38 @@ class Watched(Drafter):
 
     def look(self, draft: Draft, asked: Tensor, k: int) -> None:
         """Every law of a proposal."""
-        require, batch = self.proof.require, len(asked)
-        ours = draft.lengths
+        require = self.proof.require
+        require(DRAFT, isinstance(draft, Draft), "a Draft", type(draft).__name__)
+        batch, ours = len(asked), draft.lengths
         whole = isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
         require(SHAPES, whole, f"integer lengths of shape [{batch}]", ours)
         require(LENGTHS, bool(((ours >= 0) & (ours <= asked)).all()), f"at most {asked.tolist()[:16]}", ours[:16])
         tokens, probs = draft.tokens, draft.probs
+        integers = isinstance(tokens, Tensor) and not tokens.is_floating_point()
+        require(SHAPES, integers, f"integer tokens of shape [{batch}, columns]", getattr(tokens, "dtype", type(tokens).__name__))
         shape, longest = list(tokens.shape), int(ours.max())
-        fits = tokens.ndim == 2 and shape[0] == batch and longest <= shape[1] <= k and not tokens.is_floating_point()
+        fits = tokens.ndim == 2 and shape[0] == batch and longest <= shape[1] <= k
         require(SHAPES, fits, f"integer tokens of shape [{batch}, {longest} to {k}]", f"{tokens.dtype} of shape {shape}")
-        counts = torch.arange(shape[1]) < ours[:, None]
+        counts = torch.arange(shape[1], device=ours.device) < ours[:, None]
         drafted = tokens[counts]
         require(TOKENS, bool(((drafted >= 0) & (drafted < self.vocab)).all()), f"tokens from 0 to {self.vocab - 1}", drafted[:16])
         if probs is not None and longest:
-            wanted = [batch, shape[1], self.vocab]
-            require(SHAPES, list(probs.shape) == wanted, f"probabilities of shape {wanted}", f"shape {list(probs.shape)}")
-            of, drawn = probs[counts], drafted[:, None]
-            fair = (of >= 0).all(1) & ((of.sum(1) - 1).abs() < 1e-4)
+            self.look_at_probs(probs, counts, drafted)
+
+    def look_at_probs(self, probs: Tensor, counts: Tensor, drafted: Tensor) -> None:
+        """Those of drafted tokens; what lies beyond a row's length is never looked at."""
+        require, wanted = self.proof.require, [*counts.shape, self.vocab]
+        floats = isinstance(probs, Tensor) and probs.is_floating_point()
+        require(SHAPES, floats, f"probabilities of shape {wanted}", getattr(probs, "dtype", type(probs).__name__))
+        require(SHAPES, list(probs.shape) == wanted, f"probabilities of shape {wanted}", f"shape {list(probs.shape)}")
+        of, drawn = probs[counts], drafted[:, None]
+        for fair, expected in (
+            (of.isfinite().all(1), "finite probabilities"),
+            ((of >= 0).all(1), "probabilities of 0 or more"),
+            ((of.double().sum(1) - 1).abs() <= NORMALISED, f"probabilities of sum 1, within {NORMALISED}"),
+        ):
             first = int((~fair).int().argmax())
-            require(PROBS, bool(fair.all()), "probabilities of sum 1", f"{of[first].tolist()}, of sum {float(of[first].sum()):.4g}")
-            own = of.gather(1, drawn)[:, 0]
-            least = int(own.argmin())
-            require(PROBS, bool((own > 0).all()), "a positive probability", f"token {int(drafted[least])} with {of[least].tolist()}")
+            require(PROBS, bool(fair.all()), expected, f"{of[first].tolist()}, of sum {float(of[first].sum()):.4g}")
+        own = of.gather(1, drawn)[:, 0]
+        least = int(own.argmin())
+        require(PROBS, bool((own > 0).all()), "a positive probability", f"token {int(drafted[least])} with {of[least].tolist()}")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
@@ -18,7 +19,8 @@ from bass.registry import REGISTRIES
 from bass.testing import runs
 from bass.testing.dense import dense_attention
 from bass.testing.dictionary import SHAPE, Both
-from bass.testing.engine import Setup
+from bass.testing.engine import By, Setup
+from bass.testing.laws_of_drafters import Watching
 from bass.testing.policies import ByRow
 from bass.testing.proof import Proof
 from bass.testing.reading import READ
@@ -27,6 +29,7 @@ from bass.testing.worlds import poisoned
 
 DICTIONARY = "a cache is a dictionary: a row's position holds what was last written there, through reserves, copies and new prompts."
 DENSE = "a query attends to positions 0 to its own of its own row, as dense attention in float64 does (within 1e-4)."
+FINITE = "attention gives finite numbers for every query that has a token."
 ABOVE = "what lies at higher positions changes no bit of the output."
 RULES = (AttentionRule(0.7), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
 LONG = 17  # positions: more than a block
@@ -39,9 +42,10 @@ def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
 
     `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must agree. The cache agrees with a
     dictionary under drawn writes, reserves, copies and new prompts (a cache with a view type of its own cannot be read, and is
-    judged by its attention alone). Attention over ragged rows in poisoned storage equals dense attention in float64, with grouped
-    heads, windows and soft caps; what lies at higher positions changes no bit. Greedy decoding of a tiny Llama equals the
-    recomputed truth. Nothing here is statistical. It runs on a CPU, or on the GPU if the backend refuses a CPU.
+    judged by its attention alone). Attention over ragged rows in poisoned storage is finite and equals dense attention in float64,
+    with grouped heads, windows and soft caps; what lies at higher positions changes no bit. Greedy decoding of a tiny Llama equals
+    the recomputed truth, and what its draft model reports are distributions. Nothing here is statistical. It runs on a CPU, or on
+    the GPU if the backend refuses a CPU.
 
     Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for what is no cache or backend.
     """
@@ -53,7 +57,8 @@ def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
     if layout.view_type in READ:  # pyright: ignore[reportAttributeAccessIssue]
         proof.for_all(DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case))
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
-    setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3))
+    drafts = Watching(By(ModelDraft()), proof)  # a model that drafts by this pair draws from distributions
+    setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3), drafts)
     runs.prove_greedy(proof, setup, examples // 6, sizes=PROMPTS)
 
 
@@ -178,6 +183,10 @@ def attends(proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case
             mine = slice(b, b + 1), slice(end)
             expected = dense_attention(q[mine], k[mine], v[mine], case.rule)[0, case.past[b] :]
             got = out[b, : case.used[b]].double().cpu()
+            bad = int((~got.isfinite()).flatten(1).any(1).int().argmax()) if len(got) else 0
+            proof.require(
+                FINITE, bool(got.isfinite().all()), f"finite numbers in row {b}", f"{got[bad].flatten().tolist()[:4]} of query {bad}"
+            )
             near = got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
             proof.require(DENSE, near, f"row {b}, its first query and head: {expected[0, 0].tolist()[:4]}", got[0, 0].tolist()[:4])
     other = output(-3e3)

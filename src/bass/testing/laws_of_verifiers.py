@@ -24,6 +24,7 @@ from bass.testing.verdicts import Batch, Sampled, continued, sample
 
 LONG, LONG_BOXES = 6, 4  # tokens of the longest drafts over two tokens, by samples and by enumeration
 ASKED = 3  # times
+GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))  # in place of probabilities beyond a row's own length
 SAMPLES = 16384  # of the noise, for each drawn problem
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 
@@ -31,7 +32,7 @@ SHAPES = "a verdict has integer tokens [batch, k + 1] of the vocabulary and inte
 COUNTS = "0 <= accepted <= length in every row: what stands beyond a row's own length is no draft."
 PREFIX = "what a row emits begins with the accepted tokens of its draft."
 SAME = "the same arguments give the same verdict."
-BEYOND = "what lies beyond a row's own length (tokens, probabilities, noise) changes nothing."
+BEYOND = "what lies beyond a row's own length (tokens, probabilities, finite or not, noise) changes nothing."
 MATES = "a row's verdict depends on nothing of the other rows."
 LEAVES = "a verifier does not write to what it is given."
 LAW = "the emitted tokens, continued by the target, are distributed as the target's own, at every length."
@@ -97,9 +98,11 @@ def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
         other_tokens, other_accepted = judged(proof, verifier, sampled)
         same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
         proof.require(SAME, same, emissions(tokens, accepted), emissions(other_tokens, other_accepted))
-    other_tokens, other_accepted = judged(proof, verifier, sample(batch, each, junk=1))
-    same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
-    proof.require(BEYOND, same, emissions(tokens, accepted), emissions(other_tokens, other_accepted))
+    for garbage in GARBAGE:
+        other_tokens, other_accepted = judged(proof, verifier, sample(batch, each, junk=1, garbage=garbage))
+        same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
+        expected = f"{emissions(tokens, accepted)} with {list(garbage) or 'other distributions'} beyond"
+        proof.require(BEYOND, same, expected, emissions(other_tokens, other_accepted))
     for order in (rows[::-1], rows[::2], rows[-1:]):
         moved_tokens, moved_accepted = judged(proof, verifier, sampled, order)
         same = np.array_equal(accepted[order], moved_accepted) and np.array_equal((tokens * emitted)[order], moved_tokens * emitted[order])
@@ -115,7 +118,9 @@ def judged(proof: Proof, verifier: Verifier, sampled: Sampled, order: np.ndarray
     pairs = [(draft.tokens, untouched[0].tokens), (draft.lengths, untouched[0].lengths), (target_probs, untouched[1])]
     pairs += [(noise.uniforms, untouched[2].uniforms)]
     pairs += [(draft.probs, untouched[0].probs)] if draft.probs is not None and untouched[0].probs is not None else []
-    proof.require(LEAVES, all(torch.equal(a, b) for a, b in pairs), "what was given, as before", "other values in it")
+    proof.require(
+        LEAVES, all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs), "what was given, as before", "other values in it"
+    )
     rows, window, vocab = target_probs.shape
     expected = f"integers of shapes [{rows}, {window}] and [{rows}]"
     both = (verdict.tokens, verdict.accepted)

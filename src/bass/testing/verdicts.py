@@ -71,12 +71,18 @@ def firsts(rows: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     return rows.astype(np.int64) * 37 % 199 + 1
 
 
-def sample(batch: Batch, each: int, junk: int) -> Sampled:
-    """Drafts drawn by the draft stream's uniforms, as a drafter draws them. What lies beyond a row's length is `junk`, a seed."""
+def sample(batch: Batch, each: int, junk: int, garbage: tuple = ()) -> Sampled:
+    """Drafts drawn by the draft stream's uniforms, as a drafter draws them.
+
+    What lies beyond a row's length is `junk`, a seed of tokens and distributions; with `garbage`, these numbers in turn in place of
+    its probabilities.
+    """
     random, other = np.random.default_rng(batch.seed), np.random.default_rng(1000 + junk)
     rows, k, vocab = each * len(batch.problems), batch.k, batch.problems[0].vocab
     tokens, uniforms = other.integers(0, vocab, (rows, k)), other.uniform(size=(rows, k + 1, 4))
     target, guess = other.dirichlet(np.ones(vocab), (rows, k + 1)), other.dirichlet(np.ones(vocab), (rows, k))
+    if garbage:
+        target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
     for i, problem in enumerate(batch.problems):
         here, length = slice(i * each, (i + 1) * each), problem.length
         uniforms[here, : length + 1] = random.uniform(size=(each, length + 1, 4))

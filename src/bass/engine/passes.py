@@ -1,0 +1,130 @@
+"""Which forward passes a step launched, noted by the scorers that launch them.
+
+    drafter --> LoggedScorer --> ModelScorer        PassLog: [(cost, positions), ...]
+                     |                                 |
+                     +------- positions, device -------+--> columns of the step's report --> host: bytes and FLOPs
+
+A pass is noted when it is launched, or captured in a graph; its positions travel with each step's report, so that the count
+follows the rows' own lengths without a further read of the host. Whoever writes a drafter has nothing to do: its
+`DrafterContext` hands out scorers that are logged.
+"""
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.engine.cost import NO_WORK, Layout, PassCost, Work, work_of_passes
+from bass.interfaces import Scorer
+from bass.records import Seats
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass of the rows from `start` on."""
+
+    cost: PassCost
+    positions: Int[Tensor, "some window"]  # device
+    start: int = 0
+
+    def of_batch(self, batch: int) -> Int[Tensor, "batch window"]:
+        """The positions of all rows, -1 for those that were left out."""
+        if len(self.positions) == batch:
+            return self.positions
+        return F.pad(self.positions, (0, 0, self.start, batch - self.start - len(self.positions)), value=-1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Passes on the host. `positions`: int [B, columns], those of one pass after those of another."""
+
+    layout: Layout
+    positions: np.ndarray
+
+
+@final
+@dataclass
+class PassLog:
+    """Forward passes since they were last taken. `target`: the cost of the target's, which is not noted: each step has one."""
+
+    target: PassCost | None = None
+    passes: list[Pass] = field(default_factory=list)
+
+    def take(self) -> tuple[Pass, ...]:
+        """What was noted; it is forgotten."""
+        taken = tuple(self.passes)
+        self.passes.clear()
+        return taken
+
+
+@final
+@dataclass(frozen=True)
+class LoggedScorer(Scorer):
+    """Notes every pass of `scorer`. `fill_cost`: of one that only writes keys and values; None: there is none."""
+
+    scorer: Scorer
+    log: PassLog
+    cost: PassCost
+    fill_cost: PassCost | None
+
+    def reserve(self, seats: Seats) -> None:
+        self.scorer.reserve(seats)
+
+    def copy_rows(self, seats: Seats) -> None:
+        self.scorer.copy_rows(seats)
+
+    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+        if self.fill_cost is not None:
+            self.log.passes.append(Pass(self.fill_cost, positions, start))
+        self.scorer.fill(tokens, positions, span, start)
+
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Float[Tensor, "batch window vocab"]:
+        self.log.passes.append(Pass(self.cost, positions))
+        return self.scorer(tokens, positions, span)
+
+
+def with_positions(report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]) -> tuple[Int[Tensor, "batch all"], Layout]:
+    """The report, then the positions of each pass: one tensor, for one copy to the host."""
+    if not passes:
+        return report, ()
+    columns = [p.of_batch(len(report)).to(report.dtype) for p in passes]
+    return torch.cat((report, *columns), 1), tuple((p.cost, p.positions.shape[1]) for p in passes)
+
+
+def without_positions(packed: Int[np.ndarray, "batch all"], layout: Layout) -> tuple[Int[np.ndarray, "batch report"], Seen]:
+    """The inverse of `with_positions`."""
+    last = packed.shape[1] - sum(width for _, width in layout)
+    return packed[:, :last], Seen(layout, packed[:, last:])
+
+
+def work_of(
+    seen: Seen | None,
+    caught_up: tuple[Pass, ...],
+    target: PassCost | None,
+    lens: Int[np.ndarray, " batch"],
+    drafted: Int[np.ndarray, " batch"],
+    emitted: Int[np.ndarray, " batch"],
+    active: np.ndarray,
+) -> Work:
+    """Of a step before which rows had `lens` committed tokens.
+
+    `seen`: the drafter's passes in it; `caught_up`: those just before it; and the target's over each row's window.
+    """
+    layout, columns = ([], []) if seen is None else (list(seen.layout), [seen.positions])
+    for one in caught_up:
+        layout.append((one.cost, one.positions.shape[1]))
+        columns.append(one.of_batch(len(lens)).cpu().numpy())  # sync: the step that followed it has ended
+    if target is not None:
+        ahead = np.arange(-1, int(drafted.max(initial=0)))
+        layout.append((target, len(ahead)))
+        columns.append(np.where(ahead < drafted[:, None], lens[:, None] + ahead, -1))
+    if not layout:
+        return NO_WORK
+    positions = np.where(active[:, None], np.concatenate(columns, 1), -1)
+    return work_of_passes(tuple(layout), positions, lens + emitted - 1)
