@@ -66,7 +66,12 @@ class Tokenizer:
 
     def raw(self, ids: list[int]) -> str:
         """Text of `ids` before it is tidied."""
-        return self.fast.decode(ids, skip_special_tokens=True)
+        try:
+            return self.fast.decode(ids, skip_special_tokens=True)
+        except _GRAVE:
+            raise
+        except BaseException as error:  # as above
+            raise CheckpointError(f"The tokenizer of the checkpoint cannot decode its own tokens ({error}): download it again.") from error
 
     def tidy(self, text: str) -> str:
         """The decoded text as the checkpoint wants it seen, without the spaces that stand before punctuation."""
