@@ -103,6 +103,11 @@ FED, AFTER, FIRST = (
         "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
     )
 )
+TRANSCRIPT = "text/transcript.py"
+STOPPED = "unit/test_stop_strings.py::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
+PARTS = "unit/test_stop_strings.py::test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_prefix_says"
+REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
+ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
 ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))
 REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
     f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
@@ -480,6 +485,16 @@ MUTANTS = (
     Mutant("a draft's head is quantized with its padding", 0, "loading.py", "return quantize_head(draft, quantization)", "return narrow(quantize_head(outline.load(device, dtype, quantization), quantization), size)", ("unit/test_pairs.py::test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same",)),
     Mutant("a tied head is quantized in its embedding's place", 0, "models/quantized.py", "decoder.embed.clone()", "decoder.embed.detach()", ("unit/test_quantized.py::test_a_quantization_may_overwrite_what_it_is_given",)),
     Mutant("splits are not counted as programs", 0, KERNEL, "in_flight(tiles * kv_heads * count * splits,", "in_flight(tiles * kv_heads * count,", ("kernels/test_kernels.py::test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing",)),
+    # Text and requests.
+    Mutant("a stop string is found when its text is certain", 0, TRANSCRIPT, "self._stream.ending(self._search.most_broken))", '"")', (STOPPED,)),
+    Mutant("tokens after the one that completes a stop string belong to the completion", 0, TRANSCRIPT, "return count, piece", "return len(tokens), piece", (STOPPED,)),
+    Mutant("what may be the beginning of a stop string is shown", 0, TRANSCRIPT, "self._give(self._length_held - self._search.begun)", "self._give(self._length_held)", (STOPPED,)),
+    Mutant("a stop string that ends in another's beginning is not found", 0, "text/stops.py", "child.longest = child.longest or known.longest", "child.longest = child.longest", (STOPPED,)),
+    Mutant("a text ends before the last stop string in it", 0, "text/stops.py", "end - state.longest < first", "end - state.longest > first", (STOPPED,)),
+    Mutant("a broken run of bytes keeps its first characters", 0, "text/stream.py", "if not self.last:", "if self.characters:", (STOPPED,)),
+    Mutant("broken bytes are certain up to any token", 0, "text/stream.py", "if text.startswith(begun) and len(begun) < len(text) else", "if begun else", (PARTS,)),
+    Mutant("a repeated prompt has its first samples again", 0, "requests.py", "first = seen[tuple(prompt)]", "first = 0", (REPEATED,)),
+    Mutant("a closed generation is out of time", 0, "generation.py", '"time" if self._out_of_time else', '"time" if self.run.over else', (ENDED,)),
     # What evaluations and reports say.
     Mutant("a budget's clocks are exchanged", 0, "evaluation/scores.py", 'self.from_start if clock == "start" else self.from_prefill', 'self.from_prefill if clock == "start" else self.from_start', ("unit/test_eval_scores.py::test_the_budget_runs_from_either_clock",)),
     Mutant("pass@k draws with replacement", 0, "evaluation/scores.py", "1.0 - math.comb(samples - passed, k) / math.comb(samples, k)", "1.0 - (1 - passed / samples) ** k", ("unit/test_eval_scores.py::test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes",)),

@@ -238,6 +238,13 @@ def test_rows_fit_the_screen_whatever_their_number() -> None:
             assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
 
 
+def test_samples_of_a_repeated_prompt_have_rows_of_their_own() -> None:
+    rows = Rows.of(["a", "b", "a"], 2, 16, "title")
+    for prompt, sample in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3)):
+        rows.take(StreamEvent(prompt, sample, f"{prompt}.{sample}", [1], [0.0], None))
+    assert [row.text for row in rows.rows] == ["0.0", "0.1", "1.0", "1.1", "2.2", "2.3"]
+
+
 def test_on_a_terminal_the_rows_grow_and_a_table_follows(pair: Pair) -> None:
     status, screen = on_a_terminal("generate", *pair.options, "def f(", "-n", "2", "--compare-plain")
     assert status == 0

@@ -24,7 +24,7 @@ ORDER: list[set[str]] = [
     {"generation"},
     {"registry"},
     {"loading"},
-    {"assembly"},
+    {"assembly", "requests"},
     {"llm"},
     {"testing"},
     {"experiments"},

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.generation import Generation
-from bass.llm import Prompt
+from bass.requests import Prompt
 from bass.results import Result, Stats, StreamEvent
 
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
@@ -49,7 +49,7 @@ class Rows:
 
     def take(self, event: StreamEvent) -> None:
         """Note what an event brings."""
-        row = self.rows[event.prompt_index * self.samples + event.sample_index]
+        row = self.rows[event.prompt_index * self.samples + event.sample_index % self.samples]
         row.text += event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
         row.tokens += len(event.token_ids)
         row.reason = event.finish_reason

@@ -15,9 +15,10 @@ from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
 from bass.drafters import NoDrafter
 from bass.generation import Generation
-from bass.llm import LLM, Prompt, load
+from bass.llm import LLM, load
 from bass.loading import Models
 from bass.policies import Fixed
+from bass.requests import Prompt
 from bass.results import Completion, Result
 
 WARM_UP_TOKENS = 8

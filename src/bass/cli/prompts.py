@@ -7,7 +7,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from bass.errors import OptionError, RequestError
-from bass.llm import Prompt
+from bass.requests import Prompt
 
 EXAMPLE = '''class Account:
     """A bank account with an owner and a balance."""

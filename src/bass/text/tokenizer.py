@@ -19,7 +19,8 @@ from bass.text.special import optional_json
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
 _SPACED = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"} | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
-OPENING = " 'nvr"  # a text that ends with none of these is tidied the same whatever follows: no mark goes on after another
+
+_MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of them
 
 
 @final
@@ -65,7 +66,12 @@ class Tokenizer:
 
     def raw(self, ids: list[int]) -> str:
         """Text of `ids` before it is tidied."""
-        return self.fast.decode(ids, skip_special_tokens=True)
+        try:
+            return self.fast.decode(ids, skip_special_tokens=True)
+        except _GRAVE:
+            raise
+        except BaseException as error:  # as above
+            raise CheckpointError(f"The tokenizer of the checkpoint cannot decode its own tokens ({error}): download it again.") from error
 
     def tidy(self, text: str) -> str:
         """The decoded text as the checkpoint wants it seen, without the spaces that stand before punctuation."""
@@ -73,6 +79,17 @@ class Tokenizer:
             for mark, tidied in _SPACED.items():
                 text = text.replace(mark, tidied)
         return text
+
+    def tidied_length(self, text: str) -> int:
+        """The length of the beginning of `text` that is tidied apart from the rest of it, whatever follows."""
+        if not self.clean_up:
+            return len(text)
+        # What follows can change an end of spaces and apostrophes that begins with a space, with parts of n't, 've and 're in it.
+        begun = text.removesuffix("v").removesuffix("r").rstrip(" '")
+        begun = begun.removesuffix("n").rstrip(" '")
+        first = text.find(" ", len(begun))
+        spaces = len(text) - first - len(text[first:].lstrip(" "))
+        return len(text) if first < 0 else first + max(spaces - _MOST_TAKEN, 0)
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -85,11 +102,11 @@ class Tokenizer:
         return frozenset(index for index, token in self.fast.get_added_tokens_decoder().items() if token.special)
 
     @functools.cached_property
-    def bytes(self) -> frozenset[int]:
-        """Ids of tokens that stand for one byte each, of which the decoder makes characters."""
+    def bytes(self) -> dict[int, int]:
+        """Id -> byte of the tokens that stand for one byte each, of which the decoder makes characters."""
         if "ByteFallback" not in _types(json.loads(self.fast.to_str())["decoder"]):
-            return frozenset()
-        return frozenset(index for token, index in self.vocabulary.items() if _BYTE.fullmatch(token))
+            return {}
+        return {index: int(token[3:5], 16) for token, index in self.vocabulary.items() if _BYTE.fullmatch(token)}
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
