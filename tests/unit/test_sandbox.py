@@ -1,5 +1,6 @@
 """Generated programs leave the machine as it is, and pass only by giving the right answers."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from unit.hostile import PROGRAMS
 
 RIGHT = Program("def f(x):\n    return x + 1\n", "assert f(1) == 2\nassert f(-1) == 0", ("f",))
 QUICK = Sandbox(Limits(seconds=1.0), workers=4)
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 try:
     LAYERS = QUICK.layers
@@ -36,6 +38,12 @@ def processes() -> set[str]:
             if b"checker.py" in command and (entry / "stat").exists():
                 found.add(entry.name)
     return found
+
+
+def children() -> set[str]:
+    """Of this process, the dead ones too."""
+    tasks = Path("/proc/self/task").iterdir()
+    return {child for task in tasks for child in (task / "children").read_text().split()}
 
 
 def test_more_than_a_hundred_hostile_programs_fail_and_leave_everything_whole(tmp_path: Path) -> None:
@@ -160,10 +168,78 @@ def test_both_processes_end_with_the_harness(tmp_path: Path) -> None:
     assert not processes() - known
 
 
-def test_where_nothing_can_be_confined_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SandboxError, match=r"no seccomp here.*use Linux"):
-        sandbox_module._outcome(b'{"refused": "no seccomp here"}', "nonce")
-    assert sandbox_module._outcome(b'{"nonce": "another", "reason": "passed"}', "nonce").reason == "ended"
+DEAD_CHECKERS = {
+    "dies": "raise SystemExit('no module named encodings')",
+    "is killed": "import os\nos.kill(os.getpid(), 9)",
+    "says nothing": "",
+    "says something else": "print('hello')",
+    "cannot confine": 'print(\'{"refused": "no seccomp here"}\')',
+    "hangs": "import time\ntime.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("way", [*DEAD_CHECKERS, "is not there", "no interpreter", "no folder"])
+def test_a_checker_that_cannot_start_is_an_error_and_no_score(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = tmp_path / "checker.py"
+    if way in DEAD_CHECKERS:
+        checker.write_text(DEAD_CHECKERS[way])
+    monkeypatch.setattr(sandbox_module, "STARTING_SECONDS", 0.5)
+    if way == "no interpreter":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    elif way == "no folder":
+        monkeypatch.setattr(sandbox_module.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    else:
+        monkeypatch.setattr(sandbox_module, "CHECKER", checker)
+    box = Sandbox(Limits(seconds=0.1))
+    with pytest.raises(SandboxError) as caught:
+        box.check(RIGHT)
+    assert len(str(caught.value).splitlines()) == 1
+    reasons = {"dies": "no module named encodings", "cannot confine": "no seccomp here", "hangs": "0.6 seconds", "is killed": "signal 9"}
+    assert reasons.get(way, "") in str(caught.value)
+
+
+def test_a_sandbox_in_which_no_right_program_passes_has_no_layers() -> None:
+    with pytest.raises(SandboxError, match=r"does not pass.*raise"):
+        print(Sandbox(Limits(seconds=1e-6)).layers)
+
+
+FORGED = [
+    "", "5", "[" * 50_000, '{"refused": "x"}', '{"layers": []}', '{"nonce": "another", "reason": "passed", "detail": ""}',
+    '{"nonce": NONCE}', '{"nonce": NONCE, "reason": "best", "detail": ""}', '{"nonce": NONCE, "reason": "passed", "detail": 5}',
+    '{"nonce": NONCE, "reason": [], "detail": ""}', "x" * 10**5,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", FORGED, ids=range(len(FORGED)))
+def test_what_the_tests_of_a_data_set_write_in_place_of_a_verdict_is_none(said: str) -> None:
+    forged = f"""
+import gc, json, os
+nonce = next(o["nonce"] for o in gc.get_objects() if isinstance(o, dict) and isinstance(o.get("nonce"), str))
+data = {said!r}.replace("NONCE", json.dumps(nonce)).encode()
+for fd in range(3, 64):
+    try:
+        os.set_blocking(fd, True)
+        while data: data = data[os.write(fd, data):]
+    except OSError:
+        pass
+os._exit(0)
+"""
+    assert QUICK.check(Program("", forged, ())).reason == "ended"
+
+
+def test_no_process_is_left_to_whom_orphans_come() -> None:
+    """As to process 1 of a container."""
+    libc = ctypes.CDLL(None)
+    was = ctypes.c_int()
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        known = children()
+        for program in (RIGHT, replace(RIGHT, code="while True: pass"), replace(RIGHT, tests="import os\nos._exit(0)")):
+            QUICK.check(program)
+        assert children() == known
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

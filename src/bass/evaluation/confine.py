@@ -80,32 +80,46 @@ def mount_scratch(folder: str, megabytes: int) -> bool:
     )
 
 
-def confine(limits: Limits, scratch: str | None) -> list[str]:
-    """Confine this process for good. `scratch`: the folder it may write to, if any. Returns the layers in force.
+def wall(scratch: str | None) -> bool:
+    """Take away what can be reached in the file system and outside, for good and for children too. `scratch`: what may be written to.
+
+    False where the kernel has no Landlock. A child that does so again cannot signal its parent, who still can signal it: as it must,
+    since a kernel kills a child of a dead parent in the parent's name (`die_with_parent`). Raises `Unconfined`.
+    """
+    libc, column = _libc(), _column()
+    if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise _fail("no_new_privs")
+    version = landlock_version(libc, column)
+    if version > 0:
+        _landlock(libc, column, version, scratch)
+    return version > 0
+
+
+def confine(limits: Limits, writes: bool) -> None:
+    """Confine this process for good, after `wall`. `writes`: whether that left a folder to write to.
 
     Raises `Unconfined` where there is no filter of system calls: then no program is to be run.
     """
-    machine = platform.machine()
-    if sys.platform != "linux" or machine not in syscalls.COLUMNS:
-        raise Unconfined(f"there is no filter of system calls for {sys.platform} on {machine}")
+    libc, column = _libc(), _column()
     _limit(limits)
-    libc = _libc()
-    if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _fail("no_new_privs")
-    layers = ["resource limits"]
-    column = syscalls.COLUMNS[machine]
-    version = landlock_version(libc, column)
-    walled = version > 0
-    if walled:
-        _landlock(libc, column, version, scratch)
-    layers += ["Landlock"] if walled else []
-    writes = scratch is not None and walled
-    layers += ["scratch folder in memory"] if writes else ["no writing"]
     header = struct.pack("Ii", 0x20080522, 0)
     if libc.syscall(_own("capset", column), header, bytes(24)) != 0:  # root is as powerless as anybody
         raise _fail("capabilities")
-    _filter(libc, machine, column, writes)
-    return [*layers, "seccomp"]
+    _filter(libc, platform.machine(), column, writes)
+
+
+def layers(walled: bool, writes: bool) -> list[str]:
+    """What a program is confined by."""
+    wall = ["Landlock"] if walled else []
+    return ["resource limits", *wall, "scratch folder in memory" if writes else "no writing", "seccomp"]
+
+
+def _column() -> int:
+    """Of this machine in the lists of system calls."""
+    machine = platform.machine()
+    if sys.platform != "linux" or machine not in syscalls.COLUMNS:
+        raise Unconfined(f"there is no filter of system calls for {sys.platform} on {machine}")
+    return syscalls.COLUMNS[machine]
 
 
 def _own(name: str, column: int) -> int:
