@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+_LONGEST_LINES = 2**32
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -34,10 +35,15 @@ def open_regular(path: Path) -> BinaryIO:
 def read_regular(path: Path, limit: int) -> bytes:
     """Content of a regular file of at most `limit` bytes. Raises `OSError` as `open_regular`."""
     with open_regular(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
+        content = file.read(limit + 1) if os.fstat(file.fileno()).st_size <= limit else None
+    if content is None or len(content) > limit:  # a file of /proc is longer than its size says
+        raise too_large(limit)
     return content
+
+
+def too_large(limit: int) -> OSError:
+    """Error for a file of more than `limit` bytes, or one that unpacks to more."""
+    return OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
 
 
 def size_in_words(count: int) -> str:
@@ -65,7 +71,8 @@ def append(path: Path, text: str) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that at any moment it is there whole, or not (or as it was before)."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)  # what a crash has left, or a link or a pipe that somebody has put there
+    with part.open("xb") as file:
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
@@ -73,6 +80,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def whole_lines(path: Path) -> tuple[list[bytes], bytes]:
-    """The lines of a file, and what follows the last line break: a line that a crash has cut off. Nothing where there is no file."""
-    *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    """The lines of a file, and what follows the last line break: a line that a crash has cut off.
+
+    Nothing where there is no file. Raises `OSError` as `read_regular`.
+    """
+    try:
+        *lines, rest = read_regular(path, _LONGEST_LINES).split(b"\n")
+    except FileNotFoundError:
+        return [], b""
     return lines, rest

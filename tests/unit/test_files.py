@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bass.files import open_regular, read_regular
+from bass.files import open_regular, read_regular, write_atomically
 
 
 def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Path) -> None:
@@ -35,3 +35,13 @@ def test_a_file_that_grows_while_it_is_read_keeps_to_the_limit() -> None:
     assert endless.stat().st_size == 0
     with pytest.raises(OSError, match="larger than the limit"):
         read_regular(endless, 100)
+
+
+def test_a_file_is_written_without_touching_what_lies_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("as it was")
+    (tmp_path / "new.part").symlink_to("other")
+    write_atomically(tmp_path / "new", "text")
+    os.mkfifo(tmp_path / "new.part")
+    write_atomically(tmp_path / "new", "another")
+    assert ((tmp_path / "other").read_text(), (tmp_path / "new").read_text()) == ("as it was", "another")
+    assert sorted(os.listdir(tmp_path)) == ["new", "other"]
