@@ -12,10 +12,11 @@ from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
 from bass.evaluation.evaluate import METHODS
-from bass.evaluation.folder import SAMPLES, SCORES, SUMMARY, Score, digest, read_lines, read_manifest, read_samples
+from bass.evaluation.folder import LARGEST_JSON, SAMPLES, SCORES, SUMMARY, Score, digest, read_lines, read_manifest, read_samples
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
 from bass.experiments.report.words import counted
+from bass.files import read_regular
 
 Groups = list[list[Scored]]
 
@@ -148,8 +149,8 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     if not file.exists():
         return [], []
     try:
-        methods = json.loads(file.read_bytes())["methods"].values()
+        methods = json.loads(read_regular(file, LARGEST_JSON))["methods"].values()
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
         return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RequestError(f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it anew.") from error
