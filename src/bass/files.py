@@ -71,7 +71,7 @@ def append(path: Path, text: str) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that at any moment it is there whole, or not (or as it was before)."""
     part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # what a crash has left, or a link or a pipe that somebody has put there
+    part.unlink(missing_ok=True)  # left by a crash; or a link or a pipe that somebody has put there
     with part.open("xb") as file:
         file.write(text.encode())
         file.flush()

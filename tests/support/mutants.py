@@ -484,6 +484,12 @@ MUTANTS = (
     Mutant("few differences that are alike are a certainty", 0, "evaluation/intervals.py", "student(np.append(b - a, [1.0, -1.0]), ", "student(np.append(b - a, [0.0, 0.0]), ", ("unit/test_report_evaluation.py::test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed", "unit/test_report_evaluation.py::test_few_differences_that_are_alike_are_no_certainty_and_many_are")),
     Mutant("a setting wins over one that decodes something else", 0, "experiments/report/cells.py", "work = [axis for axis in axes if is_work(run.manifest.config, axis)]", "work: list[str] = []", ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",)),
     Mutant("more is better of what is neither", 0, "experiments/report/compared.py", 'if self.metric.better == "neither":', 'if self.metric.better == "nothing":', ("unit/test_report_summary.py::test_a_difference_is_better_worse_or_neither_as_its_metric_says",)),
+    # What generated programs may do.
+    Mutant("a file is truncated by who opens it to read", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o0, 0o1, 0o2)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("a file is opened without any access", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o1, 0o2, 0o3)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("Landlock does not handle truncation", 0, "evaluation/confine.py", "{1: 13, 2: 14, 3: 15, 5: 16}", "{1: 13, 2: 14}", ("unit/test_sandbox_strengths.py::test_landlock_alone_keeps_what_may_be_read_as_it_is",)),
+    Mutant("a checker that says nothing has judged", 0, "evaluation/sandbox.py", 'if "layers" not in said:', 'if False:', ("unit/test_sandbox.py::test_a_checker_that_cannot_start_is_an_error_and_no_score",)),
+    Mutant("the process with the program is not waited for", 0, "evaluation/sandbox.py", "os.waitpid(-process.pid, 0)", "raise ChildProcessError", ("unit/test_sandbox.py::test_no_process_is_left_to_whom_orphans_come",)),
 )  # fmt: skip
 
 

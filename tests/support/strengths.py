@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def landlock_here() -> int:
     return max(0, ctypes.CDLL(None).syscall(number, None, 0, 1))
 
 
-def strengths() -> list[Strength]:
-    """All that this system can have; the strongest first."""
+def strengths(versions: Collection[int] = range(1000)) -> list[Strength]:
+    """All that this system can have, with one of the versions of Landlock; the strongest first."""
     scratch = [True, False] if "scratch folder in memory" in Sandbox().layers else [False]
-    return [Strength(version, s) for version in range(landlock_here(), -1, -1) for s in scratch]
+    return [Strength(version, s) for version in range(landlock_here(), -1, -1) if version in versions for s in scratch]

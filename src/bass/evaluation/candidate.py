@@ -29,7 +29,7 @@ OPERATIONS = {
 def serve(questions: int, answers: int, nowhere: int, limits: Limits, scratch: str | None) -> None:
     """Confine this process, run the program that comes first, then answer. Never returns.
 
-    questions, answers, nowhere: file descriptors; only the first two are left open, beside three to nowhere.
+    questions, answers: file descriptors, the only ones left open next to three copies of `nowhere`.
     """
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)

@@ -1,8 +1,8 @@
 """The process that decides: it starts the one with the program, then runs the tests, which only it knows, on what that one answers.
 
 Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before", "names", "tests"}. On standard
-output, one line when both processes are confined, {"layers"} or {"refused"}, and one in the end, {"nonce", "reason", "detail"}. The
-order is what makes it safe:
+output two lines: {"layers"} or {"refused"}, when both processes are confined; {"nonce", "reason",
+"detail"}, in the end. The order is what makes it safe:
 
     1. the process for the program is forked before a byte of standard input is read: the tests and the nonce were never in its memory
     2. it closes its copies of standard input and output, confines itself, and only then is sent the program
@@ -198,11 +198,9 @@ def main() -> None:
         serve(their_in, their_out, nowhere, limits, scratch)
     os.close(their_in)
     os.close(their_out)
-    verdict = os.dup(1)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
     with os.fdopen(0, "rb", closefd=False) as source:
         task = json.load(source)
+    verdict = os.dup(1)
     line = Line(our_out, our_in)
 
     def end(reason: str, detail: str) -> NoReturn:
@@ -218,6 +216,8 @@ def main() -> None:
         tell(verdict, {"refused": str(error)})
         return
     tell(verdict, {"layers": layers(walled, writes)})
+    for standard in (0, 1, 2):  # 0 is a deleted file with the tests, which is gone when it is closed
+        os.dup2(nowhere, standard)
     signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     reason, detail = judge(line, task)

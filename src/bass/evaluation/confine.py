@@ -22,10 +22,11 @@ _NOSUID_NODEV = 0x2 | 0x4
 _READ_RIGHTS = 0x4 | 0x8  # read files, list folders
 # Read, write, list, remove, make folders, files and symbolic links, truncate.
 _SCRATCH_RIGHTS = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x80 | 0x100 | 0x1000 | 0x4000
-_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # how many rights to files and folders there are since a version of Landlock
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version of Landlock: its number of rights to files
 _ENOSYS, _EROFS = 38, 30
-_LOAD, _MASK, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06  # instructions of a filter
-_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000  # what a filter decides; to refuse, the error number is added
+# Instructions of a filter, and what it returns. An error number is added to _REFUSE.
+_LOAD, _MASK, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,12 @@ def mount_scratch(folder: str, megabytes: int) -> bool:
 
 
 def wall(scratch: str | None) -> bool:
-    """Take away what can be reached in the file system and outside, for good and for children too. `scratch`: what may be written to.
+    """Restrict this process and its children with Landlock. `scratch`: the folder to write to, if any.
 
-    False where the kernel has no Landlock. A child that does so again cannot signal its parent, who still can signal it: as it must,
-    since a kernel kills a child of a dead parent in the parent's name (`die_with_parent`). Raises `Unconfined`.
+    Returns False where the kernel has no Landlock. The checker calls it before it forks, and the
+    process with the program again: the kernel sends `die_with_parent`'s signal in the name of the
+    checker, which may signal what is confined within its own domain and nothing else.
+    Raises `Unconfined`.
     """
     libc, column = _libc(), _column()
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -96,7 +99,7 @@ def wall(scratch: str | None) -> bool:
 
 
 def confine(limits: Limits, writes: bool) -> None:
-    """Confine this process for good, after `wall`. `writes`: whether that left a folder to write to.
+    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to.
 
     Raises `Unconfined` where there is no filter of system calls: then no program is to be run.
     """
@@ -155,19 +158,20 @@ def landlock_version(libc: ctypes.CDLL, column: int) -> int:
 
 
 def landlock_rights(version: int) -> tuple[int, int, int]:
-    """All rights that a version of Landlock knows: to files and folders, to TCP ports, and to what is outside of the process.
+    """All rights that a version of Landlock knows, as three masks: files, TCP ports, scopes.
 
-    Source: https://docs.kernel.org/userspace-api/landlock.html. Version 2 adds moving between folders, 3 truncation, 4 ports (bind,
-    connect), 5 ioctl of devices, 6 abstract Unix sockets and signals. Version 7 adds no right.
+    Version 2 adds moving between folders, 3 truncation, 4 ports (bind, connect), 5 ioctl of devices,
+    6 scopes (abstract Unix sockets, signals). Version 7 adds no right.
+    Source: https://docs.kernel.org/userspace-api/landlock.html
     """
     files = max(count for since, count in _FILE_RIGHTS.items() if since <= version)
     return (1 << files) - 1, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0
 
 
 def _landlock(libc: ctypes.CDLL, column: int, version: int, scratch: str | None) -> None:
-    """Take every right away that the kernel knows but those to read what is readable, and to write in the scratch folder."""
-    files, ports, outside = landlock_rights(version)
-    rules = libc.syscall(_own("landlock_create", column), struct.pack("QQQ", files, ports, outside), 24, 0)
+    """Take away every right that the kernel knows; give back reading, and writing in `scratch`."""
+    files, ports, scopes = landlock_rights(version)
+    rules = libc.syscall(_own("landlock_create", column), struct.pack("QQQ", files, ports, scopes), 24, 0)
     if rules < 0:
         raise _fail("Landlock")
     paths = [(path, _READ_RIGHTS) for path in readable()] + ([(scratch, _SCRATCH_RIGHTS & files)] if scratch else [])

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,10 +76,10 @@ class Sandbox:
             raise OptionError(f"`seconds={self.limits.seconds!r}` must be more than 0: give the seconds that a program may take.")
 
     def check(self, program: Program) -> Outcome:
-        """Judge one program. Raises `SandboxError` where that cannot be done, in which case the program was not run."""
+        """Judge one program. Raises `SandboxError` where it cannot be run confined; it was not run."""
         nonce = secrets.token_hex(16)
         task = {"nonce": nonce, "program": program.code, "before": program.before, "names": program.names, "tests": program.tests}
-        limit = self.limits.seconds + STARTING_SECONDS
+        limit, began = self.limits.seconds + STARTING_SECONDS, time.monotonic()
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="bass-") as folder,
@@ -93,14 +93,17 @@ class Sandbox:
                     stdin=given, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=ENVIRONMENT, start_new_session=True,
                 )  # fmt: skip
                 try:
+                    given.close()  # it holds the tests; the checker closes it too
                     written = _read(process, limit)
                 finally:
                     _end(process)
                 started, _, verdict = written.partition(b"\n")
-                layers = _layers(started, lambda: _reason(process.returncode, errors, limit))
+                layers = _layers(started, errors)
         except OSError as error:
             raise _cannot_start(error.strerror or str(error)) from error
-        return _outcome(verdict, layers, nonce, process.returncode, self.limits.seconds)
+        if not verdict and time.monotonic() - began >= self.limits.seconds:  # killed, at its limit of time or at ours
+            return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
+        return _outcome(verdict, layers, nonce)
 
     def check_all(self, programs: Iterable[Program]) -> Iterator[Outcome]:
         """The outcomes, in the order of the programs."""
@@ -109,7 +112,10 @@ class Sandbox:
 
     @functools.cached_property
     def layers(self) -> tuple[str, ...]:
-        """What confines a program on this system. Raises `SandboxError` where programs cannot be judged, or a right one does not pass."""
+        """What confines a program on this system.
+
+        Raises `SandboxError` where programs cannot be judged, or a right one does not pass.
+        """
         outcome = self.check(Program("def f(x):\n    return x + 1\n", "assert f(1) == 2", ("f",)))
         if not outcome.passed:
             raise SandboxError(
@@ -120,7 +126,7 @@ class Sandbox:
 
 
 def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """What the checker writes until it ends; no more than `LONGEST_VERDICT` bytes, and nothing that comes after the time."""
+    """What the checker writes until it ends or the time is over; little more than `LONGEST_VERDICT`."""
     assert process.stdout is not None
     pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
     poll = select.poll()
@@ -134,11 +140,12 @@ def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill both processes, of which neither can leave the group, and leave no dead one behind.
+    """Kill both processes, of which neither can leave the group, and leave no zombie.
 
-    The one with the program is a grandchild, which becomes a child where orphans come to this process: as process 1 of a container.
+    The one with the program is a grandchild. It becomes a child where this process adopts orphans:
+    as process 1 of a container.
     """
-    os.killpg(process.pid, signal.SIGKILL)  # there is such a group until the checker has been waited for
+    os.killpg(process.pid, signal.SIGKILL)  # the group exists until the checker has been waited for
     if process.stdout is not None:
         process.stdout.close()
     process.wait()
@@ -147,8 +154,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.waitpid(-process.pid, 0)
 
 
-def _layers(started: bytes, reason: Callable[[], str]) -> tuple[str, ...]:
-    """What the checker says before it runs a program. Raises `SandboxError` where it says nothing, or that it cannot."""
+def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
+    """What confines the program, as the checker says before it runs it. Raises `SandboxError`.
+
+    errors: what it printed, which has the reason where it says nothing.
+    """
     said = _object(started)
     if "refused" in said:
         raise SandboxError(
@@ -156,20 +166,10 @@ def _layers(started: bytes, reason: Callable[[], str]) -> tuple[str, ...]:
             "or score the samples elsewhere."
         )
     if "layers" not in said:
-        raise _cannot_start(reason())
+        errors.seek(0)
+        lines = errors.read(2**16).decode(errors="replace").strip().split("\n")
+        raise _cannot_start(lines[-1].strip()[:200] or "it ends, or hangs, without a word")
     return tuple(said["layers"])
-
-
-def _reason(status: int, errors: IO[bytes], seconds: float) -> str:
-    """Why the checker has ended without a word."""
-    errors.seek(0)
-    lines = errors.read(2**16).decode(errors="replace").split("\n")
-    told = [line for line in lines if line.strip()]
-    if told:
-        return told[-1].strip()[:200]
-    if status < 0:
-        return f"signal {-status}, or nothing said in {seconds:g} seconds"
-    return f"nothing said, exit status {status}"
 
 
 def _cannot_start(reason: str) -> SandboxError:
@@ -179,10 +179,8 @@ def _cannot_start(reason: str) -> SandboxError:
     )
 
 
-def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str, status: int, seconds: float) -> Outcome:
-    """What the checker wrote in the end, if it is the checker's: the tests of a hostile data set can write there too."""
-    if not verdict and status in (-signal.SIGKILL, -signal.SIGXCPU):  # at its own limit, or at ours
-        return Outcome("time", f"more than {seconds:g} seconds", layers)
+def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
+    """The verdict, if it is the checker's: the tests of a hostile data set can write there too."""
     said = _object(verdict)
     reason, detail = said.get("reason"), said.get("detail")
     if said.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):

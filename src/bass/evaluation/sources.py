@@ -82,7 +82,7 @@ def _rows(file: Any) -> list[Any]:
     """All rows of a `pyarrow.parquet.ParquetFile`."""
     if file.metadata.num_rows > MOST_ROWS:
         raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_ROWS} are the most")
-    if "dictionary<" in str(file.schema_arrow):  # one long text can stand for millions of rows, and a batch does not tell
+    if "dictionary<" in str(file.schema_arrow):  # one long text in many rows counts once in `nbytes`
         raise ValueError("it has categories instead of texts")
     records, size = [], 0
     for batch in file.iter_batches(batch_size=64):

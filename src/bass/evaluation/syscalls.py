@@ -29,8 +29,8 @@ WRITING: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 # Allowed if one argument is among the values given: the argument's index, and the values.
-#   fcntl: duplicates, flags; no locks, which a file that may only be read can have too; not the owner and signal of a file's events,
-#          by which another process could be killed
+#   fcntl: duplicates, flags; no locks, which work on files that can only be read, too; not the owner
+#          and signal of a file's events, by which another process could be killed
 #   ioctl: what a terminal or a pipe is asked; prlimit64: of the program itself only
 CHECKED: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] = {
     "fcntl": ((72, 25), 1, (0, 1, 2, 3, 4, 1030, 1032)),
@@ -38,8 +38,9 @@ CHECKED: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] =
     "prlimit64": ((302, 261), 0, (0,)),
 }
 
-# The index of the argument with the flags. Where nothing may be written, a call with a flag of WRITE_FLAGS is refused. Elsewhere one
-# with such a flag must ask for reading or writing by one of ACCESSES: O_TRUNC works without, and then no right to write is needed.
+# The index of the argument with the flags. Where nothing may be written, a call with a flag of
+# WRITE_FLAGS is refused. Elsewhere such a call must ask for an access of ACCESSES, which Landlock
+# checks: O_TRUNC also truncates without, and access mode 3 needs no right at all.
 OPENING: dict[str, tuple[tuple[int | None, int | None], int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE
 ACCESS_MASK, ACCESSES = 0o3, (0o1, 0o2)  # O_ACCMODE; O_WRONLY, O_RDWR

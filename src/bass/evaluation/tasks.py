@@ -14,7 +14,7 @@ from bass.errors import RequestError, unknown_name
 from bass.evaluation.sandbox import Program
 from bass.evaluation.sources import locate, read_records
 
-LONGEST_CODE = 2**18  # characters that are parsed here; a parser takes some 2 µs and 500 bytes for each
+LONGEST_CODE = 2**18  # characters to parse; each takes the parser some 2 µs and 500 bytes
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')  # where a function has ended
 
 
@@ -55,7 +55,7 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
             problems.append(TASKS[task](record, number))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError, RecursionError, MemoryError) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
-            if isinstance(error, RecursionError | MemoryError):  # what Python's parser says of code that is nested too deeply
+            if isinstance(error, RecursionError | MemoryError):  # both are what Python's parser raises
                 what = "it is nested too deeply"
             raise RequestError(
                 f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a file of that task, or name another task."
