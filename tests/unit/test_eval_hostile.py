@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from bass.errors import RequestError
+from bass.errors import BassError, RequestError
 from bass.evaluation import sources
 from bass.evaluation.folder import opened
-from bass.evaluation.reading import _asked
+from bass.evaluation.reading import _asked, read_evaluation
+from bass.evaluation.report import page
 from bass.evaluation.tasks import read_problems
+from support.evaluation_folders import write_evaluation
 
 MBPP = {"task_id": 1, "text": "Write f.", "code": "def f(x): return x", "test_list": ["assert f(1) == 1"]}
 DEEP = {
@@ -156,3 +158,33 @@ def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(name:
     else:
         with pytest.raises(RequestError, match=Path(name).name.partition(".")[0]):
             read()
+
+
+STRANGE: list[Any] = [None, [], {}, 5, -1, 1e308, float("nan"), float("inf"), 10**400, "x", True, [[]], {"x": []}]
+
+
+def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(tmp_path: Path) -> None:
+    path = write_evaluation(tmp_path / "out", ("batched",), problems=2, samples=2, budgets=(1.0,), ks=(1,))
+    manifest, summary = (json.loads((path / name).read_text()) for name in ("manifest.json", "summary.json"))
+    config, batched = manifest["config"], summary["methods"]["batched"]
+    damaged = [(manifest | {name: value}, summary) for name in manifest for value in STRANGE]
+    damaged += [(manifest | {"config": config | {name: value}}, summary) for name in config for value in STRANGE]
+    for place in ({"pass@k": {"x": 1}}, *({name: value} for name in batched for value in STRANGE)):
+        damaged.append((manifest, {"methods": {"batched": batched | place}}))
+    damaged += [(manifest, {"methods": {"batched": batched | {"curve": [{"budget": value}]}}}) for value in STRANGE]
+    for about, said in damaged:
+        (path / "manifest.json").write_text(json.dumps(about))
+        (path / "summary.json").write_text(json.dumps(said))
+        with contextlib.suppress(BassError):
+            read_evaluation(path)
+    shown = ("bass", "created", "device", "torch", "python", "platform", "lossless")
+    for value in (None, [[10**400]]):
+        about = (
+            manifest
+            | dict.fromkeys(shown, value)
+            | {"config": config | {"target": value, "draft": value, "options": {"temperature": value}}}
+        )
+        (path / "manifest.json").write_text(json.dumps(about))
+        (path / "summary.json").write_text(json.dumps(summary))
+        with contextlib.suppress(BassError):
+            page(read_evaluation(path))
