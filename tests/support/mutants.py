@@ -521,6 +521,12 @@ MUTANTS = (
     Mutant("a step whose report has flags is emitted", 0, RUN, "raise invalid_draft(self.step.drafter, found)", "pass", ("unit/test_steps_ahead.py::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",)),
     Mutant("a wider target's ids are fed to the draft as they are", 0, "engine/scorer.py", "logits = self.scorer(tokens.clamp(max=self.known - 1)", "logits = self.scorer(tokens.clamp(max=self.vocab_size - 1)", (ONE_PADDING,)),
     Mutant("padding that the draft lacks has its share of the draft", 0, "engine/scorer.py", 'value=float("-inf"))', "value=0.0)", (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",)),
+    # What generated programs may do.
+    Mutant("a file is truncated by who opens it to read", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o0, 0o1, 0o2)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("a file is opened without any access", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o1, 0o2, 0o3)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("Landlock does not handle truncation", 0, "evaluation/confine.py", "{1: 13, 2: 14, 3: 15, 5: 16}", "{1: 13, 2: 14}", ("unit/test_sandbox_strengths.py::test_landlock_alone_keeps_what_may_be_read_as_it_is",)),
+    Mutant("a checker that says nothing has judged", 0, "evaluation/sandbox.py", 'if "layers" not in said:', 'if False:', ("unit/test_sandbox.py::test_a_checker_that_cannot_start_is_an_error_and_no_score",)),
+    Mutant("the process with the program is not waited for", 0, "evaluation/sandbox.py", "os.waitpid(-process.pid, 0)", "raise ChildProcessError", ("unit/test_sandbox.py::test_no_process_is_left_to_whom_orphans_come",)),
 )  # fmt: skip
 
 

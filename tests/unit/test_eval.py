@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bass.errors import BassError, RequestError
-from bass.evaluation import sources
+from bass.evaluation import sandbox, sources
 from bass.evaluation.evaluate import with_shots
 from bass.evaluation.folder import opened
 from bass.evaluation.harness import generation_options, log_likelihood
@@ -164,6 +164,30 @@ def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(pair: Pa
     samples = tmp_path / "out" / "batched" / "samples.jsonl"
     samples.write_bytes(samples.read_bytes().replace(b'"text": "', b'"text": "another'))
     assert json.loads(bass_command(*asked).out) == first
+
+
+def test_an_evaluation_whose_checker_stops_starting_keeps_its_scores_and_goes_on(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [*arguments(pair, tmp_path, "mbpp", 2), "--workers", "1"]
+    runs = tmp_path / "runs"
+    runs.write_text("0")
+    checker = tmp_path / "checker.py"
+    checker.write_text(
+        f"import pathlib, runpy\nruns = pathlib.Path({str(runs)!r})\ncount = int(runs.read_text()) + 1\nruns.write_text(str(count))\n"
+        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(sandbox.CHECKER)!r}, run_name='__main__')\n"
+    )
+    with monkeypatch.context() as broken:
+        broken.setattr(sandbox, "CHECKER", checker)
+        said = bass_command(*asked)
+    assert (said.status, said.out) == (2, "")
+    assert "does not start (no room)" in said.err.splitlines()[-1]
+    kept = (tmp_path / "out" / "batched" / "scores.jsonl").read_bytes()
+    assert kept.count(b"\n") == 3  # the first check of four is of what confines programs
+    samples = (tmp_path / "out" / "batched" / "samples.jsonl").read_bytes()
+    assert bass_command(*asked).status == 0
+    assert (tmp_path / "out" / "batched" / "scores.jsonl").read_bytes().startswith(kept)
+    assert (tmp_path / "out" / "batched" / "samples.jsonl").read_bytes() == samples
 
 
 def test_a_problem_that_lost_a_sample_is_sampled_again(tmp_path: Path) -> None:

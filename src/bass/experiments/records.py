@@ -299,7 +299,10 @@ def append_line(path: Path, value: Json) -> None:
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
-    whole, rest = whole_lines(path)
+    try:
+        whole, rest = whole_lines(path)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
     dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
     return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
 
