@@ -50,9 +50,9 @@ class Generation:
     def result(self, interrupted: bool = False) -> Result:
         """Run to the end, unless `interrupted`, and return what there is.
 
-        Samples that have not come to an end have the finish reason `time` where the time budget ended the run, and
-        else `interrupted`: the generation was closed, or is under way. Raises the error that ended the run, each time,
-        unless `interrupted`.
+        Samples that have not come to an end have the finish reason `time` where the time budget ended
+        the run, and else `interrupted`: the generation was closed, or is under way. Raises the error
+        that ended the run, each time, unless `interrupted`.
         """
         if not interrupted:
             for _ in self._events:
@@ -90,7 +90,8 @@ class Generation:
             self._error = error
             raise
         self._seconds = time.perf_counter() - began - self.run.trace.capture_seconds
-        self._out_of_time = self.run.time_budget is not None  # nothing else ends a run before its samples
+        # Nothing else ends a run before its samples.
+        self._out_of_time = self.run.time_budget is not None
 
     def _take(self, emission: Emission) -> StreamEvent:
         request, sample = self.run.requests[emission.request], self._samples[emission.request]

@@ -195,13 +195,15 @@ class LLM:
     ) -> Generation:
         """Events as tokens are committed; iterate it, or call its `result()`.
 
-        prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt": text} or {"prompt_token_ids": ids}, or a
-        list of any of these. A prompt that is in the list several times has as many times the samples, all of them different.
-        max_new_tokens: for all prompts, or one for each. The sampling options are Hugging Face's (`temperature=0` is greedy).
-        seed: the same call gives the same tokens again; and with a policy whose lengths depend on the row's own past alone, such as
-        `fixed`, the same seed, prompt and `sample_index` give the same tokens in any batch. stop: strings before which the text ends; the
-        tokens end with the one that completes it (see `bass.text.Transcript`). time_budget: seconds from the start, after which unfinished
-        samples are returned with `finish_reason="time"`.
+        prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt": text}
+        or {"prompt_token_ids": ids}, or a list of any of these. A prompt that the list repeats gets
+        further samples, different ones: see `Completion.sample_index`. max_new_tokens: for all
+        prompts, or one for each. The sampling options are Hugging Face's (`temperature=0` is greedy).
+        seed: the same call gives the same tokens again; and with a policy whose lengths depend on the
+        row's own past alone, such as `fixed`, the same seed, prompt and `sample_index` give the same
+        tokens in any batch. stop: strings before which the text ends; the tokens end with the one that
+        completes the string, see `bass.text.Transcript`. time_budget: seconds from the start, after
+        which unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """

@@ -25,8 +25,9 @@ _UNORDERED = set | frozenset
 def requests_for(models: Models, prompts: Prompts, samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
     """One request per sample, prompt by prompt.
 
-    A request's noise is that of its prompt and sample index. Where a prompt (the same token ids) stands in `prompts` several times,
-    its samples are counted on: occurrence j has the sample indices from j * samples.
+    A request's noise is that of its prompt and sample index. Where a prompt (the same token ids)
+    stands in `prompts` several times, its occurrence j has the sample indices j * samples to
+    j * samples + samples - 1.
 
     Raises `RequestError` or `OptionError`.
     """

@@ -14,12 +14,14 @@ from bass.engine.requests import StepRecord, Trace
 class Completion:
     """One sample of one prompt.
 
-    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it is, from 0; where a call with
-    `num_return_sequences=n` repeats a prompt (the same token ids), its occurrence j has samples j*n to j*n + n-1.
+    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it is,
+    from 0; where a call with `num_return_sequences=n` repeats a prompt (the same token ids), its
+    occurrence j has the samples j*n to j*n + n-1.
     `logprobs` are the target's own (natural logarithm, before any warp), one per token of `token_ids`. `finish_reason`
-    is `eos`, `stop` (a stop string), `length`, `time` (the time budget ran out first) or `interrupted` (the generation was
-    closed or interrupted first). `text` is what the tokenizer decodes `token_ids` to, up to a stop string; `token_ids` end with
-    the token that completed it (see `bass.text.Transcript`). `seconds`: from the end of its prefill.
+    is `eos`, `stop` (a stop string), `length`, `time` (the time budget ran out first) or `interrupted` (the
+    generation was closed or interrupted first). `text` is what the tokenizer decodes `token_ids` to,
+    up to a stop string; `token_ids` end with the token that completed it: see `bass.text.Transcript`.
+    `seconds`: from the end of its prefill.
     """
 
     prompt_index: int

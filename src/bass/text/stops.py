@@ -8,9 +8,10 @@ from bass.text.stream import BROKEN
 
 @final
 class StopStrings:
-    """An automaton for all stop strings at once (Aho and Corasick, 1975), whose states are made as texts reach them.
+    """An automaton for all stop strings at once, by Aho and Corasick (1975).
 
-    Its time is linear in the characters of the stop strings and of the texts. Texts share it; each keeps its state.
+    Its states are made as texts reach them. Texts share it; each keeps its state. The time is linear
+    in the characters of the stop strings and of the texts.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -19,9 +20,10 @@ class StopStrings:
         self.most_broken = max((stop.count(BROKEN) for stop in distinct), default=0)
 
     def read(self, state: "State", text: str) -> tuple["State", int | None]:
-        """The state after `text`, and where the first stop string begins, of those that end in `text`.
+        """(the state after `text`, where the first stop string begins, of those that end in `text`).
 
-        Counted from the start of `text`: negative where it begins in what was read before. None where none ends here.
+        Counted from the start of `text`, so it is negative where the stop string begins in what was
+        read before; None where no stop string ends in `text`.
         """
         first: int | None = None
         for end, character in enumerate(text, 1):
@@ -53,8 +55,9 @@ class StopStrings:
 class State:
     """The longest end of a text with which one or more stop strings begin.
 
-    begun: its length. stops: those that begin with it. shorter: the state of the next shorter such end; None for the
-    empty one. longest: the length of the longest stop string that the text ends with; 0 for none.
+    begun: its length. stops: those that begin with it. shorter: the state of the next shorter such
+    end; None for the empty one. longest: the length of the longest stop string that the text ends
+    with; 0 for none.
     """
 
     __slots__ = ("_by_next", "begun", "longest", "next", "shorter", "stops")
@@ -82,12 +85,16 @@ class State:
 
 @final
 class StopSearch:
-    """Looks for stop strings in one text, of which the end may still change. No character is read more than a few times."""
+    """Looks for stop strings in one text, of which the end may still change.
+
+    No character is read more than a few times.
+    """
 
     def __init__(self, stops: StopStrings) -> None:
         self._stops = stops
         self._state = stops.start  # after the certain text
-        self._ahead, self._state_ahead = "", stops.start  # what was read beyond it, and the state after that
+        # What was read beyond the certain text, and the state after that.
+        self._ahead, self._state_ahead = "", stops.start
 
     @property
     def most_broken(self) -> int:
@@ -96,13 +103,14 @@ class StopSearch:
 
     @property
     def begun(self) -> int:
-        """Length of the longest end of the certain text that may be the beginning of a stop string."""
+        """Length of the longest end of the certain text with which a stop string begins."""
         return self._state.begun
 
     def push(self, certain: str, ending: str) -> int | None:
-        """Where the first stop string begins, counted from the start of `certain`; negative before it, None without any.
+        """Where the first stop string begins, counted from the start of `certain`; None without any.
 
-        certain: what becomes certain of the text. ending: what follows it for now.
+        certain: what becomes certain of the text. ending: what follows it for now. The result is
+        negative where the stop string begins in text that was certain before.
         """
         found: list[int] = []
         if certain:

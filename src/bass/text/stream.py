@@ -15,13 +15,13 @@ _MOST_INCOMPLETE = 4  # tokens: a character that is incomplete has three bytes a
 class TextStream:
     """Turns tokens into text that no later token changes.
 
-    The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once; so do, after
-    every token, the pieces so far and `ending()`. Where a character is made of byte tokens, the pieces
-    wait for the end of the bytes' run: a run that is no valid UTF-8 as a whole has no characters.
+    The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once; so do,
+    after every token, the pieces so far and `ending()`. Where a character is made of byte tokens, the
+    pieces wait for the end of the bytes' run: a run that is not valid UTF-8 as a whole has no characters.
     """
 
     tokenizer: Tokenizer
-    # [shown | not shown yet]: decoded together, because the text of an id can depend on the one before it
+    # [shown | not shown yet], decoded together: the text of an id can depend on the one before it
     _window: list[int] = field(default_factory=list)
     _shown: int = 0
     _run: "_ByteRun | None" = None  # at the end of the window
@@ -35,7 +35,7 @@ class TextStream:
     def ending(self, most_broken: int | None = None) -> str:
         """What `flush` would return now.
 
-        most_broken: the most replacement characters wanted of a run of bytes that is no text so far.
+        most_broken: the most replacement characters wanted of a run of bytes that is not valid so far.
         """
         raw = self._text_up_to(len(self._window)) if self._run is None else self._run.text(most_broken)
         return self.tokenizer.tidy(self._rest + raw)
@@ -47,7 +47,7 @@ class TextStream:
         return text
 
     def _at_once(self, tokens: tuple[int, ...]) -> str | None:
-        """The text of several tokens by one decoding; None where the last character may be incomplete."""
+        """The text of several tokens by one decoding; None where a character may be incomplete."""
         known = [token for token in tokens if self._is_text(token)]
         if not known or known[-1] in self.tokenizer.bytes:
             return None
@@ -77,7 +77,8 @@ class TextStream:
     def _settled(self, text: str) -> str:
         """What is certain of a text that ends in an incomplete character, or in bytes that are none.
 
-        Nothing while few tokens wait. Then what its first tokens decode to, unless they end within a character.
+        Nothing while few tokens wait; then what the first of them decode to, unless that ends within
+        a character.
         """
         upto = len(self._window) - _MOST_INCOMPLETE
         if upto - self._shown <= _MOST_INCOMPLETE:
@@ -106,14 +107,15 @@ class TextStream:
 @final
 @dataclass
 class _ByteRun:
-    """Byte tokens in a row: characters while all of them are valid UTF-8, else a replacement character each."""
+    """Byte tokens in a row: characters while all are valid UTF-8, else a replacement character each."""
 
     tokenizer: Tokenizer
     before: list[int]  # the tokens that the last character is decoded after
     characters: str = ""
     last: list[int] = field(default_factory=list)  # tokens of a character that is incomplete
     count: int = 0
-    utf8: IncrementalDecoder | None = field(default_factory=getincrementaldecoder("utf-8"))  # None: broken
+    # None when a byte was wrong
+    utf8: IncrementalDecoder | None = field(default_factory=getincrementaldecoder("utf-8"))
 
     def push(self, token: int, byte: int) -> None:
         """Take one more token."""
@@ -129,7 +131,7 @@ class _ByteRun:
             self.before, self.last = [*self.before, *self.last] if not added else self.last, []
 
     def text(self, most_broken: int | None) -> str:
-        """What the tokens so far decode to, cut to so many replacement characters where they are none."""
+        """What the tokens so far decode to; while not valid, at most so many replacement characters."""
         if not self.last:
             return self.characters
         return BROKEN * (self.count if most_broken is None else min(self.count, most_broken))

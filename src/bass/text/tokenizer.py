@@ -81,10 +81,11 @@ class Tokenizer:
         return text
 
     def tidied_length(self, text: str) -> int:
-        """The length of the beginning of `text` that is tidied apart from the rest of it, whatever follows."""
+        """The length of the beginning of `text` that is tidied the same whatever follows it."""
         if not self.clean_up:
             return len(text)
-        # What follows can change an end of spaces and apostrophes that begins with a space, with parts of n't, 've and 're in it.
+        # What follows can change an end that begins with a space: of spaces and apostrophes, with
+        # the beginning of n't, 've or 're in it.
         begun = text.removesuffix("v").removesuffix("r").rstrip(" '")
         begun = begun.removesuffix("n").rstrip(" '")
         first = text.find(" ", len(begun))
@@ -103,7 +104,7 @@ class Tokenizer:
 
     @functools.cached_property
     def bytes(self) -> dict[int, int]:
-        """Id -> byte of the tokens that stand for one byte each, of which the decoder makes characters."""
+        """Id -> value of the tokens that stand for one byte each; the decoder makes them characters."""
         if "ByteFallback" not in _types(json.loads(self.fast.to_str())["decoder"]):
             return {}
         return {index: int(token[3:5], 16) for token, index in self.vocabulary.items() if _BYTE.fullmatch(token)}

@@ -12,13 +12,15 @@ from bass.text.tokenizer import Tokenizer
 class Transcript:
     """Takes a completion's tokens as they come, until one completes a stop string.
 
-    That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop string. The text is
-    this decoding, up to where the first stop string in it begins. `push` and `finish` give it in pieces that are never
-    taken back: what later tokens may change waits, and so does what may be the beginning of a stop string.
+    That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop string.
+    The text is this decoding, up to where the first stop string in it begins. `push` and `finish` give
+    it in pieces that are never taken back: what later tokens may change waits, and so does what may be
+    the beginning of a stop string.
 
-    What some tokens decode to need not be a beginning of what more tokens decode to. An incomplete character is a
-    replacement character, so that a stop string with one may end a completion within a character; a space is there
-    that punctuation after it would take away; bytes are characters that a wrong byte after them would break.
+    Later tokens can change what earlier ones decode to; the rule looks at each prefix by itself. An
+    incomplete character is a replacement character, so a stop string with one can end a completion
+    within a character. A space is there although punctuation after it would remove it. Bytes are
+    characters although a wrong byte after them would break them.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: StopStrings | None = None) -> None:
