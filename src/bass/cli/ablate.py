@@ -8,12 +8,14 @@ from typing import Any, Literal, final
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
@@ -24,6 +26,7 @@ from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
+from bass.experiments.problems import Problems
 from bass.experiments.records import Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
@@ -62,7 +65,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     overrides, argv = take_overrides(_add_options(parser), argv)
     printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
     config = parse(parser, [word for word in argv if word != "--print_config"])
-    made, problems = examined(with_overrides(read_config(config.config), config.quick, overrides))
+    problems = Problems()
+    made, _ = examined(with_overrides(read_config(config.config), config.quick, overrides, problems), problems)
     if printed:
         problems.raise_any(f"The config `{made.name}`")
         print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
@@ -126,12 +130,12 @@ def dry_run(ablation: Ablation, console: Console) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
-    table = Table("cell", *map(escape, ablation.plan.axes), "calls", "sequences", "")
+    rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
     for task in ablation.tasks:
-        calls = task.settings.calls
-        row = [task.id, *map(_text, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
-        table.add_row(*row, "" if task.id in waiting else "done")
-    console.print(table)
+        calls, sequences = task.settings.size
+        labels = [printable(str(label)).replace("\n", " ") for label in task.labels.values()]
+        rows.append([task.id, *labels, str(calls), str(calls * sequences), "" if task.id in waiting else "done"])
+    console.print(_aligned(rows), markup=False, soft_wrap=True)
     try:
         seconds = _time(estimate(pending))
     except BassError as error:
@@ -231,6 +235,13 @@ def _executor(config: Namespace) -> Executor:
         if config[name] != default:
             raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
     return Local()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, which for thousands of rows cost far less than a `Table`."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _text(label: Any) -> Text:
