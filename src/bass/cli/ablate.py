@@ -26,6 +26,7 @@ from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
+from bass.experiments.metrics import FIGURES, METRICS
 from bass.experiments.problems import Problems
 from bass.experiments.records import Summary
 from bass.experiments.runner import Ablation
@@ -36,15 +37,6 @@ from bass.plain_yaml import PlainYamlError, read_yaml
 FAILED = 2
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # of a table in a file, which has no edge
-FIGURES = {  # of the table at the end: metric, heading, how it is shown
-    "mean_acceptance_length": ("tau", lambda x: f"{x:.2f}"),
-    "draft_acceptance_rate": ("accepted", lambda x: f"{x:.0%}"),
-    "first": ("first, ms", lambda x: f"{x * 1e3:.2f}"),
-    "last": ("last, ms", lambda x: f"{x * 1e3:.2f}"),
-    "all": ("all, ms", lambda x: f"{x * 1e3:.2f}"),
-    "tokens_per_second": ("tokens/s", lambda x: f"{x:.1f}"),
-    "speedup_all": ("speed-up", lambda x: f"{x:.2f}"),
-}
 OWN_HELP = {
     "batch": "rows that decode together",
     "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
@@ -148,12 +140,12 @@ def dry_run(ablation: Ablation, console: Console) -> int:
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     """The main figures of every cell: means over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
     table = Table(*map(escape, made.axes), title=Text(made.about or made.name), title_justify="left")
-    columns = {name: figure for name, figure in FIGURES.items() if any(name in summary.metrics for summary in summaries.values())}
-    for heading, _ in columns.values():
-        table.add_column(heading, justify="right")
+    columns = [METRICS[name] for name in FIGURES if any(name in summary.metrics for summary in summaries.values())]
+    for metric in columns:
+        table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
-        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in columns.items()]
+        figures = [metric.show(summary.metrics.get(metric.name)) for metric in columns]
         table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
     return table
 
