@@ -194,7 +194,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     told = str(caught.value)
     assert "has 4 problems" in told
     assert all(name in told for name in ("`temprature`", "`batch: 'x'`", "`top_k: 'y'`", "`polcy`"))
-    with pytest.raises(OptionError, match=r"has 2 problems.*SplitCache.*and 1 more\).*PagedCache") as caught:
+    with pytest.raises(OptionError, match=r"has 2 problems:\n.*SplitCache.*and 1 more\)\n.*PagedCache") as caught:
         planned(base={"attention": "sdpa"}, axes={"cache": ["padded", "split", "paged"], "batch": [1, 2]})
 
 

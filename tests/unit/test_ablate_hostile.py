@@ -130,8 +130,15 @@ def test_keys_values_pairings_and_checkpoints_are_told_together(ablate: Command,
     axes = "axes: {batsh: [1], seed: [x], policy: [baas, fixed], drafter: [self]}"
     said = ablate(f"{axes}\nnam: y", "--cache", "split", "--attention", "sdpa", "--max_new_tokens", "1000")
     assert said.status == 2
-    assert said.err.count("\n") == 1
-    for words in ("Unknown key `nam`", "`batsh`", "`seed: 'x'`", "Unknown policy `baas`", "Cannot pair `SDPA` with `SplitCache`"):
+    assert said.err.count("\n") == 1 + 7
+    for words in (
+        "Unknown key `nam`",
+        "exceeds the context",
+        "`batsh`",
+        "`seed: 'x'`",
+        "Unknown policy `baas`",
+        "Cannot pair `SDPA` with `SplitCache`",
+    ):
         assert words in said.err
     said = ablate("nam: y", "--max_new_tokens", "1000")
     assert "Unknown key `nam`" in said.err

@@ -88,6 +88,8 @@ def test_compare_plain_runs_the_same_request_without_drafts(bass_command: Comman
     assert len(completions) == 1
     assert stats["plain"]["drafted"] == 0
     assert stats["plain"]["tau"] == 1
+    assert stats["plain"]["acceptance_rate"] is None
+    assert stats["plain"]["acceptance_by_position"] == []
     assert stats["drafted"] > 0
     assert stats["speedup"] == pytest.approx(stats["tokens_per_second"] / stats["plain"]["tokens_per_second"])
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bass.errors import BassError, OptionError, is_out_of_memory, unknown_name
+from bass.errors import BassError, OptionError, ProblemsError, is_out_of_memory, unknown_name
 
 COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
@@ -31,12 +31,18 @@ FAILED, INTERRUPTED = 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 2 after an error (one sentence on stderr), 130 after Ctrl-C."""
+    """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C.
+
+    An error is one sentence on stderr; several problems of one input have a line each.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not cost what was generated
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except ProblemsError as error:
+        print(f"bass: {error}", file=sys.stderr)
+        return FAILED
     except BassError as error:
         return _fail(str(error), FAILED)
     except (MemoryError, RuntimeError) as error:

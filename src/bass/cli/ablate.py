@@ -8,12 +8,14 @@ from typing import Any, Literal, final
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
@@ -24,6 +26,8 @@ from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
+from bass.experiments.metrics import FIGURES, METRICS
+from bass.experiments.problems import Problems
 from bass.experiments.records import Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
@@ -33,15 +37,6 @@ from bass.plain_yaml import PlainYamlError, read_yaml
 FAILED = 2
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # of a table in a file, which has no edge
-FIGURES = {  # of the table at the end: metric, heading, how it is shown
-    "mean_acceptance_length": ("tau", lambda x: f"{x:.2f}"),
-    "draft_acceptance_rate": ("accepted", lambda x: f"{x:.0%}"),
-    "first": ("first, ms", lambda x: f"{x * 1e3:.2f}"),
-    "last": ("last, ms", lambda x: f"{x * 1e3:.2f}"),
-    "all": ("all, ms", lambda x: f"{x * 1e3:.2f}"),
-    "tokens_per_second": ("tokens/s", lambda x: f"{x:.1f}"),
-    "speedup_all": ("speed-up", lambda x: f"{x:.2f}"),
-}
 OWN_HELP = {
     "batch": "rows that decode together",
     "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
@@ -62,7 +57,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     overrides, argv = take_overrides(_add_options(parser), argv)
     printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
     config = parse(parser, [word for word in argv if word != "--print_config"])
-    made, problems = examined(with_overrides(read_config(config.config), config.quick, overrides))
+    problems = Problems()
+    made, _ = examined(with_overrides(read_config(config.config), config.quick, overrides, problems), problems)
     if printed:
         problems.raise_any(f"The config `{made.name}`")
         print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
@@ -126,12 +122,12 @@ def dry_run(ablation: Ablation, console: Console) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
-    table = Table("cell", *map(escape, ablation.plan.axes), "calls", "sequences", "")
+    rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
     for task in ablation.tasks:
-        calls = task.settings.calls
-        row = [task.id, *map(_text, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
-        table.add_row(*row, "" if task.id in waiting else "done")
-    console.print(table)
+        calls, sequences = task.settings.size
+        labels = [printable(str(label)).replace("\n", " ") for label in task.labels.values()]
+        rows.append([task.id, *labels, str(calls), str(calls * sequences), "" if task.id in waiting else "done"])
+    console.print(_aligned(rows), markup=False, soft_wrap=True)
     try:
         seconds = _time(estimate(pending))
     except BassError as error:
@@ -144,12 +140,12 @@ def dry_run(ablation: Ablation, console: Console) -> int:
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     """The main figures of every cell: means over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
     table = Table(*map(escape, made.axes), title=Text(made.about or made.name), title_justify="left")
-    columns = {name: figure for name, figure in FIGURES.items() if any(name in summary.metrics for summary in summaries.values())}
-    for heading, _ in columns.values():
-        table.add_column(heading, justify="right")
+    columns = [METRICS[name] for name in FIGURES if any(name in summary.metrics for summary in summaries.values())]
+    for metric in columns:
+        table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
-        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in columns.items()]
+        figures = [metric.show(summary.metrics.get(metric.name)) for metric in columns]
         table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
     return table
 
@@ -231,6 +227,13 @@ def _executor(config: Namespace) -> Executor:
         if config[name] != default:
             raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
     return Local()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, which for thousands of rows cost far less than a `Table`."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _text(label: Any) -> Text:

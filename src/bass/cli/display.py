@@ -10,6 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bass.experiments.metrics import METRICS
+from bass.experiments.units import NOTHING, number
 from bass.generation import Generation
 from bass.requests import Prompt
 from bass.results import Result, Stats, StreamEvent
@@ -17,6 +19,7 @@ from bass.results import Result, Stats, StreamEvent
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
 WIDE = 120  # from this width on, samples stand in two columns
 MOST_LINES = 8  # of one sample
+FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")  # of the table
 MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
 
 
@@ -128,11 +131,14 @@ def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> 
     if plain is not None:
         grid.add_column("plain", justify="right")
         grid.add_column("ratio", justify="right", style="bold")
-    for name, show, ratio in FIGURES:
-        cells = [name, show(stats)]
-        if plain is not None:
-            cells += [show(plain), ratio(stats, plain)]
-        grid.add_row(*cells)
+    for name in FIGURES:
+        metric = METRICS[name]
+        own, other = getattr(stats, name), plain and getattr(plain, name)
+        compared = [metric.show(other), _times(own, other, metric.better)] if plain is not None else []
+        grid.add_row(f"{metric.heading}, {metric.shown_unit}", metric.show(own), *compared)
+    beside = [""] * (2 if plain is not None else 0)
+    grid.add_row("acceptance by position, %", _positions(stats), *beside)
+    grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]", *beside)
     console.print(grid)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
@@ -142,26 +148,15 @@ def warn(console: Console, sentence: str) -> None:
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
 
-def _times(a: float, b: float) -> str:
-    return f"{a / b:.2f}x" if a and b else ""
+def _times(own: float | None, plain: float | None, better: str) -> str:
+    """How many times as good as plain decoding."""
+    return f"{own / plain if better == 'higher' else plain / own:.2f}x" if own and plain else ""
 
 
 def _positions(stats: Stats) -> str:
     """Percentages, the first six."""
-    rates = [f"{rate:.0%}" for rate in stats.acceptance_by_position[:6]]
-    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or "-"
-
-
-FIGURES = (
-    ("tokens per target call (tau)", lambda s: f"{s.tau:.2f}", lambda s, p: _times(s.tau, p.tau)),
-    ("acceptance by position", _positions, lambda s, p: ""),
-    ("tokens/s", lambda s: f"{s.tokens_per_second:.1f}", lambda s, p: _times(s.tokens_per_second, p.tokens_per_second)),
-    ("ms per token, first sample", lambda s: f"{s.first * 1e3:.2f}", lambda s, p: _times(p.first, s.first)),
-    ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", lambda s, p: _times(p.last, s.last)),
-    ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", lambda s, p: _times(p.all, s.all)),
-    ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", lambda s, p: ""),
-    ("lossless", lambda s: "yes" if s.lossless else "[bold red]NO[/]", lambda s, p: ""),
-)
+    rates = [number(rate, "share") for rate in stats.acceptance_by_position[:6]]
+    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or NOTHING
 
 
 def _cell(row: Row, width: int, lines: int) -> Text:

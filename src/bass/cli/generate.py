@@ -126,7 +126,8 @@ def json_lines(result: Result, compared: Result | None) -> str:
     stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
     if compared is not None:
         stats["plain"] = compared.stats.as_dict()
-        stats["speedup"] = result.stats.tokens_per_second / compared.stats.tokens_per_second
+        own, plain = result.stats.tokens_per_second, compared.stats.tokens_per_second
+        stats["speedup"] = own / plain if own and plain else None
     return "".join(json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats))
 
 

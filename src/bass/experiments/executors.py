@@ -11,6 +11,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Pairs, Task, failed, finish, run_cell, share_done
+from bass.experiments.orders import Orders
 from bass.experiments.records import Summary
 
 RETRIES = 3  # of a cell whose process was killed: it goes on from its first unfinished repeat
@@ -128,12 +129,14 @@ def remote_cell(task: Task, path: Sequence[str]) -> str:
     return run_cell(task, _PAIRS).to_json()
 
 
-def by_models(tasks: Sequence[Task]) -> list[Task]:
+def by_models(tasks: Sequence[Task], known: Orders | None = None) -> list[Task]:
     """The cells in an order in which no models are loaded twice: those that name the same stand together, the one with a draft first."""
-    orders = [task.settings.order() for task in tasks]
+    known = known or Orders()
+    orders = [known.of(task.settings) for task in tasks]
     targets = [(str(o.target), str(o.device), o.dtype, repr(o.quantizations[0])) for o in orders]
     drafts = [
         (target, None if o.draft is None else (str(o.draft), repr(o.quantizations[1]))) for o, target in zip(orders, targets, strict=True)
     ]
-    places = [(targets.index(t), d[1] is None, drafts.index(d), i) for i, (t, d) in enumerate(zip(targets, drafts, strict=True))]
+    first_target, first_draft = ({value: i for i, value in reversed([*enumerate(values)])} for values in (targets, drafts))
+    places = [(first_target[t], d[1] is None, first_draft[d], i) for i, (t, d) in enumerate(zip(targets, drafts, strict=True))]
     return [tasks[i] for *_, i in sorted(places)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
+from bass.experiments.orders import Orders
 from bass.experiments.records import AgainstPlain, RunFolder
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import LIMITS, Settings
@@ -25,7 +26,8 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     It decodes the same requests with the same target at the same batch. Of several, the one most like the cell: in whether noise belongs
     to positions (a coupled verifier), in the cache, in the attention, in the use of graphs; of those, the first.
     """
-    ordered = [(task, task.settings.order()) for task in tasks]
+    orders = Orders()
+    ordered = [(task, orders.of(task.settings)) for task in tasks]
     plains: dict[str, list[tuple[Task, Order]]] = {}
     for task, order in ordered:
         if _is_plain(order):

@@ -28,6 +28,11 @@ from bass.results import Completion
 FORMAT = 2
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
+NOW = {  # names that metrics had before
+    "mean_acceptance_length": "tau",
+    "mean_acceptance_length_of_requests": "tau_of_requests",
+    "draft_acceptance_rate": "acceptance_rate",
+}
 
 Value = TypeVar("Value")
 
@@ -292,6 +297,10 @@ class Lines(Generic[Value]):
     dropped: str | None = None
 
 
+def _renamed(metrics: dict[str, float]) -> dict[str, float]:
+    return {NOW.get(name, name): value for name, value in metrics.items()}
+
+
 def append_line(path: Path, value: Json) -> None:
     """Add one line."""
     append(path, value.to_json() + "\n")
@@ -366,6 +375,7 @@ class RunFolder:
         if not path.exists():
             return None
         summary = Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        summary = replace(summary, metrics=_renamed(summary.metrics), repeats=[_renamed(repeat) for repeat in summary.repeats])
         against = self.against_plain(cell)
         if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
             return summary
