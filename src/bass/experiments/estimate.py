@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from bass.experiments.cells import Pairs, Task
-from bass.experiments.executors import by_models
+from bass.experiments.turns import by_models
 
 TOKENS = 8  # of a timed call
 
