@@ -1,7 +1,8 @@
 """What `bass generate` shows: rows that grow, completions, and the table of figures."""
 
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -10,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bass.cli.compare import Comparison, Metric, middle, speed
 from bass.generation import Generation
 from bass.llm import Prompt
 from bass.results import Result, Stats, StreamEvent
@@ -120,20 +122,24 @@ def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> 
         console.print(Text(printable(shown), style="dim") + Text(printable(text)))
 
 
-def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> None:
-    """The run's figures, beside those of plain decoding where it was run."""
+def table(console: Console, stats: Stats, compared: Comparison | None, caption: str) -> None:
+    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of all repeats."""
+    plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
     grid.add_column("")
     grid.add_column("speculative" if stats.drafted else "plain", justify="right")
     if plain is not None:
         grid.add_column("plain", justify="right")
         grid.add_column("ratio", justify="right", style="bold")
-    for name, show, ratio in FIGURES:
+    for name, show, ratios in FIGURES:
         cells = [name, show(stats)]
-        if plain is not None:
-            cells += [show(plain), ratio(stats, plain)]
+        if compared is not None and plain is not None:
+            cells += [show(plain), _times(ratios(compared))]
         grid.add_row(*cells)
     console.print(grid)
+    if compared is not None and (found := compared.ratios(speed)):
+        told = f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from {min(found):.2f}x to {max(found):.2f}x"
+        console.print(told, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
@@ -142,8 +148,21 @@ def warn(console: Console, sentence: str) -> None:
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
 
-def _times(a: float, b: float) -> str:
-    return f"{a / b:.2f}x" if a and b else ""
+def _times(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.2f}x" if ratios else ""
+
+
+def _more(metric: Metric) -> Callable[[Comparison], list[float]]:
+    """The ratios of a figure of which more is better."""
+    return lambda compared: compared.ratios(metric)
+
+
+def _less(metric: Metric) -> Callable[[Comparison], list[float]]:
+    return lambda compared: [1 / ratio for ratio in compared.ratios(metric)]
+
+
+def _no_ratio(compared: Comparison) -> list[float]:
+    return []
 
 
 def _positions(stats: Stats) -> str:
@@ -153,14 +172,14 @@ def _positions(stats: Stats) -> str:
 
 
 FIGURES = (
-    ("tokens per target call (tau)", lambda s: f"{s.tau:.2f}", lambda s, p: _times(s.tau, p.tau)),
-    ("acceptance by position", _positions, lambda s, p: ""),
-    ("tokens/s", lambda s: f"{s.tokens_per_second:.1f}", lambda s, p: _times(s.tokens_per_second, p.tokens_per_second)),
-    ("ms per token, first sample", lambda s: f"{s.first * 1e3:.2f}", lambda s, p: _times(p.first, s.first)),
-    ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", lambda s, p: _times(p.last, s.last)),
-    ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", lambda s, p: _times(p.all, s.all)),
-    ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", lambda s, p: ""),
-    ("lossless", lambda s: "yes" if s.lossless else "[bold red]NO[/]", lambda s, p: ""),
+    ("tokens per target call (tau)", lambda s: f"{s.tau:.2f}", _more(lambda s: s.tau)),
+    ("acceptance by position", _positions, _no_ratio),
+    ("tokens/s", lambda s: f"{s.tokens_per_second:.1f}", _more(speed)),
+    ("ms per token, first sample", lambda s: f"{s.first * 1e3:.2f}", _less(lambda s: s.first)),
+    ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", _less(lambda s: s.last)),
+    ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", _less(lambda s: s.all)),
+    ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", _no_ratio),
+    ("lossless", lambda s: "yes" if s.lossless else "[bold red]NO[/]", _no_ratio),
 )
 
 

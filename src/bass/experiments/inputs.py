@@ -1,7 +1,7 @@
 """What the results of a run folder were made with, so that none made with something else are put next to them.
 
-The manifest has it: `inputs`, a fingerprint of bass's source, of each own class's modules, of each checkpoint, and of prompts that the config
-does not hold, by name; and `notes`, sentences on what changed between two sessions and is no reason to make results again.
+The manifest has it as `inputs`: fingerprints, by name, of bass's source, of the modules of own classes, of checkpoints, and of
+prompts that the config does not hold; and as `notes`: sentences on changes that are no reason to make results again.
 """
 
 import functools
