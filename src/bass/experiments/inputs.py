@@ -6,10 +6,10 @@ prompts that the config does not hold; and as `notes`: sentences on changes that
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from bass.experiments.cells import Task
 from bass.experiments.records import Manifest
@@ -36,8 +36,8 @@ class Inputs:
         """Those of these cells, as they are now. `config`: of the plan, which holds the prompts of its base run."""
         base = config.get("base")
         prompts = base.get("prompts") if isinstance(base, Mapping) else None
-        module, weights = functools.cache(source), functools.cache(checkpoint)  # each is read once, and anew the next time
-        return cls(source_of_bass(), {task.id: _of_cell(task, prompts, module, weights) for task in tasks})
+        read = Readers()
+        return cls(source_of_bass(), {task.id: _of_cell(task, prompts, read) for task in tasks})
 
     @property
     def all(self) -> dict[str, str]:
@@ -84,16 +84,29 @@ def _change(name: str, then: str | None, now: str) -> str:
     return f"the {kind} `{which}` has changed"
 
 
-def _of_cell(task: Task, prompts: object, source: Callable[[str], dict[str, str]], checkpoint: Callable[[str], str]) -> dict[str, str]:
-    order, found = task.settings.order(), dict[str, str]()
-    for cls in classes((*vars(order.parts).values(), *order.quantizations)):
-        found |= source(cls.__module__)
-    for role, spec in (("target", order.target), ("draft", order.draft)):
-        if spec is not None:
-            found[f"{role} {spec}"] = checkpoint(str(spec))
+def fingerprints(strategies: Iterable[Any], checkpoints: Mapping[str, str], read: "Readers | None" = None) -> dict[str, str]:
+    """Those of the classes that are not ours and of checkpoints. `checkpoints`: a folder or hub id by its role, such as `target`."""
+    read, found = read or Readers(), dict[str, str]()
+    for cls in classes(strategies):
+        found |= read.source(cls.__module__)
+    return found | {f"{role} {spec}": read.checkpoint(spec) for role, spec in checkpoints.items()}
+
+
+def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
+    order = task.settings.order()
+    named = {role: str(spec) for role, spec in (("target", order.target), ("draft", order.draft)) if spec is not None}
+    found = fingerprints((*vars(order.parts).values(), *order.quantizations), named, read)
     if task.settings.prompts != prompts:  # else they are in the config, word by word
         found[f"prompts {task.id}"] = _hash(repr(task.settings.read_prompts()))
     return found
+
+
+@final
+class Readers:
+    """Reads each module and each checkpoint once."""
+
+    def __init__(self) -> None:
+        self.source, self.checkpoint = functools.cache(source), functools.cache(checkpoint)
 
 
 def source_of_bass() -> str:
