@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import os
 import time
@@ -46,6 +47,11 @@ class Task:
     def folder(self) -> Path:
         """The cell's own folder."""
         return RunFolder(Path(self.run)).cell_folder(self.id)
+
+    @functools.cached_property
+    def order(self) -> Order:
+        """What its settings load."""
+        return self.settings.order()
 
     @property
     def turns(self) -> list[list[Call]]:
@@ -177,8 +183,7 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 def _generate(task: Task, pairs: Pairs, left: list[Call], last: bool, say: Callable[[float], None]) -> Facts | None:
     """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls
-    order = settings.order()
-    llm = order.serve(pairs.models(order))
+    llm = task.order.serve(pairs.models(task.order))
     measure_peaks(llm.models.device, llm.models.dtype)  # now, once: what it allocates is no memory of the cell
     if settings.warm_up and left:  # in every turn: other cells were run since the one before
         llm.warm_up(left[0].prompts, num_return_sequences=left[0].samples, seed=left[0].seed, **settings.stream_with)

@@ -16,8 +16,7 @@ def estimate(tasks: Sequence[Task]) -> float:
     """
     pairs, paces, total = Pairs(), {}, 0.0
     for task in by_models(tasks):
-        settings = task.settings
-        order = settings.order()
+        settings, order = task.settings, task.order
         key = (str(order.target), str(order.device), order.dtype, repr(order.quantizations), settings.batch, order.draft is None)
         if key not in paces:
             began = time.perf_counter()

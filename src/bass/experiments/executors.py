@@ -7,7 +7,7 @@ import os
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -106,7 +106,8 @@ class Ray(Executor):
                 )
         ended = set[str]()
         for turn, tasks_of_turn in itertools.groupby(sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)):
-            waiting = {remote.remote(task, turn, tuple(sys.path)): task for task, _ in tasks_of_turn if task.id not in ended}
+            left = [task for task, _ in tasks_of_turn if task.id not in ended]
+            waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}  # without what was made of it here
             while waiting:
                 ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
                 for reference in ready:

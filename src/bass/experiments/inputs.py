@@ -93,7 +93,7 @@ def fingerprints(strategies: Iterable[Any], checkpoints: Mapping[str, str], read
 
 
 def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
-    order = task.settings.order()
+    order = task.order
     named = {role: str(spec) for role, spec in (("target", order.target), ("draft", order.draft)) if spec is not None}
     found = fingerprints((*vars(order.parts).values(), *order.quantizations), named, read)
     if task.settings.prompts != prompts:  # else they are in the config, word by word

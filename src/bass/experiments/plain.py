@@ -25,7 +25,7 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     It decodes the same requests with the same target at the same batch. Of several, the one most like the cell: in whether noise belongs
     to positions (a coupled verifier), in the cache, in the attention, in the use of graphs; of those, the first.
     """
-    ordered = [(task, task.settings.order()) for task in tasks]
+    ordered = [(task, task.order) for task in tasks]
     plains: dict[str, list[tuple[Task, Order]]] = {}
     for task, order in ordered:
         if _is_plain(order):

@@ -83,7 +83,7 @@ class Ablation:
     def _write_texts(self) -> None:
         """The texts of tokens, which are those of all cells where their targets have one tokenizer."""
         if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([str(cell.settings.order().target) for cell in self.plan.cells])
+            tokenizer = common_tokenizer([str(task.order.target) for task in self.tasks])
             if tokenizer is not None:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)

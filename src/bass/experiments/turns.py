@@ -20,7 +20,7 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     works = [_work(task) for task in ordered]
     needed: dict[str, set[tuple[Model, Model | None]]] = {}
     for task, work in zip(ordered, works, strict=True):
-        needed.setdefault(work, set()).add(_models(task.settings.order()))
+        needed.setdefault(work, set()).add(_models(task.order))
     groups: dict[object, list[Task]] = {}
     for task, work in zip(ordered, works, strict=True):
         pairs = _loaded(needed[work])
@@ -32,7 +32,7 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
 
 def by_models(tasks: Sequence[Task]) -> list[Task]:
     """The cells in an order in which no models are loaded twice: those that name the same stand together, the one with a draft first."""
-    models = [_models(task.settings.order()) for task in tasks]
+    models = [_models(task.order) for task in tasks]
     targets = [target for target, _ in models]
     places = [(targets.index(t), draft is None, models.index((t, draft)), i) for i, (t, draft) in enumerate(models)]
     return [tasks[i] for *_, i in sorted(places)]
