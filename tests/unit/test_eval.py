@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,6 +245,26 @@ def test_a_folder_of_other_settings_or_in_use_is_refused(pair: Pair, tmp_path: P
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(RequestError, match="holds something that is no evaluation"), opened(tmp_path / "other", {}, {}):
         pass
+
+
+def test_samples_of_another_class_or_checkpoint_are_refused(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = tmp_path / "eval_policy.py"
+    policy.write_text("from bass.policies import BatchAdaptive\nclass Mine(BatchAdaptive): pass\n", encoding="utf-8")
+    draft = tmp_path / "draft"
+    shutil.copytree(pair.draft, draft)
+    asked = [*arguments(Pair(pair.target, draft), tmp_path), "--policy", "eval_policy:Mine"]
+    assert bass_command(*asked).status == 0
+    assert bass_command(*asked).status == 0
+    for path, words in ((policy, "the module eval_policy has changed"), (draft / "config.json", f"the draft {draft} has changed")):
+        before = path.read_bytes()
+        path.write_bytes(before + b"\n")
+        said = bass_command(*asked)
+        assert (said.status, words in said.err) == (2, True), said.err
+        path.write_bytes(before)
+    sys.modules.pop("eval_policy")
 
 
 def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ commands:
 {commands}
 
 `bass COMMAND --help` describes the options of a command; `bass --version` prints the version.
-Try: bass generate --example -n 8 --compare-plain
+Try: bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 """
 FAILED, INTERRUPTED = 2, 130
 

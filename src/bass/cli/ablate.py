@@ -23,12 +23,13 @@ from bass.cli.parsing import describe, parse, unknown_option
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
+from bass.experiments.conditions import remarks
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
 from bass.experiments.metrics import FIGURES, METRICS
 from bass.experiments.problems import Problems
-from bass.experiments.records import Summary
+from bass.experiments.records import RunFolder, Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
 from bass.experiments.strategies import called
@@ -66,7 +67,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     executor = _executor(config)
     check_checkpoints(made, problems)
     folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
-    ablation = Ablation(made, folder, config.retry_failed)
+    ablation = Ablation(made, folder, config.retry_failed, config.redo_changed)
     console = Console(stderr=True, highlight=False)
     if config.dry_run:
         return dry_run(ablation, Console(highlight=False))
@@ -83,6 +84,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
+    for remark in remarks(RunFolder(folder)):
+        console.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
         console.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
@@ -207,6 +210,9 @@ def _add_options(parser: ArgumentParser) -> ArgumentParser:
     parser.add_argument("--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing")
     parser.add_argument("--print_config", action="store_true", help="print the config with everything in it, and run nothing")
     parser.add_argument("--retry_failed", action="store_true", help="run cells again that failed before")
+    parser.add_argument(
+        "--redo_changed", action="store_true", help="discard results made with classes, checkpoints or software that changed, and redo them"
+    )
     parser.add_argument("--executor", type=Literal["local", "ray"], default="local", help="where cells run: here, or on a Ray cluster")
     parser.add_argument("--address", type=str, help="of the Ray cluster; without it, this machine's processors")
     parser.add_argument("--cpus_per_cell", type=float, default=1, help="of the Ray cluster")

@@ -1,5 +1,6 @@
 """What `bass generate` shows: rows that grow, completions, and the table of figures."""
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bass.experiments.metrics import METRICS
+from bass.cli.compare import Comparison, middle, speed
+from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.units import NOTHING, number
 from bass.generation import Generation
 from bass.requests import Prompt
@@ -123,8 +125,9 @@ def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> 
         console.print(Text(printable(shown), style="dim") + Text(printable(text)))
 
 
-def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> None:
-    """The run's figures, beside those of plain decoding where it was run."""
+def table(console: Console, stats: Stats, compared: Comparison | None, caption: str) -> None:
+    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of all repeats."""
+    plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
     grid.add_column("")
     grid.add_column("speculative" if stats.drafted else "plain", justify="right")
@@ -133,13 +136,16 @@ def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> 
         grid.add_column("ratio", justify="right", style="bold")
     for name in FIGURES:
         metric = METRICS[name]
-        own, other = getattr(stats, name), plain and getattr(plain, name)
-        compared = [metric.show(other), _times(own, other, metric.better)] if plain is not None else []
-        grid.add_row(f"{metric.heading}, {metric.shown_unit}", metric.show(own), *compared)
-    beside = [""] * (2 if plain is not None else 0)
-    grid.add_row("acceptance by position, %", _positions(stats), *beside)
-    grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]", *beside)
+        cells = [metric.show(getattr(stats, name))]
+        if compared is not None and plain is not None:
+            cells += [metric.show(getattr(plain, name)), _times(metric, compared)]
+        grid.add_row(f"{metric.heading}, {metric.shown_unit}", *cells)
+    grid.add_row("acceptance by position, %", _positions(stats))
+    grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]")
     console.print(grid)
+    if compared is not None and (found := compared.ratios(speed)):
+        told = f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from {min(found):.2f}x to {max(found):.2f}x"
+        console.print(told, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
@@ -148,9 +154,12 @@ def warn(console: Console, sentence: str) -> None:
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
 
-def _times(own: float | None, plain: float | None, better: str) -> str:
-    """How many times as good as plain decoding."""
-    return f"{own / plain if better == 'higher' else plain / own:.2f}x" if own and plain else ""
+def _times(metric: Metric, compared: Comparison) -> str:
+    """How many times as good as plain decoding, the median of the repeats."""
+    ratios = compared.ratios(lambda stats: getattr(stats, metric.name))
+    if metric.better == "lower":
+        ratios = [1 / ratio for ratio in ratios]
+    return f"{statistics.median(ratios):.2f}x" if ratios else ""
 
 
 def _positions(stats: Stats) -> str:

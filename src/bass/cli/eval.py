@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bass import pair
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
@@ -22,6 +23,7 @@ from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitti
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
+from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.provenance import here
 from bass.llm import LLM, load
 
@@ -49,7 +51,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         asked = replace(asked, problems=kept)
     check(llm, asked)
     told = Console(stderr=True, highlight=False)
-    with opened(Path(config.output), _identity(config, asked, llm), _about(asked, llm)) as folder:
+    with opened(Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)) as folder:
         try:
             with _Bars(told) as progress, heeded() as check_interruption:
 
@@ -116,9 +118,14 @@ def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     }
 
 
-def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
-    device = llm.models.device
+def _about(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
+    device, target, draft = llm.models.device, config.target, config.draft
+    if target is None and draft is None:
+        target, draft = str(pair.TARGET), str(pair.DRAFT)
+    named = {"target": target or str(pair.TARGET)} | ({"draft": draft} if draft and llm.models.draft is not None else {})
+    inputs = fingerprints((*vars(llm.parts).values(), *llm.models.quantizations), named)
     return {
+        "inputs": {SOURCE: source_of_bass()} | inputs,
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,

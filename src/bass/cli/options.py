@@ -47,7 +47,7 @@ def add_sources(parser: ArgumentParser) -> None:
     parser.add_argument("--chat", action="store_true", help="each prompt is a message to the model, put into its chat template")
     parser.add_argument("--system", type=str, metavar="TEXT", help="a message before it, with --chat, that says how to answer")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
-    parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
+    parser.add_argument("--compare_plain", action="store_true", help="also decode plainly, in turn and 3 times each; print the ratio")
 
 
 def read_options(

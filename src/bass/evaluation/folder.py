@@ -24,6 +24,7 @@ from bass.files import append, read_regular, whole_lines, write_atomically
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
 MANIFEST, SUMMARY, SAMPLES, SCORES = "manifest.json", "summary.json", "samples.jsonl", "scores.jsonl"
+MADE_WITH = ("bass", "torch", "device", "inputs")  # of the manifest: what else all samples have in common
 
 L = TypeVar("L", bound=Json)
 
@@ -118,7 +119,7 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
             raise RequestError(f"`{path}` is being written by another process: wait for it, or name another folder.") from error
         asked = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, read_manifest(path), asked)
+            _check(path, read_manifest(path), asked, about)
         else:
             _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
         yield Folder(path)
@@ -142,7 +143,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
+def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]) -> None:
     kept = manifest["config"]
     for name in dict.fromkeys([*asked, *kept]):
         if asked.get(name) != kept.get(name):
@@ -150,6 +151,18 @@ def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
                 f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and {asked.get(name)!r:.80} is asked: "
                 "name another folder, or ask as before to go on with it."
             )
+    for name in MADE_WITH:
+        then, now = manifest.get(name), about.get(name)
+        if then is not None and now is not None and then != now:  # older folders say less
+            raise RequestError(
+                f"`{path}` holds samples that were made with something else ({_change(name, then, now)}): name another folder."
+            )
+
+
+def _change(name: str, then: Any, now: Any) -> str:
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return f"{name} was {then!s:.80} and is {now!s:.80}"
+    return f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
 
 
 def read_samples(file: Path) -> dict[str, list[Sample]]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bass.experiments.cells import Pairs, Task
-from bass.experiments.executors import by_models
 from bass.experiments.orders import Orders
 from bass.experiments.settings import Settings
+from bass.experiments.turns import by_models
 from bass.llm import LLM
 
 TOKENS = 4  # of a timed call

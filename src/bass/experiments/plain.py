@@ -17,7 +17,7 @@ from bass.llm import Order
 # In these a cell may differ from the one that it is held against; in the first line they are compared as `Order` has them.
 _AS_ORDERED = ("target", "device", "dtype", "quantization")
 _OWN = ("draft", "draft_quantization", "policy", "drafter", "stop_rule", "verifier", "cache", "attention", "cuda_graphs", *LIMITS)
-_ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
+ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _is_plain(order: Order) -> bool:
 def _decoding(settings: Settings, order: Order) -> str:
     """What is decoded, by which target, on which device, as a key."""
     loaded: Iterable[Any] = (str(order.target), str(order.device), order.dtype, order.quantizations[0])
-    return repr((*loaded, *(getattr(settings, name) for name in _ALIKE)))
+    return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
 
 
 def _likeness(plain: Order, own: Order) -> tuple[bool, bool, bool, bool]:

@@ -253,7 +253,7 @@ class CellEntry(Json):
 @final
 @dataclass(frozen=True)
 class Manifest(Json):
-    """What a run folder is a run of. `created`: ISO 8601."""
+    """What a run folder is a run of. `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`; older folders have none."""
 
     bass: str
     commit: str
@@ -266,6 +266,8 @@ class Manifest(Json):
     axes: list[str]
     cells: list[CellEntry]
     format: int = FORMAT
+    inputs: dict[str, str] | None = None
+    notes: list[str] | None = None
 
     REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bass.errors import RunFolderError
+from bass.experiments.conditions import remarks
 from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import COLUMNS, METRICS, Metric
 from bass.experiments.records import Manifest, RunFolder
@@ -124,7 +125,7 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     """What a reader must know of before the figures."""
     waiting = [cell for cell in cells if cell.summary is None]
     failed = [cell for cell in cells if cell.summary is not None and not cell.done]
-    told = []
+    told = remarks(run)
     if waiting:
         told.append(
             f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no figures yet. What there is, is shown."
