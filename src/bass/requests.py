@@ -56,6 +56,7 @@ def requests_for(models: Models, prompts: Prompts, samples: int, max_new_tokens:
 
 def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
     """The stop strings, none of them empty. Raises `OptionError`."""
+    stop = _plain(stop)
     if stop is None:
         return ()
     single = isinstance(stop, str | _BYTES | Mapping) or not isinstance(stop, Iterable)

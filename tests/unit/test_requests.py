@@ -126,7 +126,17 @@ def test_stop_strings_may_come_in_anything_that_holds_strings(llm: bass.LLM) -> 
     whole = llm.generate("for", **OPTIONS).completions[0].text
     assert whole
     stop = whole[2]
-    for form in (stop, np.str_(stop), [stop], (stop, "zz"), {stop}, np.array([stop, "zz"]), (s for s in [stop]), {stop: 1}.keys()):
+    for form in (
+        stop,
+        np.str_(stop),
+        [stop],
+        (stop, "zz"),
+        {stop},
+        np.array([stop, "zz"]),
+        np.array(stop),
+        (s for s in [stop]),
+        {stop: 1}.keys(),
+    ):
         assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == whole[: whole.index(stop)]
     for form in (None, (), [], np.array([], dtype=str), iter(())):
         assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == whole
