@@ -1,7 +1,57 @@
-"""Files that outlive a crash: written whole or not at all, or line by line."""
+"""Files that outlive a crash, written whole or line by line; files of others, read within limits."""
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes. Symbolic links are followed.
+
+    A pipe or a device is not opened, which could block. Raises `OSError`, whose `strerror` says why.
+    """
+    _check_regular(os.stat(path))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(handle, "rb")  # noqa: SIM115  the caller closes it
+    try:
+        _check_regular(os.fstat(handle))  # the path may name another file by now
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Raises `OSError` as `open_regular`."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
+    return content
+
+
+def size_in_words(count: int) -> str:
+    """A number of bytes for a sentence: `5 MiB`, `300 bytes`."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count} bytes"
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
 
 
 def append(path: Path, text: str) -> None:
