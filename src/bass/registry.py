@@ -1,8 +1,6 @@
 """From what a user writes (a name, "package.module:Class", an object) to an object of a protocol."""
 
 import dataclasses
-import functools
-import importlib
 import inspect
 import types
 import typing
@@ -16,6 +14,7 @@ from bass.drafters import DRAFTERS
 from bass.errors import BassError, OptionError, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
 from bass.models.quantized import QUANTIZATIONS
+from bass.own_modules import find_object
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.verifiers import VERIFIERS
@@ -99,7 +98,7 @@ def find_class(kind: str, spec: str) -> type:
     if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
-    return _loaded(kind, f"`{spec}`", lambda: functools.reduce(getattr, name.split("."), importlib.import_module(module)))
+    return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
 
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
