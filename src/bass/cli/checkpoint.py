@@ -5,6 +5,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, DecoderShape, Room
@@ -45,7 +46,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         except PairingError as error:
             fits = False
             lines.append(f"`{config.draft}` cannot draft for `{config.checkpoint}`. {error}")
-    print("\n".join(lines))
+    say("\n".join(lines))
     return 0 if fits else 1
 
 

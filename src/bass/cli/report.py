@@ -6,6 +6,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
 from bass.evaluation.reading import both, read_evaluation
 from bass.evaluation.report import page as page_of_evaluation
@@ -37,14 +38,14 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         raise RunFolderError(f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run.") from error
     write_atomically(output, html)
     for sentence in told:
-        print(sentence)
-    print(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
+        say(sentence)
+    say(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
     if where is not None:
         where.mkdir(parents=True, exist_ok=True)
         for plot in plots:
             for kind in ("svg", "png"):
                 (where / f"{plot.name}.{kind}").write_bytes(plot.file(kind))
-        print(f"{where}: {len(plots)} plots, each as SVG and PNG")
+        say(f"{where}: {len(plots)} plots, each as SVG and PNG")
     return 0
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from bass.errors import OptionError
 from bass.experiments.report.palette import DASHES, MARKERS, SERIES, colours, themed
+from bass.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +95,8 @@ def series(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], la
 
 
 def literal(label: str) -> str:
-    """A label as it is: matplotlib reads `$` as mathematics, and leaves out what begins with `_`."""
+    """A label as it is: matplotlib reads `$` as mathematics, leaves out what begins with `_`, and draws no control characters."""
+    label = printable(label, keep="\n")
     return f"\u200b{label}".replace("$", r"\$") if label.startswith("_") else label.replace("$", r"\$")
 
 
