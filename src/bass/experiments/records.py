@@ -21,6 +21,7 @@ import numpy as np
 from bass.engine.cost import ModelCost, PairCost, Peaks
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
+from bass.experiments.own_files import check_cell, check_no_link, content, decoded
 from bass.experiments.strict import Json, checked, parsed
 from bass.files import append, whole_lines
 from bass.results import Completion
@@ -241,6 +242,9 @@ class CellEntry(Json):
     id: str
     settings: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        check_cell(self.id)
+
 
 @final
 @dataclass(frozen=True)
@@ -296,16 +300,13 @@ def append_line(path: Path, value: Json) -> None:
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
-    whole, rest = whole_lines(path)
-    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
-    return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
-
-
-def _decoded(line: bytes, where: str, remedy: str = Json.REMEDY) -> str:
+    check_no_link(path)
     try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise RunFolderError(f"{where} is damaged ({error.reason}): {remedy}.") from error
+        whole, rest = whole_lines(path)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
+    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
+    return Lines([read(decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -341,9 +342,9 @@ class RunFolder:
     def manifest(self) -> Manifest:
         """What was asked for."""
         path = self.path / self.MANIFEST
-        if not path.is_file():
+        if not path.exists():
             raise RunFolderError(f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that `bass ablate` wrote.")
-        return Manifest.from_json(_decoded(path.read_bytes(), str(path), Manifest.REMEDY), str(path))
+        return Manifest.from_json(decoded(content(path), str(path), Manifest.REMEDY), str(path))
 
     @property
     def cells(self) -> list[CellEntry]:
@@ -352,6 +353,7 @@ class RunFolder:
 
     def cell_folder(self, cell: str) -> Path:
         """Where a cell's files are."""
+        check_cell(cell)
         return self.path / "cells" / cell
 
     def summary(self, cell: str) -> Summary | None:
@@ -359,7 +361,7 @@ class RunFolder:
         path = self.cell_folder(cell) / self.SUMMARY
         if not path.exists():
             return None
-        summary = Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        summary = Summary.from_json(decoded(content(path), str(path)), str(path))
         against = self.against_plain(cell)
         if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
             return summary
@@ -372,7 +374,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            return AgainstPlain.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+            return AgainstPlain.from_json(decoded(content(path), str(path)), str(path))
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(f"{path} is damaged: delete it, and give the run's command again, which makes it anew.") from error
 
