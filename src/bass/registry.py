@@ -143,7 +143,9 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         return strategy(**arguments)
     except BassError:
         raise
-    except (Exception, SystemExit) as error:  # of a user's class, or of arguments that do not fit ours
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of a user's class, or of arguments that do not fit ours
         told = str(error) or type(error).__name__
         raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes {inspect.signature(strategy)}.") from error
 
@@ -226,7 +228,9 @@ def _make_inner(strategy: type, kind: str, name: str, given: Any) -> Any:
 def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
     try:
         found = load()
-    except (Exception, SystemExit) as error:  # the module is the user's: anything can happen in it
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's: anything can happen in it
         raise OptionError(
             f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an importable `package.module:Class`."
         ) from error

@@ -96,13 +96,13 @@ def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda sha
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
-        except UnwritableError:
+        except (UnwritableError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # of a user's class, or of a machine that has no room: the other cells may do
+        except BaseException as error:  # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
             told = str(error) if isinstance(error, BassError) else "".join(traceback.format_exception_only(error))
             summary = failed(task, told, earlier + time.perf_counter() - began)
             with writing(task.folder):
-                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+                write_atomically(task.folder / TRACEBACK, traceback.format_exc().encode(errors="backslashreplace").decode())
         finish(task, summary)
     return summary
 
