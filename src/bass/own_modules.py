@@ -19,18 +19,17 @@ def find_object(module: str, name: str) -> Any:
     later. Raises whatever the module raises, and `ImportError` where an installed module hides one of the current folder.
     """
     top = module.partition(".")[0]
-    installed = importlib.util.find_spec(top)
     here = Path.cwd()
-    if installed is None and str(here) not in sys.path:
+    if top not in sys.modules and importlib.util.find_spec(top) is None and str(here) not in sys.path:
         sys.path.append(str(here))
     try:
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (AttributeError, ModuleNotFoundError) as error:
         hidden = next((path for path in (here / f"{top}.py", here / top / "__init__.py") if path.is_file()), None)
-        origin = installed.origin if installed is not None else None
-        if hidden is None or installed is None or (origin is not None and Path(origin) == hidden):
+        found = getattr(sys.modules.get(top), "__file__", None)
+        if hidden is None or top not in sys.modules or (found is not None and Path(found) == hidden):
             raise
         raise ImportError(
-            f"`{top}` is an installed module ({origin or 'a folder of several packages'}), which comes before `{hidden.relative_to(here)}`"
-            " of this folder: rename yours"
+            f"`{top}` is an installed module ({found or 'without a file'}), which comes before `{hidden.relative_to(here)}` of this "
+            "folder: rename yours"
         ) from error

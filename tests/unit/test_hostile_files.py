@@ -49,7 +49,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "u
 TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
 TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
 TABLE = struct.pack("<I", 0) + b"x" * 100_000 + b"\0"
-LONG = [TOKEN | {"id": 400 + i, "content": "x" * 250} for i in range(200)]
+LONG = [TOKEN | {"id": 400 + i, "content": "x" * 250} for i in range(1000)]
 TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
     "an id of a billion": ({"model.vocab.c": 10**9}, "its largest id is 1000000000"),
     "an added token with an id of a billion": ({"added_tokens": [TOKEN | {"id": 10**9, "content": "x"}]}, "added token is 1000000000"),
@@ -82,7 +82,7 @@ TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder between all characters": ({"decoder": sequence("decoders", [{"type": "BPEDecoder", "suffix": ""}] * 20)}, "by its decoders"),
     "long expressions": ({"pre_tokenizer": SPLIT | {"pattern": {"Regex": r"[\pL&&[^\pN]]" * 1000}}}, "in its regular expressions"),
     "added tokens that become much": (
-        {"normalizer": replace({"String": "x"}, "x" * 900), "added_tokens": LONG},
+        {"normalizer": replace({"String": "x"}, "x" * 150), "added_tokens": LONG},
         "of all added tokens by the normalizers",
     ),
     "an expression for long tokens": (
@@ -198,6 +198,7 @@ TEMPLATES = {
     "an indent": "{{ 'x' | indent(10000000000) }}",
     "a filler": "{{ 'x'.center(10000000000) }}",
     "filler text": "{{ lipsum(n=100000000) }}",
+    "a text for a long prompt": "{{ 'x' * 900000 }}",
     "an expression of brackets": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
 }
 

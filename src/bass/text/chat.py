@@ -17,6 +17,7 @@ from bass.files import read_regular
 from bass.text import template_process
 
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, below what fills a machine
+ADDED, TIMES = 200_000, 10  # characters that a template may write on its own, and for each of the messages
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
 WAITING_SECONDS = 60  # for a process that the machine has no time for; one that computes ends after a second
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
@@ -89,7 +90,8 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     where = [find_spec(name) for name in ("jinja2", "markupsafe")]
     path = [str(Path(spec.origin).parents[1]) for spec in where if spec is not None and spec.origin is not None]
     try:
-        asked = json.dumps({"path": path, "template": template, "values": values, "longest": LONGEST})
+        longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
+        asked = json.dumps({"path": path, "template": template, "values": values, "longest": longest})
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"A message holds what JSON cannot say ({error}): give texts, numbers, lists and mappings.") from error
     command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]

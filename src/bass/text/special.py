@@ -44,6 +44,7 @@ class SpecialTokens:
         others: Any = pieces or []
         by_id: dict[int, AddedToken] = {}
         if "added_tokens_decoder" in settings:
+            check_added(settings["added_tokens_decoder"])  # their number, before they are made
             by_id = {int(index): _added(token) for index, token in settings["added_tokens_decoder"].items()}
         else:
             legacy = optional_json(folder / "special_tokens_map.json")

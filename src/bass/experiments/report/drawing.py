@@ -75,7 +75,9 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "bass",
         "hatch.linewidth": 0.6,
     }
-    with matplotlib.rc_context(chosen):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # the current folder may have a matplotlibrc, of somebody's who would have LaTeX run
+        matplotlib.rcParams.update(chosen)
         yield
 
 
