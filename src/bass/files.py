@@ -1,6 +1,7 @@
 """Files that outlive a crash, written whole or by line; files of others, read within limits."""
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
@@ -41,6 +42,11 @@ def read_regular(path: Path, limit: int) -> bytes:
     return content
 
 
+def read_text(path: Path, limit: int) -> str:
+    """Text of a regular file in UTF-8, every line break as `\\n`. Raises `UnicodeDecodeError`, or `OSError` as `read_regular`."""
+    return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8").read()
+
+
 def too_large(limit: int) -> OSError:
     """Error for a file of more than `limit` bytes, or one that unpacks to more."""
     return OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
@@ -61,9 +67,10 @@ def _check_regular(status: os.stat_result) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Add text at the end with one write, and flush it to the operating system."""
+    """Add text at the end with one write, and flush it to the operating system. Raises `OSError` where the path is a link."""
     data = text.encode()
-    with path.open("ab", buffering=0) as file:
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    with open(handle, "ab", buffering=0) as file:
         while data:  # once, but where there is no room for all of it: then writing the rest says why
             data = data[file.write(data) :]
 

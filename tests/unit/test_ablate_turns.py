@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from bass.experiments import cells
 from bass.experiments.cells import Task
 from bass.experiments.conditions import MOST_SPREAD, ConditionLine, noise, read_conditions
-from bass.experiments.records import RunFolder, append_line
+from bass.experiments.lines import append_line
+from bass.experiments.records import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_turns
 from support.run_folders import write_run

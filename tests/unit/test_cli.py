@@ -16,7 +16,7 @@ import pytest
 
 import bass
 from bass.cli import COMMANDS, MODULES
-from bass.cli.display import Rows, printable
+from bass.cli.display import Rows
 from bass.cli.options import HELP, unescape
 from bass.cli.parsing import underscored
 from bass.policies import Fixed
@@ -222,10 +222,6 @@ def test_option_names_may_have_dashes_and_their_values_stay_as_they_are() -> Non
 
 def test_escapes_of_a_stop_string() -> None:
     assert unescape(r"\ndef\t\\n") == "\ndef\t\\n"
-
-
-def test_text_for_a_terminal_cannot_steer_it() -> None:
-    assert printable("a\x1b[2Jb\n\tc\x07") == "a\N{REPLACEMENT CHARACTER}[2Jb\n\tc\N{REPLACEMENT CHARACTER}"
 
 
 def test_rows_fit_the_screen_whatever_their_number() -> None:

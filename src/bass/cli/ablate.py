@@ -9,7 +9,6 @@ from typing import Any, Literal, final
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,6 +19,7 @@ from bass.cli.generate import INTERRUPTED
 from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
 from bass.cli.parsing import describe, parse, unknown_option
+from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
@@ -62,36 +62,34 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     made, _ = examined(with_overrides(read_config(config.config), config.quick, overrides, problems), problems)
     if printed:
         problems.raise_any(f"The config `{made.name}`")
-        print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
+        say(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120).rstrip("\n"))
         return 0
     executor = _executor(config)
     check_checkpoints(made, problems)
     folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
     ablation = Ablation(made, folder, config.retry_failed, config.redo_changed)
-    console = Console(stderr=True, highlight=False)
+    below = console(stderr=True)
     if config.dry_run:
-        return dry_run(ablation, Console(highlight=False))
+        return dry_run(ablation, console())
     began = time.perf_counter()
     try:
-        with heeded() as check, Shown(console, ablation, check) as watch:
+        with heeded() as check, Shown(below, ablation, check) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
-        console.print(
-            f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True
-        )
+        below.print(f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True)
         return INTERRUPTED
-    said = Console(highlight=False)
+    said = console()
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
     for remark in remarks(RunFolder(folder)):
-        console.print(remark, style="yellow", markup=False, soft_wrap=True)
+        below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
-        console.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
+        below.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
     after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
     told = f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. Next: bass report {folder}"
-    console.print(told, markup=False, soft_wrap=True)
+    below.print(told, markup=False, soft_wrap=True)
     return FAILED if wrong else 0
 
 
@@ -121,7 +119,7 @@ def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tu
     return said, rest
 
 
-def dry_run(ablation: Ablation, console: Console) -> int:
+def dry_run(ablation: Ablation, console: Screen) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
@@ -157,10 +155,16 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
 class Shown(Watch, AbstractContextManager["Shown"]):
     """Two bars on a terminal: all cells, with the time that remains, and the cell that runs. Elsewhere a line for each cell."""
 
-    def __init__(self, console: Console, ablation: Ablation, check: Callable[[], None]) -> None:
+    def __init__(self, console: Screen, ablation: Ablation, check: Callable[[], None]) -> None:
         self._check = check  # for an interruption that got lost
         self._console, self._tasks = console, {task.id: task for task in ablation.tasks}
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=console, refresh_per_second=2, speed_estimate_period=3600)
         pending = {task.id for task in ablation.pending}
         self._weights = {task.id: weight(task) for task in ablation.tasks if task.id in pending}

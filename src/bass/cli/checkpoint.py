@@ -5,6 +5,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, DecoderShape, Room
@@ -49,7 +50,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         except PairingError as error:
             fits = False
             lines.append(f"`{config.draft}` cannot draft for `{config.checkpoint}`. {error}")
-    print("\n".join(lines))
+    say("\n".join(lines))
     return 0 if fits else 1
 
 
@@ -88,7 +89,9 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
         try:
             size = outline.weight_bytes(dtype, make("quantization", name), draft)
             figure = f"{size / 2**20:,.2f} MiB, {size / stored:.0%}"
-        except Exception as error:  # of a user's class
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a user's class
             figure = f"unknown ({type(error).__name__}: {error})"
         lines += [] if name == "none" else [f"  {name:17} {figure}"]
     return lines
@@ -112,7 +115,9 @@ def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype
             size = layout.allocate(shape, Room.of(np.array(rows)), torch.device("meta"), dtype).nbytes  # pyright: ignore[reportAttributeAccessIssue]
             known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
             figure = known if size >= needs else "unknown (says less than the rows need)"
-        except Exception as error:  # of a user's class, which may need a device that has memory
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a user's class, which may need a device that has memory
             figure = f"unknown ({type(error).__name__}: {error})"
         lines.append(f"  {name:17} {figure}")
     return lines

@@ -5,16 +5,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from bass.cli.compare import Comparison, middle, speed
+from bass.cli.terminal import SHOWN, Screen, give
 from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.units import NOTHING, number
 from bass.generation import Generation
+from bass.printable import printable
 from bass.requests import Prompt
 from bass.results import Result, Stats, StreamEvent
 
@@ -88,7 +90,7 @@ class Rows:
         return bar
 
 
-def show_live(generation: Generation, rows: Rows, console: Console) -> None:
+def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
     """Run the generation with its rows on the terminal; they go when it ends."""
     rows.began = time.perf_counter()
     size = console.size
@@ -103,29 +105,24 @@ def show_live(generation: Generation, rows: Rows, console: Console) -> None:
                 drawn = time.perf_counter()
 
 
-def printable(text: str) -> str:
-    """Text without the control codes that could steer a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> None:
-    """The completions in full. On a terminal with the prompt before each and what could steer the terminal taken out."""
+def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> None:
+    """The completions in full. On a terminal with the prompt before each, and printable."""
     many = len(result.completions) > 1
     for completion in result.completions:
         text = completion.text if completion.text is not None else " ".join(map(str, completion.token_ids))
         which = f"prompt {completion.prompt_index}, sample {completion.sample_index}"
         label = f"{which}: {len(completion.token_ids)} tokens, {completion.finish_reason}"
         if not console.is_terminal:
-            console.file.write(f"=== {label} ===\n{text}\n" if many else f"{text}\n")
+            give(f"=== {label} ===\n{text}\n" if many else f"{text}\n", console.file)
             continue
         if many:
             console.rule(Text(label, style="cyan"), align="left", style="cyan")
         prompt = prompts[completion.prompt_index]
         shown = prompt if isinstance(prompt, str) else " ".join(map(str, prompt)) + " "
-        console.print(Text(printable(shown), style="dim") + Text(printable(text)))
+        console.print(Text(printable(shown, SHOWN), style="dim") + Text(printable(text, SHOWN)))
 
 
-def table(console: Console, stats: Stats, compared: Comparison | None, caption: str) -> None:
+def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
     """The run's figures; where it was compared, beside those of plain decoding, with the ratios of all repeats."""
     plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
@@ -149,7 +146,7 @@ def table(console: Console, stats: Stats, compared: Comparison | None, caption: 
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
-def warn(console: Console, sentence: str) -> None:
+def warn(console: Screen, sentence: str) -> None:
     """A sentence that nobody is to miss: red on a terminal."""
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
@@ -172,7 +169,7 @@ def _cell(row: Row, width: int, lines: int) -> Text:
     """Label, mark and count, then the last lines of the text: always `lines` lines of at most `width` columns."""
     gutter = Text(f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ", style="green" if row.reason else "cyan")
     room = max(width - gutter.cell_len - 1, 1)
-    tail = _tail(printable(row.text[-room * lines * 2 :]), room, lines)
+    tail = _tail(printable(row.text[-room * lines * 2 :], SHOWN), room, lines)
     out = Text(no_wrap=True, overflow="crop")
     for i in range(lines):
         text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")

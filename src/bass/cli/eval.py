@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from bass import pair
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
+from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
 from bass.evaluation.confine import Limits
 from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
@@ -50,7 +50,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
         asked = replace(asked, problems=kept)
     check(llm, asked)
-    told = Console(stderr=True, highlight=False)
+    told = console(stderr=True)
     with opened(Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)) as folder:
         try:
             with _Bars(told) as progress, heeded() as check_interruption:
@@ -66,9 +66,9 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             )
             return INTERRUPTED
     if config.json:
-        print(json.dumps(summary))
+        give(json.dumps(summary) + "\n")
     else:
-        show(Console(highlight=False), summary)
+        show(console(), summary)
         told.print(f"bass: `bass report {config.output}` makes a page of it, with the curves.", markup=False)
     skipped = len(problems[: config.limit]) - len(asked.problems)
     if skipped:
@@ -139,9 +139,15 @@ def _about(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
 class _Bars:
     """A bar per stage on a terminal; a line per stage elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         self._tasks: dict[str, TaskID] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         self._console, self._bars = console, Progress(*columns, console=console, disable=not console.is_terminal)
 
     def __enter__(self) -> Callable[[str, int, int], None]:
@@ -159,7 +165,7 @@ class _Bars:
             self._console.print(f"{stage}: {done} of {total}", markup=False)
 
 
-def show(console: Console, summary: dict[str, Any]) -> None:
+def show(console: Screen, summary: dict[str, Any]) -> None:
     """The scores, and First and All by budget, method beside method."""
     methods = summary["methods"]
     heading = {"code": "share of problems that pass", "exact_match": "share of problems answered", "rouge2": "ROUGE-2, F-measure"}

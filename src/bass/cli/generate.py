@@ -2,19 +2,18 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser
-from rich.console import Console
 
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
+from bass.cli.terminal import console, give
 from bass.drafters import NoDrafter
 from bass.generation import Generation
 from bass.llm import LLM, load
@@ -36,7 +35,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if config.chat:
         prompts, shown = [llm.chat(conversation(prompt, config.system)) for prompt in shown], [f"{prompt}\n" for prompt in shown]
     generation = llm.stream(prompts, **stream_with)
-    out = Console(highlight=False, soft_wrap=True)
+    out = console(soft_wrap=True)
     live = out.is_terminal and not config.json
 
     def follow(generation: Generation, title: str) -> tuple[Result, bool]:
@@ -55,9 +54,9 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             warm_up(model, prompts[:1], stream_with)
         sides = ((llm, title), (beside, "the same request by plain decoding"))
         result, compared, interrupted = compare(generation, lambda model: model.stream(prompts, **stream_with), sides, follow)
-    below = out if live else Console(stderr=True, highlight=False)
+    below = out if live else console(stderr=True)
     if config.json:
-        sys.stdout.write(json_lines(result, compared))
+        give(json_lines(result, compared))
     else:
         completions(out, result, shown)
         table(below, result.stats, compared, ran_with(llm, interrupted))

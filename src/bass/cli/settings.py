@@ -11,7 +11,8 @@ from bass.cli.choices import is_strategy, text
 from bass.cli.parsing import parse, underscored
 from bass.errors import OptionError
 from bass.experiments.problems import Problems
-from bass.plain_yaml import read_yaml
+from bass.files import read_text
+from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 _NOT_IN_A_FILE = ("help", "config")
 
@@ -37,7 +38,7 @@ def take_files(argv: list[str]) -> tuple[list[str], list[str]]:
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a file says of strategies, and of other options, by key."""
     try:
-        said = read_yaml(Path(name).read_text(encoding="utf-8"))
+        said = read_yaml(read_text(Path(name), LARGEST_YAML))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file to `--config`.") from error

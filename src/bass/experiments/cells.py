@@ -16,9 +16,10 @@ from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
 from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
+from bass.experiments.lines import append_line, read_lines
 from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.parts import parts_in_ms
-from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line, read_lines
+from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary
 from bass.experiments.repeats import repeats_of
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
@@ -114,13 +115,13 @@ def run_turn(task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] =
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
-        except UnwritableError:
+        except (UnwritableError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # of a user's class, or of a machine that has no room: the other cells may do
+        except BaseException as error:  # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
             told = str(error) if isinstance(error, BassError) else "".join(traceback.format_exception_only(error))
             summary = failed(task, told, earlier + time.perf_counter() - began)
             with writing(task.folder):
-                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+                write_atomically(task.folder / TRACEBACK, traceback.format_exc().encode(errors="backslashreplace").decode())
         finish(task, summary)
     return summary
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from bass.errors import is_out_of_memory
-from bass.experiments.records import RunFolder, read_lines
+from bass.experiments.lines import read_lines
+from bass.experiments.records import RunFolder
 from bass.experiments.strict import Json
 
 CONDITIONS = "conditions.jsonl"

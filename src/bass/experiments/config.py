@@ -32,7 +32,8 @@ from bass.experiments.problems import Problems
 from bass.experiments.raw import endless, mapping, mappings, named, unknown
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.experiments.strategies import called
-from bass.plain_yaml import read_yaml
+from bass.files import read_text
+from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}  # in the names of cells
@@ -86,7 +87,7 @@ def read_config(name: str) -> dict[str, Any]:
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
     try:
-        said = read_yaml(path.read_text(encoding="utf-8"))
+        said = read_yaml(read_text(path, LARGEST_YAML))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file, or one of {', '.join(shipped())}.") from error

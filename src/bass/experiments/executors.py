@@ -1,10 +1,12 @@
 """Where cells run: in this process one turn of a cell after the other, or on a Ray cluster."""
 
+import contextlib
 import importlib
 import itertools
 import math
 import os
 import sys
+import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,9 +88,14 @@ class Ray(Executor):
         except ImportError as error:
             raise OptionError("`--executor ray` needs Ray, which is not installed: `pip install 'bass[ray]'`, or leave it out.") from error
         try:
-            ray.init(
-                address=self.address, log_to_driver=False, logging_level="ERROR", **({} if self.address else {"include_dashboard": False})
-            )
+            # Ray puts the folder it is initialised in first on its workers' paths, where its files would shadow installed modules.
+            with tempfile.TemporaryDirectory(prefix="bass-") as empty, contextlib.chdir(empty):
+                ray.init(
+                    address=self.address,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    **({} if self.address else {"include_dashboard": False}),
+                )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise OptionError(f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray start --head`.") from error
         try:

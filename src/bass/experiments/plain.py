@@ -8,6 +8,7 @@ from typing import Any
 from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
 from bass.experiments.orders import Orders
+from bass.experiments.own_files import content
 from bass.experiments.records import AgainstPlain, RunFolder
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import LIMITS, Settings
@@ -92,4 +93,4 @@ def _is_done(run: RunFolder, cell: str) -> bool:
 
 def _fingerprint(run: RunFolder, *cells: str) -> str:
     """Of summaries. A clock may go backwards, so that the ages of files say nothing."""
-    return hashlib.sha256(b"".join((run.cell_folder(cell) / RunFolder.SUMMARY).read_bytes() for cell in cells)).hexdigest()
+    return hashlib.sha256(b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)).hexdigest()

@@ -165,7 +165,7 @@ def commit() -> str:
 def held(folder: Path) -> Iterator[None]:
     """The folder for this process alone; it is free again when the process ends, however it does."""
     with writing(folder):
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

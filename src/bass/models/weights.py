@@ -21,6 +21,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.quantized import quantizable, quantize, quantize_head, quantize_layer, unfilled
 from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
+from bass.printable import printable
 
 Family = type[CausalDecoder]
 SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
@@ -200,7 +201,7 @@ def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"loading {folder.name}", total=total)
+        task = progress.add_task(f"loading {printable(folder.name)}", total=total)
         yield lambda count: progress.advance(task, count)
 
 

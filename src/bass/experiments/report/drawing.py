@@ -13,6 +13,7 @@ from jaxtyping import Int
 
 from bass.errors import OptionError
 from bass.experiments.report.palette import DASHES, MARKERS, SERIES, colours, themed
+from bass.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +77,9 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "bass",
         "hatch.linewidth": 0.6,
     }
-    with matplotlib.rc_context(chosen):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # the current folder may have a matplotlibrc, of somebody's who would have LaTeX run
+        matplotlib.rcParams.update(chosen)
         yield
 
 
@@ -127,7 +130,8 @@ def series(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], la
 
 
 def literal(label: str) -> str:
-    """A label as it is: matplotlib reads `$` as mathematics, and leaves out what begins with `_`."""
+    """A label as it is: matplotlib reads `$` as mathematics, leaves out what begins with `_`, and draws no control characters."""
+    label = printable(label, keep="\n")
     return f"\u200b{label}".replace("$", r"\$") if label.startswith("_") else label.replace("$", r"\$")
 
 
