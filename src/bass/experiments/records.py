@@ -21,6 +21,7 @@ import numpy as np
 from bass.engine.cost import ModelCost, PairCost, Peaks
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
+from bass.experiments.former import renamed
 from bass.experiments.strict import Json, checked, parsed
 from bass.files import append, whole_lines
 from bass.results import Completion
@@ -28,11 +29,6 @@ from bass.results import Completion
 FORMAT = 1
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
-NOW = {  # names that metrics had before
-    "mean_acceptance_length": "tau",
-    "mean_acceptance_length_of_requests": "tau_of_requests",
-    "draft_acceptance_rate": "acceptance_rate",
-}
 
 Value = TypeVar("Value")
 
@@ -294,10 +290,6 @@ class Lines(Generic[Value]):
     dropped: str | None = None
 
 
-def _renamed(metrics: dict[str, float]) -> dict[str, float]:
-    return {NOW.get(name, name): value for name, value in metrics.items()}
-
-
 def append_line(path: Path, value: Json) -> None:
     """Add one line."""
     append(path, value.to_json() + "\n")
@@ -369,7 +361,7 @@ class RunFolder:
         if not path.exists():
             return None
         summary = Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path))
-        summary = replace(summary, metrics=_renamed(summary.metrics), repeats=[_renamed(repeat) for repeat in summary.repeats])
+        summary = replace(summary, metrics=renamed(summary.metrics), repeats=[*map(renamed, summary.repeats)])
         against = self.against_plain(cell)
         if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
             return summary
