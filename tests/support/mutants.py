@@ -505,6 +505,8 @@ MUTANTS = (
     Mutant("a score is kept for another text", 0, "evaluation/evaluate.py", "return sample.task_id, sample.sample, digest(sample.text)", 'return sample.task_id, sample.sample, digest("")', ("unit/test_eval.py::test_scores_that_were_cut_off_or_are_of_another_text_are_made_again",)),
     Mutant("few differences that are alike are a certainty", 0, "evaluation/intervals.py", "student(np.append(b - a, [1.0, -1.0]), ", "student(np.append(b - a, [0.0, 0.0]), ", ("unit/test_report_evaluation.py::test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed", "unit/test_report_evaluation.py::test_few_differences_that_are_alike_are_no_certainty_and_many_are")),
     Mutant("a setting wins over one that decodes something else", 0, "experiments/report/cells.py", "work = [axis for axis in axes if is_work(run.manifest.config, axis)]", "work: list[str] = []", ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",)),
+    Mutant("a lead that may be noise opens the page", 0, "experiments/report/summary.py", "return found is not None and found.clear", "return found is not None", ("unit/test_report_summary.py::test_the_summary_opens_with_nothing_that_may_be_noise",)),
+    Mutant("a draft that nobody reached was rejected", 0, "results.py", "[a / r if r else None for", "[a / r if r else 0.0 for", ("unit/test_results.py::test_acceptance_at_a_position_is_among_the_drafts_accepted_up_to_it",)),
     Mutant("more is better of what is neither", 0, "experiments/report/compared.py", 'if self.metric.better == "neither":', 'if self.metric.better == "nothing":', ("unit/test_report_summary.py::test_a_difference_is_better_worse_or_neither_as_its_metric_says",)),
     # Drafts that are no distributions.
     *(

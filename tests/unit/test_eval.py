@@ -318,6 +318,15 @@ def test_an_empty_prompt_is_refused_before_any_sample(pair: Pair, tmp_path: Path
     assert (said.status, "`H/0`" in said.err, (tmp_path / "out").exists()) == (2, True, False)
 
 
+def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: BassCommand) -> None:
+    (tmp_path / "eval.yaml").write_text("limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8")
+    said = bass_command("eval", "--config", str(tmp_path / "eval.yaml"))
+    assert said.err.splitlines()[0] == "bass: What was asked for has 3 problems:"
+    assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [True] * 3
+    said = bass_command("eval", "--shots", "-1", "--workers", "0")
+    assert said.err.splitlines()[0] == "bass: What was asked for has 5 problems:"
+
+
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
 def test_an_option_that_has_to_be_there_is_named(missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
     asked = arguments(pair, tmp_path)

@@ -24,6 +24,7 @@ from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
 from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
+from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.llm import LLM, load
 
@@ -33,13 +34,16 @@ _DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on t
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Evaluate, or go on with an evaluation that was interrupted. Nothing is written before options and problems were found good."""
     config, load_with, stream_with = read_options(parser, argv, _add_options)
+    wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
             known = f", one of {', '.join(TASKS)}" if name == "task" else ""
-            raise OptionError(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
+            wrong.add(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
     for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
-        if config[name] is not None:
-            check_integer(name, config[name], least)
+        with wrong.noted():
+            if config[name] is not None:
+                check_integer(name, config[name], least)
+    wrong.raise_any("What was asked for")
     problems = with_shots(read_problems(config.task, config.data), config.shots)
     sandbox = Sandbox(Limits(config.program_seconds, config.program_memory), **({"workers": config.workers} if config.workers else {}))
     asked = Evaluation(config.task, problems[: config.limit], stream_with, config.methods, config.k, config.budgets, sandbox)

@@ -14,6 +14,7 @@
 Whatever is wrong is told at once, before anything runs.
 """
 
+import contextlib
 import copy
 import itertools
 import math
@@ -354,6 +355,8 @@ def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
 
 def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Any]:
     """The settings with what is said over them, and a problem for each key that cannot be."""
+    with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
+        return overlaid(base, {str(key): value for key, value in said.items()})
     for key in sorted(said, key=lambda key: str(key).count(".")):
         with problems.noted(where, str(key).partition(".")[0]):
             base = overlaid(base, {str(key): said[key]})

@@ -11,7 +11,6 @@ from bass.experiments.turns import by_models
 from bass.llm import LLM
 
 TOKENS = 4  # of a timed call
-WARM_UP_TOKENS = 1  # of the call before it, which pays for what happens once
 
 
 def estimate(tasks: Sequence[Task]) -> float:
@@ -40,16 +39,16 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
     call = settings.calls[0]
     prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
     options = settings.stream_with
-    options |= {"time_budget": None, "ignore_eos": True, "stop": (), "num_return_sequences": samples}
-    prefill, seconds = 0.0, 0.0
-    for tokens in (WARM_UP_TOKENS, TOKENS):
-        began = time.perf_counter()
-        generation = llm.stream(prompts, **{**options, "max_new_tokens": tokens})
-        for _ in generation:
-            pass
-        seconds = time.perf_counter() - began - generation.run.trace.capture_seconds
-        prefill = min(generation.run.trace.prefilled.values())
-    return prefill, max(seconds - prefill, 0.0) / (TOKENS * -(-len(prompts) * samples // settings.batch))
+    options |= {"max_new_tokens": TOKENS, "time_budget": None, "ignore_eos": True, "stop": (), "num_return_sequences": samples}
+    generation = llm.stream(prompts, **options)
+    for _ in generation:
+        pass
+    trace = generation.run.trace
+    prefill = min(trace.prefilled.values())
+    first, *rest = trace.steps  # the first pays for what happens once; it counts where there is no other
+    began, timed = (first.at, rest) if rest else (prefill, [first])
+    tokens = sum(float(step.emitted.sum()) / int(step.active.sum()) for step in timed)
+    return prefill, (timed[-1].at - began) / tokens
 
 
 def weight(task: Task) -> int:

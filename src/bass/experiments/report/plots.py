@@ -86,9 +86,8 @@ def _by_batch(
     for label, group in groups.items():
         ax = panels[label]
         if reference is not None and plain and any(cell.speculative for cell in group):
-            beside(
-                ax, [batches.index(batch) for batch in plain], [scale * value for value in plain.values()], f"plain, {metrics[reference]}"
-            )
+            at, values = [batches.index(batch) for batch in plain], [scale * value for value in plain.values()]
+            beside(ax, at, values, f"plain, {metrics[reference]}")
         for i, (metric, name) in enumerate(names.items()):
             found = [(batches.index(c.batch), c.value(metric), min(values), max(values)) for c in group if (values := c.values(metric))]
             if not found:
@@ -105,10 +104,11 @@ def _by_batch(
 def _plain(cells: Sequence[Cell], metric: str) -> dict[int, float]:
     """That of plain decoding at each batch, of the fastest where there are several."""
     found: dict[int, float] = {}
-    for cell in sorted(cells, key=lambda cell: cell.batch):
-        value = cell.value(metric)
-        if not cell.speculative and value is not None:
-            found[cell.batch] = min(value, found.get(cell.batch, value))
+    plain = [cell for cell in cells if not cell.speculative]
+    for batch in sorted({cell.batch for cell in plain}):
+        fastest = min((cell for cell in plain if cell.batch == batch), key=lambda cell: cell.value("all") or np.inf)
+        if (value := fastest.value(metric)) is not None:
+            found[batch] = value
     return found
 
 
