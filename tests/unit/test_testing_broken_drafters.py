@@ -85,6 +85,22 @@ class LateLie(Model):
         return replace(draft, probs=torch.where(torch.arange(draft.probs.shape[1])[:, None] < 2, draft.probs, flat))
 
 
+class LongRowsLie(Model):
+    """Reports a flatter distribution for rows of more than 32 tokens."""
+
+    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
+        assert draft.probs is not None
+        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
+        return replace(draft, probs=torch.where((sequences.lens > 32)[:, None, None], flat, draft.probs))
+
+
+class OneUniform(Model):
+    """Draws all tokens of a draft with the same number."""
+
+    def before(self, noise: Any) -> Any:
+        return replace(noise, uniforms=noise.uniforms[:, :1].expand_as(noise.uniforms))
+
+
 class Untruncated(Model):
     """Reports a flatter distribution where the one that it drew from has zeros."""
 
@@ -261,6 +277,8 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
         (AnotherDistribution, drafters.LAW, "temperature"),
         (Unwarped, drafters.LAW, "temperature"),
         (LateLie, drafters.LAW, "temperature=1.0, top_p=1.0"),
+        (LongRowsLie, drafters.LAW, "of 40 tokens"),
+        (OneUniform, drafters.LAW, "temperature"),
         (Untruncated, drafters.LAW, "top_p=0.8"),
         (SharedNoise, drafters.LAW, "temperature"),
         (Retracting, drafters.LAW, "temperature"),
@@ -362,6 +380,16 @@ class Random(Spoiled):
         return super().__call__(draft, target_probs, replace(noise, uniforms=torch.rand_like(noise.uniforms)))
 
 
+class Crowded(Spoiled):
+    """Replaces a rejected token with one of the eight most probable ones of the residual."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        residual = next_probs(draft, target_probs, verdict.accepted) if draft.tokens.shape[1] else target_probs[:, 0]
+        least = residual.topk(min(8, residual.shape[1]), -1).values[:, -1:]
+        return emit(draft, verdict.accepted, torch.where(residual < least, 0, residual), noise)
+
+
 class AcceptsAll(Spoiled):
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         return emit(draft, draft.lengths, target_after(target_probs, draft.lengths), noise)
@@ -442,6 +470,7 @@ class OwnNoise(Verifier):
         (BonusOfTheDraft, verifiers.LAW),
         (DraftsUniform, verifiers.LAW),
         (AcceptsAll, verifiers.LAW),
+        (Crowded, verifiers.LAW),
         (FarBias, verifiers.LAW),
         (Random, verifiers.SAME),
         (LeavesLengthsOut, verifiers.COUNTS),

@@ -140,6 +140,15 @@ class Unsteady(Steps):
     steady = True
 
 
+class RarelyInPlace(Steps):
+    """Writes to its state when a row after the third begins a new prompt while the first goes on."""
+
+    def reset(self, state: Any, rows: Any) -> Any:
+        if rows.min() > 2:
+            state[1] = 0
+        return [state[0], 0]
+
+
 class Failing(Steps):
     def reset(self, state: Any, rows: Any) -> Any:
         if len(rows) == 2:
@@ -156,6 +165,7 @@ class Failing(Steps):
         (Lists, policies.LENGTHS, "list: [1]"),
         (Mutating, policies.STATE.format("update"), "[1, 1]"),
         (MutatingWhenReset, policies.STATE.format("reset"), ""),
+        (RarelyInPlace, policies.STATE.format("reset"), ""),
         (Greedy, policies.FEEDBACK, "accepted [0]"),
         (OfTheHour, policies.TWICE, ""),
         (Rolling, policies.TWICE, ""),
@@ -176,7 +186,7 @@ def test_a_policy_that_breaks_a_law_is_told_which_and_where(policy: type, law: s
     assert broken.law == law
     assert found in broken.found
     assert str(broken).startswith(f"`{policy.__name__}` broke a law: {law}\n  expected: ")
-    assert broken.case.startswith(("1 row(s); step 1", "2 row(s); step 1"))
+    assert broken.case.startswith(("1 row(s); step 1", "2 row(s); step 1", "4 row(s); step 1"))
     assert broken.case.count("step") <= 5
     assert len(str(broken).splitlines()) == 4
 

@@ -7,7 +7,8 @@
 
 Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an object), returns None, or raises
 `LawBroken`: which law was broken, what was expected and what was found, in the smallest case that Hypothesis could find. Seeds are
-fixed and no file is written, so a check gives the same result each time; statistical laws state how unlucky that seed could be.
+fixed and no file is written, so a check gives the same result each time; statistical laws state how unlucky that seed could be, and
+another `seed` draws other cases and other samples.
 """
 
 import importlib.util

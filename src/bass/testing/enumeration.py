@@ -41,6 +41,7 @@ class Problem:
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
     by_last: bool = False  # the distributions after all prefixes that end alike are the same
+    name: str = ""  # in place of its distributions, where they are told
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
         """What the draft's next token was drawn from."""

@@ -37,7 +37,7 @@ PROMPTS = (3, 21, 37)  # tokens: those of the engine, shared among its rows
 HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))  # of keys, queries to each, their size
 
 
-def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
+def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a KV cache, an attention backend, or both keep their contract.
 
     `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must agree. The cache agrees with a
@@ -53,7 +53,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 60) -> None:
     made = backend_for(backend, layout, torch.device("cpu"))
     check_pairing(layout, type(made), tuple(REGISTRIES["attention"].values()))
     device = device_for(made)
-    proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples)
+    proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     if layout.view_type in READ:  # pyright: ignore[reportAttributeAccessIssue]
         proof.for_all(DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case))
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))

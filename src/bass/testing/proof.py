@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, reject, settings
+from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from bass.errors import check_integer
 
 CHEAP, COSTLY = 800, 60  # cases that are tried to make a broken one smaller
+PHASES = (Phase.generate, Phase.shrink)
 NO_ERROR = "it does its work without an error."
 
 
@@ -33,15 +34,17 @@ class LawBroken(AssertionError):
 
 @dataclass
 class Proof:
-    """The laws of one strategy, tried one after the other; the first that is broken ends it."""
+    """The laws of one strategy, tried one after the other; the first that is broken ends it. `seed`: of cases and of samples."""
 
     name: str
     examples: int
+    seed: int = 0
     law: str = field(default="", init=False)
     case: object = field(default="", init=False)
 
     def __post_init__(self) -> None:
         check_integer("examples", self.examples, 1)
+        check_integer("seed", self.seed, 0)
 
     def require(self, law: str, holds: bool, expected: object, found: object) -> None:
         """Of the case at hand."""
@@ -72,13 +75,13 @@ class Proof:
         broken: list[LawBroken] = []
         smaller = 0
 
+        @seed(self.seed)
         @settings(
             max_examples=self.examples if examples is None else max(examples, 1),
-            derandomize=True,
             database=None,
             deadline=None,
             suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
-            phases=(Phase.generate, Phase.shrink),
+            phases=PHASES,
             report_multiple_bugs=False,
             print_blob=False,
             verbosity=Verbosity.quiet,

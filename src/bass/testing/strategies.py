@@ -70,6 +70,29 @@ def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
     return [Problem(2, length, target, guess, path, True)], length
 
 
+GENERIC = ((3, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' lengths
+
+
+@st.composite
+def generic_batches(draw: Draw, deterministic: bool) -> tuple:
+    """Problems of each size whose distributions are drawn by a seed, so that none of them is special.
+
+    Most mistakes show in them, where the small weights of `problems` find those that show in zeros and ties.
+    """
+    seed = draw(st.integers(0, 2**31 - 1))
+    vocab, length = GENERIC[seed % len(GENERIC)]
+    return [generic(vocab, length, deterministic, seed)], length
+
+
+def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
+    """Every distribution drawn by itself, uniformly over all distributions."""
+    random = np.random.default_rng(seed)
+    prefixes = [prefix for n in range(length + 1) for prefix in itertools.product(range(vocab), repeat=n)]
+    target, guess = (dict(zip(prefixes, random.dirichlet(np.ones(vocab), len(prefixes)), strict=True)) for _ in range(2))
+    path = tuple(random.integers(0, vocab, length).tolist()) if deterministic else None
+    return Problem(vocab, length, target, guess, path, name=f"distributions over {vocab} tokens of seed {seed}")
+
+
 @dataclass(frozen=True)
 class Work:
     """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
@@ -96,6 +119,14 @@ def requests(draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True, s
     chosen = draw(st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, longest)), min_size=1, max_size=6))
     ends = tuple(sorted(draw(st.sets(st.integers(0, vocab - 1), max_size=2)))) if eos else ()
     return Work(tuple(chosen), draw(st.integers(1, min(4, len(chosen)))), ends)
+
+
+def many_requests(vocab: int, seed: int, longest: int = LONGEST, sizes: tuple = SIZES) -> Work:
+    """Twelve requests for four rows: of what goes wrong in few batches, more is seen in a large one than in as many small ones."""
+    random = np.random.default_rng((vocab, seed))
+    prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in (*sizes, *sizes)]
+    asked = [(prompts[random.integers(len(prompts))], int(random.integers(longest // 2, longest + 1))) for _ in range(12)]
+    return Work(tuple(asked), 4)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,15 @@ class Batch:
 def described(problem: Problem) -> str:
     """A problem as a person reads it: each distribution by the drafted tokens that it follows."""
 
+    path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
+    if problem.name:
+        return f"length {problem.length}, {problem.name}{path}"
+
     def listed(laws: dict, longest: int) -> str:
         return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items() if len(prefix) <= longest)
 
     if problem.by_last:
         laws = f"target {listed(problem.target, 1)}, draft {listed(problem.draft, 1)}"
-        path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
         return f"length {problem.length}, by the last token alone: {laws}{path}"
     if not problem.length:
         return f"length 0, target {listed(problem.target, 0)}"
