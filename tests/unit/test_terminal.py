@@ -197,13 +197,21 @@ def test_a_width_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_only_the_terminal_module_prints() -> None:
-    """Everything else asks it to. The exceptions: how weights are loaded is shown on a console of its own, and a process answers by a pipe."""
+    """Everything else asks it to, but for how weights are loaded, and for a process that answers by a pipe."""
     found = set()
     for path in sorted(Path(bass.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "Console", "sys.stdout.write", "sys.stderr.write"):
                 found.add(path.name)
     assert found <= {"terminal.py", "weights.py", "template_process.py"}
+
+
+def test_every_command_runs_with_the_signals_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr("bass.cli._dispatch", lambda argv: taken.append(signal.getsignal(signal.SIGTERM)) or 0)
+    assert main([]) == 0
+    assert callable(taken[0])
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 LIVE = """
