@@ -255,7 +255,7 @@ def test_files_that_are_no_configs_are_refused(bass_command: Command, tmp_path: 
     for name, words in (
         ("paper-latncy", "Unknown config `paper-latncy`. Did you mean `paper-latency`"),
         (str(tmp_path / "absent.yaml"), "cannot be read (No such file"),
-        (str(tmp_path), "cannot be read (it is a folder"),
+        (str(tmp_path), "cannot be read (it is a folder, not a regular file)"),
         (str(tmp_path / "list.yaml"), "which is no config"),
         (str(tmp_path / "no.yaml"), "is not YAML"),
     ):

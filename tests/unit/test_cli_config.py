@@ -159,7 +159,7 @@ def test_all_that_is_wrong_in_a_file_is_told_a_line_each(bass_command: Command, 
 def test_a_file_that_cannot_be_read(bass_command: Command, tmp_path: Path) -> None:
     (tmp_path / "no-text").write_bytes(b"\xff\xfe\x00")
     refused(bass_command("generate", "--config", "/nonexistent.yaml"), "`/nonexistent.yaml` cannot be read (No such file")
-    refused(bass_command("generate", "--config", str(tmp_path)), "cannot be read (it is a folder")
+    refused(bass_command("generate", "--config", str(tmp_path)), "cannot be read (it is a folder, not a regular file)")
     refused(bass_command("generate", "--config", str(tmp_path / "no-text")), "cannot be read ('utf-8'")
     refused(bass_command("generate", "--config"), "`--config` lacks its value")
     refused(bass_command("generate", "--config", "--json"), "`--config` lacks its value")

@@ -206,6 +206,14 @@ def test_only_the_terminal_module_prints() -> None:
     assert found <= {"terminal.py", "weights.py", "template_process.py"}
 
 
+def test_every_command_runs_with_the_signals_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr("bass.cli._dispatch", lambda argv: taken.append(signal.getsignal(signal.SIGTERM)) or 0)
+    assert main([]) == 0
+    assert callable(taken[0])
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 LIVE = """
 import sys, time
 from bass.cli.terminal import console, left_as_found
