@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
+from bass.experiments.units import number
 from bass.registry import make
 
 VERBS, NOUNS = ("count", "sort", "merge", "parse", "validate", "format"), ("words", "numbers", "lines", "dates", "paths", "records")
@@ -57,8 +58,9 @@ def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dic
     results = [llm.generate(prompts, **options, seed=seed) for seed in range(1, asked.repeats + 1)]
     runs, steps = [r.stats for r in results], [s for r in results for s in r.trace]
 
-    def median(name: str) -> float:
-        return statistics.median(getattr(stats, name) for stats in runs)
+    def median(name: str) -> Any:
+        values = [value for stats in runs if (value := getattr(stats, name)) is not None]
+        return statistics.median(values) if values else None  # as an acceptance rate where nothing was drafted
 
     assert llm.models.tokenizer is not None
     mean = statistics.mean(len(llm.models.tokenizer.encode(prompt)) for prompt in prompts)
@@ -80,7 +82,7 @@ def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) ->
     ms, parts = r["ms_per_token"], r.get("parts_ms", {})
     times = [f"{ms[name]:.3f}" for name in ("all", "first", "last")] + ["-".join(f"{x:.3f}" for x in r["spread"])]
     figures = [f"{plain['ms_per_token']['all'] / ms['all']:.2f}x", f"{r['tokens_per_second']:.0f}", f"{r['tau']:.2f}"]
-    figures += [f"{r['acceptance_rate']:.0%}", f"{r['step_ms']:.2f}", f"{r['mean_k']:.1f}"]
+    figures += [number(r["acceptance_rate"], "share"), f"{r['step_ms']:.2f}", f"{r['mean_k']:.1f}"]
     figures += [f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host")]
     return [policy, str(batch), *times, *figures, f"{r['mbu']:.0%}"]
 

@@ -55,7 +55,9 @@ def main() -> None:
                 runs[name].append(result.stats)
         for name, stats in runs.items():
             speeds[name].append(median(s.tokens_per_second for s in stats[1:]))
-            table.add_row(str(batch), name, f"{stats[0].tau:.2f}", f"{stats[0].acceptance_rate:.0%}", f"{speeds[name][-1]:.0f}")
+            rate = stats[0].acceptance_rate  # None where nothing was drafted
+            accepted = "–" if rate is None else f"{rate:.0%}"
+            table.add_row(str(batch), name, f"{stats[0].tau:.2f}", accepted, f"{speeds[name][-1]:.0f}")
         table.add_section()
     Console().print(table)
     if importlib.util.find_spec("matplotlib") is None:

@@ -44,7 +44,7 @@ def main() -> None:
                     "temperature": temperature,
                     "acceptance": round(stats.accepted / sum(stats.reached_by_position), 3),
                     "accepted_of_drafted": round(stats.acceptance_rate, 3),
-                    "acceptance_by_position": [round(a, 3) for a in stats.acceptance_by_position[:8]],
+                    "acceptance_by_position": [a and round(a, 3) for a in stats.acceptance_by_position[:8]],
                     "tau": round(stats.tau, 3),
                     "drafted": stats.drafted,
                 }

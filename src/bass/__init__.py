@@ -3,10 +3,17 @@
 `bass.load()` gives the embedded pair; `bass.interfaces` holds the whole design.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import sys
 
-from bass.errors import BassError
+_STARTED = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]  # the interpreter, its options, and what they name
+if sys.argv[:1] == ["-m"] and _STARTED[-1] in ("bass", "-mbass") and not sys.flags.safe_path:
+    # `python -m bass`: Python has put the current folder first, whose files would be taken for installed modules of their names.
+    del sys.path[0]
+
+import importlib  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from bass.errors import BassError  # noqa: E402
 
 if TYPE_CHECKING:
     from bass.llm import LLM, load

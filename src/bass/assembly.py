@@ -54,7 +54,7 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
     bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule, PassLog(pass_cost(models.target)))
     sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
-    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, bench.log)
+    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, bench.vocab_size, bench.log)
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
 
 

@@ -28,6 +28,13 @@ class OptionError(BassError, ValueError):
     """An option or a name that does not exist, or a value outside its range."""
 
 
+class ProblemsError(OptionError):
+    """Several things that are wrong with one input. Its text has a line for what it is about, and an indented one for each of them."""
+
+    def __init__(self, about: str, problems: Iterable[str]) -> None:
+        super().__init__("\n".join([about, *(f"  {' '.join(problem.split())}" for problem in problems)]))
+
+
 class RunFolderError(BassError):
     """A folder of experiments that is missing, damaged, or of another format version."""
 

@@ -1,13 +1,76 @@
-"""Files that outlive a crash: written whole or not at all, or line by line."""
+"""Files that outlive a crash, written whole or by line; files of others, read within limits."""
 
+import errno
+import io
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+_LONGEST_LINES = 2**32
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes. Symbolic links are followed.
+
+    A pipe or a device is not opened, which can block. Raises `OSError`, whose `strerror` says why.
+    """
+    _check_regular(os.stat(path))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(handle, "rb")  # noqa: SIM115  the caller closes it
+    try:
+        _check_regular(os.fstat(handle))  # the path may name another file by now
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """Content of a regular file of at most `limit` bytes. Raises `OSError` as `open_regular`."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1) if os.fstat(file.fileno()).st_size <= limit else None
+    if content is None or len(content) > limit:  # a file of /proc is longer than its size says
+        raise too_large(limit)
+    return content
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Text of a regular file in UTF-8, every line break as `\\n`. Raises `UnicodeDecodeError`, or `OSError` as `read_regular`."""
+    return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8").read()
+
+
+def too_large(limit: int) -> OSError:
+    """Error for a file of more than `limit` bytes, or one that unpacks to more."""
+    return OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
+
+
+def size_in_words(count: int) -> str:
+    """A number of bytes for a sentence: `5 MiB`, `300 bytes`."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count} bytes"
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
 
 
 def append(path: Path, text: str) -> None:
-    """Add text at the end with one write, and flush it to the operating system."""
+    """Add text at the end with one write, and flush it to the operating system. Raises `OSError` where the path is a link."""
     data = text.encode()
-    with path.open("ab", buffering=0) as file:
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    with open(handle, "ab", buffering=0) as file:
         while data:  # once, but where there is no room for all of it: then writing the rest says why
             data = data[file.write(data) :]
 
@@ -15,7 +78,8 @@ def append(path: Path, text: str) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that at any moment it is there whole, or not (or as it was before)."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)  # left by a crash; or a link or a pipe that somebody has put there
+    with part.open("xb") as file:
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
@@ -23,6 +87,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def whole_lines(path: Path) -> tuple[list[bytes], bytes]:
-    """The lines of a file, and what follows the last line break: a line that a crash has cut off. Nothing where there is no file."""
-    *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    """The lines of a file, and what follows the last line break: a line that a crash has cut off.
+
+    Nothing where there is no file. Raises `OSError` as `read_regular`.
+    """
+    try:
+        *lines, rest = read_regular(path, _LONGEST_LINES).split(b"\n")
+    except FileNotFoundError:
+        return [], b""
     return lines, rest

@@ -332,12 +332,20 @@ class Drafter(DraftMethod, RowStore, Protocol):
     One that needs no model and keeps no state of a run is its own method; any other is built by one.
     """
 
+    @property
+    def label(self) -> str:
+        """How a message names it."""
+        return f"`{type(self).__name__}`"
+
     def build(self, bench: Workbench) -> "Drafter":
         return self
 
     @abstractmethod
     def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is never looked at."""
+        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is never looked at.
+
+        Within it, tokens must be in the vocabulary, and distributions finite, nowhere negative, of sum 1: else the run ends.
+        """
         ...
 
 

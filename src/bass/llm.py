@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
 
 from bass import pair
@@ -23,13 +22,11 @@ from bass.generation import Generation
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, Quantization, StopRule, Verifier, Warp
 from bass.loading import Models, Parts, backend_for, check_max_length, drafter_for, find_device, layout_for, quantizations_for
 from bass.models.first_layers import FirstLayers
-from bass.noise import row_key
 from bass.registry import REGISTRIES, make
+from bass.requests import Prompts, requests_for, stop_strings
 from bass.results import Result
 from bass.sampling import Sampling
 
-Prompt = str | Sequence[int] | np.ndarray | torch.Tensor
-MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
 _LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
 
 
@@ -176,13 +173,13 @@ class LLM:
         self.graphs = use_graphs(cuda_graphs, models.device, parts)
         self._kept: Kept | None = None
 
-    def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Result:
+    def generate(self, prompts: Prompts, **options: Any) -> Result:
         """All completions of all prompts. The options are those of `stream`."""
         return self.stream(prompts, **options).result()
 
     def stream(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompts,
         num_return_sequences: int = 1,
         max_new_tokens: int | Sequence[int] = 256,
         temperature: float = 0.2,
@@ -191,42 +188,42 @@ class LLM:
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
         seed: int = 0,
-        stop: str | Sequence[str] = (),
+        stop: str | Iterable[str] | None = (),
         ignore_eos: bool = False,
         time_budget: float | None = None,
         **unknown: Any,
     ) -> Generation:
         """Events as tokens are committed; iterate it, or call its `result()`.
 
-        prompts: a string, token ids (a list, an array or a tensor), or a list of either. max_new_tokens: for all prompts, or one for each.
-        The sampling options are Hugging Face's (`temperature=0` is greedy). seed: the same call gives the same tokens again;
-        and with a policy whose lengths depend on the row's own past alone, such as `fixed`, the same seed, prompt and sample
-        index give the same tokens in any batch. stop: strings before which the text ends. time_budget: seconds from the start,
-        after which unfinished samples are returned with `finish_reason="time"`.
+        prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt": text}
+        or {"prompt_token_ids": ids}, or a list of any of these. A prompt that the list repeats gets
+        further samples, different ones: see `Completion.sample_index`. max_new_tokens: for all
+        prompts, or one for each. The sampling options are Hugging Face's (`temperature=0` is greedy).
+        seed: the same call gives the same tokens again; and with a policy whose lengths depend on the
+        row's own past alone, such as `fixed`, the same seed, prompt and `sample_index` give the same
+        tokens in any batch. stop: strings before which the text ends; the tokens end with the one that
+        completes the string, see `bass.text.Transcript`. time_budget: seconds from the start, after
+        which unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
         if unknown:
             raise unknown_name("option", next(iter(unknown)), [n for n in LLM.stream.__annotations__ if n not in ("unknown", "return")])
         warp = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-        stops = (stop,) if isinstance(stop, str) else tuple(stop or ()) if isinstance(stop, Iterable | None) else (stop,)
-        if not all(isinstance(s, str) for s in stops):
-            raise OptionError(f"`stop={stop!r}` must be a string or a list of strings.")
-        if any(not s for s in stops):
-            raise OptionError("A stop string is empty: every text would end at once; give strings of one character or more.")
+        stops = stop_strings(stop)
         if stops and self.models.tokenizer is None:
             raise OptionError("`stop` needs text, and the target's folder has no tokenizer: add one, or cut the token ids yourself.")
         check_integer("num_return_sequences", num_return_sequences, 1)
         check_integer("seed", seed)
         if time_budget is not None and not (is_finite(time_budget) and time_budget > 0):
             raise OptionError(f"`time_budget={time_budget!r}` must be more than 0 seconds, or None for no limit.")
-        requests = self._requests(prompts, num_return_sequences, max_new_tokens, seed)
+        requests = requests_for(self.models, prompts, num_return_sequences, max_new_tokens, seed)
         run = self._run(requests, warp, () if ignore_eos else tuple(self.models.eos), time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
         return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
 
-    def warm_up(self, prompts: Prompt | Sequence[Prompt], max_length: int | None = None, **options: Any) -> None:
+    def warm_up(self, prompts: Prompts, max_length: int | None = None, **options: Any) -> None:
         """Do now what the first of such requests would wait for. The arguments are those of `generate`.
 
         Where steps run as CUDA graphs, those of all draft lengths up to `max_length` (None: the policy's longest) are captured, for
@@ -268,49 +265,6 @@ class LLM:
             raise RequestError("A conversation is text, and the target's folder has no tokenizer: give token ids to `generate`, or add it.")
         return tokenizer.encode(tokenizer.chat.render(messages, template), add_special_tokens=False)
 
-    def _requests(self, prompts: Prompt | Sequence[Prompt], samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
-        ids = [self._ids(prompt, i) for i, prompt in enumerate(_as_list(prompts))]
-        if samples * len(ids) > MOST_SEQUENCES:
-            raise RequestError(
-                f"`num_return_sequences={samples}` for {len(ids)} prompts is more than {MOST_SEQUENCES} sequences: make several calls."
-            )
-        max_new_tokens = _plain(max_new_tokens)
-        limits = list(max_new_tokens) if isinstance(max_new_tokens, Sequence) else [max_new_tokens] * len(ids)
-        if len(limits) != len(ids):
-            raise RequestError(f"`max_new_tokens` has {len(limits)} values for {len(ids)} prompts: give one for all, or one for each.")
-        room = self.models.target.shape.max_positions
-        if self.models.draft is not None:
-            room = min(room, self.models.draft.shape.max_positions)
-        for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True)):
-            check_integer("max_new_tokens", limit, 1)
-            if len(prompt) + limit > room:
-                remedy = f"lower `max_new_tokens` to {room - len(prompt)}" if len(prompt) < room else "shorten it"
-                raise RequestError(
-                    f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the context of {room}: {remedy}."
-                )
-        return [
-            Request(prompt, len(prompt) + limit, row_key(seed, prompt, sample), i, sample)
-            for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True))
-            for sample in range(samples)
-        ]
-
-    def _ids(self, prompt: Prompt, index: int) -> list[int]:
-        if isinstance(prompt, str):
-            if self.models.tokenizer is None:
-                raise RequestError(f"Prompt {index} is text, and the target's folder has no tokenizer: give token ids, or add its files.")
-            ids = self.models.tokenizer.encode(prompt)
-        else:
-            ids = _token_ids(prompt, index)
-        if not ids:
-            raise RequestError(f"Prompt {index} is empty: give at least one token to continue from.")
-        vocabulary = self.models.target.shape.vocab_size
-        wrong = [token for token in ids if not 0 <= token < vocabulary]
-        if wrong:
-            raise RequestError(
-                f"Prompt {index} has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {vocabulary - 1}."
-            )
-        return ids
-
     def _run(self, requests: list[Request], warp: Warp, eos: tuple[int, ...], time_budget: float | None) -> Run:
         """The requests and an engine for them: a new one for each call, or the last one where its graphs serve them too."""
         room = room_for(requests, min(self.max_batch_size, len(requests)))
@@ -337,31 +291,3 @@ class LLM:
         drafting = [model_cost(draft)] if draft is not None else []
         drafting += [model_cost(target, layers)] if layers else []
         return PairCost(model_cost(target), sum(drafting, NOTHING))
-
-
-def _token_ids(prompt: object, index: int) -> list[int]:
-    prompt = _plain(prompt)
-    if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
-        raise RequestError(f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids.")
-    ids = list(prompt)
-    for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int | np.integer):
-            raise RequestError(f"Prompt {index} holds {token!r}, which is no token id: give a string or a list of integers.")
-    return [int(token) for token in ids]
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and tensors as lists."""
-    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    prompts = _plain(prompts)
-    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-        return [prompts]
-    listed = list(prompts)
-    if not listed:
-        raise RequestError("There is no prompt: give a string, a list of token ids, or a list of either.")
-    if all(isinstance(p, int | np.integer) for p in listed):
-        return [listed]  # pyright: ignore[reportReturnType]
-    return listed  # pyright: ignore[reportReturnType]

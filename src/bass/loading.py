@@ -63,10 +63,12 @@ class Models:
             raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
         ours = Checkpoint.read(target)
         theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
-        size = ours.outline.decoder.shape.vocab_size if theirs is None else check_pair(ours, theirs)
+        if theirs is not None:
+            check_pair(ours, theirs)
+        size = ours.outline.decoder.shape.vocab_size
         kind, eos = _dtype(dtype, device, ours.outline), ours.eos
         loaded_draft = None if theirs is None else _load_draft(theirs.outline, device, kind, quantizations[1], size)
-        loaded = narrow(ours.outline.load(device, kind, quantizations[0]), size)
+        loaded = ours.outline.load(device, kind, quantizations[0])
         if device.type == "cuda":
             fuse(loaded)
             if loaded_draft is not None:
@@ -95,7 +97,7 @@ class Checkpoint:
 
 
 def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None, size: int) -> CausalDecoder:
-    """With a vocabulary of `size`, and its head quantized with the rest."""
+    """Without ids from `size` on, the target's number of them; its head is quantized with the rest."""
     draft = narrow(outline.load(device, dtype, quantization), size)
     if quantization is None:
         return draft
@@ -111,10 +113,11 @@ def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quan
         return quantize_head(draft, quantization)
 
 
-def check_pair(target: Checkpoint, draft: Checkpoint) -> int:
-    """The size of the vocabulary that the two have in common; refuses a draft whose token ids do not mean what the target's mean.
+def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
+    """Raise a `PairingError` for a draft whose token ids do not mean what the target's mean.
 
-    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the smaller one.
+    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the smaller one. The target keeps its
+    own padding, as without a draft; the draft's is what it has of the target's ids.
     """
     sizes = [checkpoint.outline.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None
@@ -130,7 +133,6 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> int:
                 f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and their tokenizer's ids go up to {last}: "
                 "use a draft with the target's vocabulary."
             )
-    return min(sizes)
 
 
 def check_max_length(policy: DraftLengthPolicy[Any]) -> None:

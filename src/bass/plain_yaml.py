@@ -6,6 +6,7 @@ from typing import Any, final
 
 import yaml
 
+LARGEST_YAML = 1 << 20  # bytes of a file; PyYAML reads 100 kB per second
 MOST_LEVELS = 50
 MOST_VALUES = 1_000_000  # anchors and aliases counted as often as they are used
 

@@ -1,8 +1,6 @@
 """From what a user writes (a name, "package.module:Class", an object) to an object of a protocol."""
 
 import dataclasses
-import functools
-import importlib
 import inspect
 import types
 import typing
@@ -16,6 +14,7 @@ from bass.drafters import DRAFTERS
 from bass.errors import BassError, OptionError, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
 from bass.models.quantized import QUANTIZATIONS
+from bass.own_modules import find_object
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.verifiers import VERIFIERS
@@ -99,7 +98,7 @@ def find_class(kind: str, spec: str) -> type:
     if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
-    return _loaded(kind, f"`{spec}`", lambda: functools.reduce(getattr, name.split("."), importlib.import_module(module)))
+    return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
 
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
@@ -144,7 +143,9 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         return strategy(**arguments)
     except BassError:
         raise
-    except (Exception, SystemExit) as error:  # of a user's class, or of arguments that do not fit ours
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of a user's class, or of arguments that do not fit ours
         told = str(error) or type(error).__name__
         raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes {inspect.signature(strategy)}.") from error
 
@@ -227,7 +228,9 @@ def _make_inner(strategy: type, kind: str, name: str, given: Any) -> Any:
 def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
     try:
         found = load()
-    except (Exception, SystemExit) as error:  # the module is the user's: anything can happen in it
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's: anything can happen in it
         raise OptionError(
             f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an importable `package.module:Class`."
         ) from error

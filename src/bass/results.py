@@ -14,9 +14,14 @@ from bass.engine.requests import StepRecord, Trace
 class Completion:
     """One sample of one prompt.
 
+    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it is,
+    from 0; where a call with `num_return_sequences=n` repeats a prompt (the same token ids), its
+    occurrence j has the samples j*n to j*n + n-1.
     `logprobs` are the target's own (natural logarithm, before any warp), one per token of `token_ids`. `finish_reason`
-    is `eos`, `stop` (a stop string), `length`, `time` (the budget ran out first) or `interrupted`. `text` ends before a
-    stop string; `token_ids` end with the token that completed it. `seconds`: from the end of its prefill.
+    is `eos`, `stop` (a stop string), `length`, `time` (the time budget ran out first) or `interrupted` (the
+    generation was closed or interrupted first). `text` is what the tokenizer decodes `token_ids` to,
+    up to a stop string; `token_ids` end with the token that completed it: see `bass.text.Transcript`.
+    `seconds`: from the end of its prefill.
     """
 
     prompt_index: int
@@ -61,19 +66,19 @@ class Counts:
     emitted: int
 
     @property
-    def tau(self) -> float:
-        """Emitted tokens per target call of a row, bonus included."""
-        return self.emitted / self.row_steps if self.row_steps else 0.0
+    def tau(self) -> float | None:
+        """Emitted tokens per target call of a row, bonus included; None where there was no call."""
+        return self.emitted / self.row_steps if self.row_steps else None
 
     @property
-    def acceptance_rate(self) -> float:
-        """Accepted / drafted; 0 where nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted else 0.0
+    def acceptance_rate(self) -> float | None:
+        """Accepted / drafted; None where nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True)
 class Stats(Counts):
-    """A run in numbers.
+    """A run in numbers, named as in docs/metrics.md. One that does not apply, as an acceptance rate where nothing was drafted, is None.
 
     `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the second, the tokens of a row depend
     on its batch (so they do with a batch-wide policy).
@@ -81,25 +86,25 @@ class Stats(Counts):
     """
 
     tokens: int  # emitted and kept: those after a stop string are cut
-    acceptance_by_position: list[float]
+    acceptance_by_position: list[float | None]
     reached_by_position: list[int]
-    first: float
-    last: float
-    all: float
+    first: float | None
+    last: float | None
+    all: float | None
     seconds: float  # without those of captures
-    prefill_seconds: float
+    prefill_seconds: float | None
     capture_seconds: float  # in which the run waited for graphs to be captured: see `LLM.warm_up`
-    bound_seconds: float
-    mfu: float
-    mfu_kept: float
-    mbu: float
+    bound_seconds: float | None
+    mfu: float | None
+    mfu_kept: float | None
+    mbu: float | None
     lossless: bool
     batch_invariant: bool
 
     @property
-    def tokens_per_second(self) -> float:
-        """Kept tokens of all sequences over the whole time, prefill included."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+    def tokens_per_second(self) -> float | None:
+        """Kept tokens of all sequences over the whole time, prefill included; None where no time was spent."""
+        return self.tokens / self.seconds if self.seconds else None
 
     def as_dict(self) -> dict[str, Any]:
         """Fields and derived figures, for JSON."""
@@ -134,11 +139,11 @@ def judged_lengths(step: StepRecord) -> np.ndarray:
     return np.where(step.active & (step.emitted == step.accepted), step.accepted, step.drafted)
 
 
-def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float], list[int]]:
+def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float | None], list[int]]:
     """Conditional acceptance rate at each draft position, and its denominators.
 
     Entry i: of the drafts whose position i+1 was judged and that had all before it accepted (`reached[i]` of them), the share
-    whose token there was accepted.
+    whose token there was accepted; None where no draft reached it.
     """
     if not steps:
         return [], []
@@ -147,17 +152,19 @@ def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float], list[i
     accepted = np.concatenate([s.accepted for s in steps])
     reached = [int(((judged > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))]
     kept = [int((accepted > i).sum()) for i in range(len(reached))]
-    return [a / r if r else 0.0 for a, r in zip(kept, reached, strict=True)], reached
+    return [a / r if r else None for a, r in zip(kept, reached, strict=True)], reached
 
 
-def first_last_all(sequences: Iterable[tuple[float, float, int]]) -> tuple[float, float, float]:
+def first_last_all(sequences: Iterable[tuple[float, float, int]]) -> tuple[float, float, float] | tuple[None, None, None]:
     """Seconds per token of the first and the last sequence to finish, and the mean over sequences: the BASS paper's latencies.
 
     A sequence is (end of its prefill since the run began, seconds from then to its last token, tokens). Those without tokens are
-    left out; zeros where none is left.
+    left out; None where none is left.
     """
     ended = sorted((prefilled + seconds, seconds / tokens) for prefilled, seconds, tokens in sequences if tokens)
-    rates = [rate for _, rate in ended] or [0.0]
+    rates = [rate for _, rate in ended]
+    if not rates:
+        return None, None, None
     return rates[0], rates[-1], float(np.mean(rates))
 
 
@@ -166,18 +173,20 @@ class Utilization:
     """How much of the device the steps used. `bound_seconds`: the least time in which it can move the bytes they must move.
 
     MFU: FLOPs done over those that the time in steps allows; `mfu_kept`: of them, for tokens that were kept. MBU: the bound over
-    the time in steps. Attention's FLOPs are left out.
+    the time in steps. Attention's FLOPs are left out. None where no time was spent in steps.
     """
 
-    bound_seconds: float
-    mfu: float
-    mfu_kept: float
-    mbu: float
+    bound_seconds: float | None
+    mfu: float | None
+    mfu_kept: float | None
+    mbu: float | None
 
 
 def utilization(steps: list[StepRecord], peaks: Peaks) -> Utilization:
-    """Of these steps, on a device with these ceilings; zeros for no steps."""
-    stepping = sum(s.seconds for s in steps) or float("inf")
+    """Of these steps, on a device with these ceilings."""
+    stepping = sum(s.seconds for s in steps)
+    if not stepping:
+        return Utilization(None, None, None, None)
     work = total(s.work for s in steps)
     bound = work.bytes / peaks.bandwidth
     return Utilization(bound, work.flops / peaks.flops / stepping, work.flops_kept / peaks.flops / stepping, bound / stepping)
@@ -198,7 +207,7 @@ def summarize(
         last=last,
         all=mean,
         seconds=seconds,
-        prefill_seconds=min(trace.prefilled.values(), default=0.0),
+        prefill_seconds=min(trace.prefilled.values(), default=None),
         capture_seconds=trace.capture_seconds,
         **vars(utilization(trace.steps, peaks)),
         lossless=lossless,

@@ -37,7 +37,8 @@ class Sampling(Warp):
 
     repetition_penalty (over the row's prompt and output; Keskar et al., 2019), temperature (0 = the most probable token,
     as a one-hot distribution), top_k (0 = off), top_p (1 = off; Holtzman et al., 2020), min_p (0 = off; Nguyen et al., 2024).
-    On a CUDA device kernels do it, but for logits in float64 and for the penalty.
+    On a CUDA device kernels do it, but for logits in float64 and for the penalty. Logits of which one is NaN or infinity, or none
+    is finite, give NaN at every temperature: they are no distribution.
     """
 
     temperature: float = 1.0
@@ -69,7 +70,8 @@ class Sampling(Warp):
             return warp(logits, self.temperature, self.top_k, self.top_p, self.min_p)
         logits = logits.to(wide)
         if self.temperature == 0:
-            return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+            chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+            return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
         if self.temperature != 1:
             logits = logits / self.temperature
         probs = logits.softmax(-1)

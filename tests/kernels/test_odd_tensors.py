@@ -67,10 +67,11 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
     def all_of(n: torch.Tensor) -> list[torch.Tensor]:
         committed = [x.clone() for x in (tokens, lens, lens + 4, active, lens)]
         window = torch.cat((draft, draft[:, :1]), 1)
-        told = lens, active, n, n, lens, window, probs[:, :, 0], draft, probs[:, :3]
+        told = lens, active, n, n, lens, n, window, probs[:, :, 0], draft, probs[:, :3]
         return [
             rows.ahead(lens, n, 3),
-            *rows.within(lens, n, draft),
+            *rows.within(lens, n, draft, probs[:, :3], 9),
+            *rows.within(lens, n, draft, None, 9),
             *rows.window(tokens, lens, active, draft, n),
             rows.leading(kept, n),
             rows.commit(*committed, lens[:0], window, n),
@@ -86,7 +87,7 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
 
 def test_a_length_is_cut_to_the_columns_that_there_are(device: torch.device) -> None:
     lengths, tokens = torch.tensor([9, 1], device=device), torch.ones(2, 3, dtype=torch.int64, device=device)
-    assert rows.within(lengths, lengths, tokens)[0].tolist() == [3, 1]
+    assert rows.within(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
 
 
 def test_a_drafted_token_that_is_none_is_reported_without_a_probability(device: torch.device) -> None:
@@ -95,7 +96,7 @@ def test_a_drafted_token_that_is_none_is_reported_without_a_probability(device: 
     tokens, logprobs = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.zeros(2, 3, device=device)
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
-    found = unpack(rows.report(numbers, active, numbers, numbers, numbers, tokens, logprobs, drafted, probs).cpu().numpy())
+    found = unpack(rows.report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs).cpu().numpy())
     np.testing.assert_array_equal(found.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
 
 

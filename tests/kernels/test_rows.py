@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.drafters.model import fed
-from bass.engine.step import packed, unpack, window, within
+from bass.drafters.validity import within
+from bass.engine.step import packed, unpack, window
 from bass.kernels import rows, stream, verdict
 from bass.records import Draft, Noise, Sequences, Verdict
 from bass.verifiers.emit import emit, leading
@@ -49,6 +50,11 @@ def equal(ours: Any, theirs: Any) -> None:
         torch.testing.assert_close(mine.cpu(), other, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "CHUNK", 4)
+
+
 shapes = given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 10**6))
 
 
@@ -61,11 +67,34 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
     equal(rows.window(there.tokens, there.lens, there.active, tokens, lengths), window(own, draft))
     if k:
         equal([rows.ahead(there.lens, lengths, k)], [fed(own.lens, draft.lengths, k)])
-        asked = integers(0, k + 1, (batch,), seed + 6)
-        twin = within(asked, draft)
-        cut, kept = rows.within(asked.to(device), lengths, tokens)
-        equal([cut, kept[:, : twin.tokens.shape[1]]], [twin.lengths, twin.tokens])
-        assert not kept[:, twin.tokens.shape[1] :].any()
+        requested = integers(0, k + 1, (batch,), seed + 6)
+        for probs in (draft.probs, None):
+            twin, flags = within(requested, replace(draft, probs=probs), 9)
+            there = None if probs is None else probs.to(device)
+            cut, kept, found = rows.within(requested.to(device), lengths, tokens, there, 9)
+            equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
+            assert not kept[:, twin.tokens.shape[1] :].any()
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6))
+@pytest.mark.usefixtures("small_chunks")
+def test_invalid_drafts_have_the_flags_of_the_twin(device: torch.device, batch: int, k: int, seed: int) -> None:
+    """Every kind of damage, anywhere; chunks of 4 of 9 tokens."""
+    random = np.random.default_rng(seed)
+    tokens, lengths = integers(0, 9, (batch, k), seed), integers(-1, k + 1, (batch,), seed + 5)
+    probs = torch.rand(batch, k, 9, generator=torch.Generator().manual_seed(seed)).softmax(2)
+    for _ in range(random.integers(0, 4)):
+        place = random.integers(0, batch), random.integers(0, k)
+        value = random.choice([torch.nan, torch.inf, -torch.inf, -0.01, 2.0, 0.0])
+        probs[(*place, random.integers(0, 9))] = value
+        if random.random() < 0.5:
+            tokens[place] = int(random.choice([-1, 9, 2**40]))
+    requested = integers(0, k + 1, (batch,), seed + 6)
+    with np.errstate(all="ignore"):  # the interpreter's, which would warn
+        answer = [x.to(device) for x in (requested, lengths, tokens, probs)]
+        cut, kept, found = rows.within(*answer, 9)
+    twin, flags = within(requested, Draft(tokens, probs, lengths), 9)
+    equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
 
 
 @shapes
@@ -86,6 +115,7 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(device: torch.devi
     own, draft = state(batch, seed), drafted(batch, k, seed)
     verdict = Verdict(integers(0, 9, (batch, k + 1), seed + 9), torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths))
     logprobs = -torch.rand(batch, k + 1, generator=torch.Generator().manual_seed(seed))
+    flags = integers(0, 32, (batch,), seed + 10)
     there, before = moved(deepcopy(own), device), deepcopy(own)
     inputs = verdict.tokens.to(device), verdict.accepted.to(device)
     emitted = rows.commit(there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs)
@@ -96,9 +126,10 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(device: torch.devi
     equal([there.tokens[:, :-1]], [own.tokens[:, :-1]])  # the spare slot is nobody's
     assert torch.equal(there.limits.cpu(), before.limits)
     for probs in (draft.probs, None):
-        told = (there.lens, there.active, draft.lengths.to(device), inputs[1], emitted, inputs[0], logprobs.to(device))
+        numbers = draft.lengths.to(device), inputs[1], emitted, flags.to(device)
+        told = (there.lens, there.active, *numbers, inputs[0], logprobs.to(device))
         ours = rows.report(*told, draft.tokens.to(device), None if probs is None else probs.to(device)).cpu()
-        theirs = packed(own, replace(draft, probs=probs), verdict, expected, logprobs)
+        theirs = packed(own, replace(draft, probs=probs), flags, verdict, expected, logprobs)
         for mine, other in zip(vars(unpack(ours.numpy())).values(), vars(unpack(theirs.numpy())).values(), strict=True):
             np.testing.assert_array_equal(mine, other)
 

@@ -1,6 +1,7 @@
 """Tier 3: warps, draws, verdicts and log-probabilities by kernels equal their twins in torch, and keep the laws of these."""
 
 import itertools
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -111,6 +112,22 @@ def test_a_warp_equals_its_twin_for_any_logits_and_options(data: st.DataObject, 
     ]
     if options.top_p == 1 or torch.equal(*nearby):
         torch.testing.assert_close(kernel(options, logits), twin(options, logits), rtol=5e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.usefixtures("cut")
+def test_a_warp_of_logits_that_are_not_finite_is_not_finite(options: str, device: torch.device) -> None:
+    """Wherever it stands, whichever its sign; other rows stay as they are."""
+    for dtype in DTYPES if options in ("plain", "greedy") else DTYPES[:1]:
+        logits = rows_of_logits(66, dtype, device)
+        sound = logits[3].clone()
+        logits[0, 0, 1], logits[1, 0, 65], logits[2] = torch.nan, torch.inf, -torch.inf
+        logits[4, 0, 40] = -torch.tensor(torch.nan)
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # the interpreter's
+            found = kernel(OPTIONS[options], logits)
+        for probs in (found, twin(OPTIONS[options], logits)):
+            assert (~probs.sum(-1).isfinite()).flatten().tolist() == [True, True, True, False, True]
+        assert torch.equal(found[3:4], kernel(OPTIONS[options], sound[None]))
 
 
 @pytest.mark.usefixtures("cut")

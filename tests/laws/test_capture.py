@@ -56,7 +56,8 @@ def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[Spe
     sequences.limits.fill_(SPAN)
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
-    return SpeculativeStep(scorers[0], ModelDrafter(scorers[1], warp, OwnDraw()), verifier, warp), sequences
+    drafter = ModelDrafter(scorers[1], warp, OwnDraw())
+    return SpeculativeStep(scorers[0], drafter, verifier, warp, scorers[0].decoder.shape.vocab_size), sequences
 
 
 @pytest.mark.parametrize("warp", [Sampling(0.0), Sampling(1.0), Sampling(0.8, 20, 0.9, 0.01, 1.2)], ids=["greedy", "plain", "all warps"])

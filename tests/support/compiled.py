@@ -122,12 +122,13 @@ def everything() -> None:
     stream.embedded(numbers(90, 2048), tokens)
     rows.last(tokens, row, flags, 2)
     rows.ahead(row, row, 3)
-    rows.within(row, row, draft)
+    for chances in (numbers(2, 3, 51200, dtype=F32), None):
+        rows.within(row, row, draft, chances, 51200)
     rows.window(tokens, row, flags, draft, row)
     rows.leading(numbers(2, 3, dtype=torch.bool), row)
     rows.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
     for chances in (numbers(2, 3, 90, dtype=F32), None):
-        rows.report(row, flags, row, row, row, numbers(2, 4, dtype=I64), numbers(2, 4, dtype=F32), draft, chances)
+        rows.report(row, flags, row, row, row, row, numbers(2, 4, dtype=I64), numbers(2, 4, dtype=F32), draft, chances)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,9 @@ IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_block
 SOON = "unit/test_steps_ahead.py"
 TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand"
 KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
+VALIDITY, INVALID = "drafters/validity.py", "laws/test_7_invalid_drafts.py"
+PAIRS = "unit/test_pairs.py"
+ONE_PADDING = f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
 NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
     "unit/test_stop_rules.py",
@@ -100,6 +103,11 @@ FED, AFTER, FIRST = (
         "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
     )
 )
+TRANSCRIPT = "text/transcript.py"
+STOPPED = "unit/test_stop_strings.py::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
+PARTS = "unit/test_stop_strings.py::test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_prefix_says"
+REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
+ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
 ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))
 REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
     f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
@@ -363,7 +371,7 @@ MUTANTS = (
     Mutant("top-p leaves out the token that reaches it", 0, "sampling.py", "(before < top_p).sum(-1, keepdim=True)", "((before < top_p).sum(-1, keepdim=True) - 1).clamp(min=0)", (SAMPLING,)),
     Mutant("the penalty counts a window's later tokens", 0, "sampling.py", "columns + 1 - window :]", "columns + 1 - window :].amax(1, keepdim=True).expand(-1, window, -1)", (SAMPLING,)),
     Mutant("a logit's penalty lags one drafted token", 0, "sampling.py", "F.one_hot(history.drafted, vocab).cumsum(1)", "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)", (SAMPLING,)),
-    Mutant("log-probabilities are of the token before", 0, STEP, "log_softmax(-1).gather(2, tokens[..., None])", "log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None])", (LOGPROBS,)),
+    Mutant("log-probabilities are of the token before", 0, STEP, "torch.where(known, tokens, 0)[..., None]", "torch.where(known, tokens.roll(1, 1), 0)[..., None]", (LOGPROBS,)),
     Mutant("block verification forgets how improbable the prefix was", 0, BLOCK, "next_probs(draft, weighted, accepted)", "next_probs(draft, target_probs, accepted)", (ENUMERATION,)),
     Mutant("block verification stops at the first prefix that fails", 0, BLOCK, "accepted = torch.where(passes, length, 0).amax(1)", "accepted = passes.cumprod(1).sum(1)", (ENUMERATION,)),
     Mutant("block verification judges a row's end like its middle", 0, BLOCK, "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)", "before", (ENUMERATION,)),
@@ -450,7 +458,7 @@ MUTANTS = (
     Mutant("a model is not told what another drafter proposed", 0, ENSEMBLE, "            tell(drafter,", "            () and tell(drafter,", (FED, AFTER)),
     Mutant("a model is told one token too few of another's draft", 0, ENSEMBLE, "fed = (ahead < lengths[:, None])", "fed = (ahead < lengths[:, None] - 1)", (FED, AFTER)),
     Mutant("every part of an ensemble drafts for every row", 0, ENSEMBLE, "torch.where(draft.lengths > 0, 0, asked)", "asked", (DRAFTERS,)),
-    Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, tokens[..., None], 1.0)", "", (DRAFTERS,)),
+    Mutant("an ensemble reports no distribution for a sure token", 0, ENSEMBLE, ".scatter(2, known, 1.0)", "", (DRAFTERS,)),
     Mutant("a target drafts for itself without its norm", 0, "models/first_layers.py", "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))", "self.decoder.through(tokens, positions, attend, self.count)", (FIRST,)),
     Mutant("a target drafts for itself with a layer less", 0, "models/first_layers.py", "attend, self.count))", "attend, self.count - 1))", (FIRST,)),
     Mutant("a kernel's splits of a product overlap", 0, "kernels/dense.py", "k_size, split * SIZE, SIZE", "k_size, split * SIZE // 2, SIZE", ("kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",)),
@@ -473,10 +481,22 @@ MUTANTS = (
     Mutant("a cell is held against plain decoding at another batch", 0, "experiments/plain.py", '_OWN = ("draft",', '_OWN = ("batch", "draft",', (LIKEST,)),
     Mutant("every repeat is held against the first one of plain decoding", 0, "experiments/plain.py", "plain=of_plain[number]", "plain=of_plain[0]", (BY_REPEAT,)),
     Mutant("drafts of a repeat that did not end are kept", 0, "experiments/cells.py", "DraftLine.from_json).values if line.repeat in lines.repeats]", "DraftLine.from_json).values]", (ANEW,)),
+    Mutant("repeats of rivals run back to back", 0, "experiments/turns.py", "groups.setdefault(work if len(pairs) == 1 else pairs, [])", "groups.setdefault(task.id, [])", ("unit/test_ablate_turns.py::test_every_turn_is_run_once_and_rivals_take_turns",)),
+    Mutant("results of an edited class are kept", 0, "experiments/inputs.py", "cell.items() if then.get(name) != value]", "cell.items() if name not in then]", ("unit/test_ablate_changed.py::test_what_has_changed_is_refused_and_redone_on_request_in_the_cells_that_depend_on_it",)),
     Mutant("a fused draft's head forgets its scales", 0, "models/fused.py", "elif isinstance(decoder.head, Linear):", "else:", ("models/test_fused.py::test_a_quantized_head_stays_as_it_is",)),
     Mutant("a draft's head is quantized with its padding", 0, "loading.py", "return quantize_head(draft, quantization)", "return narrow(quantize_head(outline.load(device, dtype, quantization), quantization), size)", ("unit/test_pairs.py::test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same",)),
     Mutant("a tied head is quantized in its embedding's place", 0, "models/quantized.py", "decoder.embed.clone()", "decoder.embed.detach()", ("unit/test_quantized.py::test_a_quantization_may_overwrite_what_it_is_given",)),
     Mutant("splits are not counted as programs", 0, KERNEL, "in_flight(tiles * kv_heads * count * splits,", "in_flight(tiles * kv_heads * count,", ("kernels/test_kernels.py::test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing",)),
+    # Text and requests.
+    Mutant("a stop string is found when its text is certain", 0, TRANSCRIPT, "self._stream.ending(self._search.most_broken))", '"")', (STOPPED,)),
+    Mutant("tokens after the one that completes a stop string belong to the completion", 0, TRANSCRIPT, "return count, piece", "return len(tokens), piece", (STOPPED,)),
+    Mutant("what may be the beginning of a stop string is shown", 0, TRANSCRIPT, "self._give(self._length_held - self._search.begun)", "self._give(self._length_held)", (STOPPED,)),
+    Mutant("a stop string that ends in another's beginning is not found", 0, "text/stops.py", "child.longest = child.longest or known.longest", "child.longest = child.longest", (STOPPED,)),
+    Mutant("a text ends before the last stop string in it", 0, "text/stops.py", "end - state.longest < first", "end - state.longest > first", (STOPPED,)),
+    Mutant("a broken run of bytes keeps its first characters", 0, "text/stream.py", "if not self.last:", "if self.characters:", (STOPPED,)),
+    Mutant("broken bytes are certain up to any token", 0, "text/stream.py", "if text.startswith(begun) and len(begun) < len(text) else", "if begun else", (PARTS,)),
+    Mutant("a repeated prompt has its first samples again", 0, "requests.py", "first = seen[tuple(prompt)]", "first = 0", (REPEATED,)),
+    Mutant("a closed generation is out of time", 0, "generation.py", '"time" if self._out_of_time else', '"time" if self.run.over else', (ENDED,)),
     # What evaluations and reports say.
     Mutant("a budget's clocks are exchanged", 0, "evaluation/scores.py", 'self.from_start if clock == "start" else self.from_prefill', 'self.from_prefill if clock == "start" else self.from_start', ("unit/test_eval_scores.py::test_the_budget_runs_from_either_clock",)),
     Mutant("pass@k draws with replacement", 0, "evaluation/scores.py", "1.0 - math.comb(samples - passed, k) / math.comb(samples, k)", "1.0 - (1 - passed / samples) ** k", ("unit/test_eval_scores.py::test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes",)),
@@ -485,7 +505,32 @@ MUTANTS = (
     Mutant("a score is kept for another text", 0, "evaluation/evaluate.py", "return sample.task_id, sample.sample, digest(sample.text)", 'return sample.task_id, sample.sample, digest("")', ("unit/test_eval.py::test_scores_that_were_cut_off_or_are_of_another_text_are_made_again",)),
     Mutant("few differences that are alike are a certainty", 0, "evaluation/intervals.py", "student(np.append(b - a, [1.0, -1.0]), ", "student(np.append(b - a, [0.0, 0.0]), ", ("unit/test_report_evaluation.py::test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed", "unit/test_report_evaluation.py::test_few_differences_that_are_alike_are_no_certainty_and_many_are")),
     Mutant("a setting wins over one that decodes something else", 0, "experiments/report/cells.py", "work = [axis for axis in axes if is_work(run.manifest.config, axis)]", "work: list[str] = []", ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",)),
+    Mutant("a lead that may be noise opens the page", 0, "experiments/report/summary.py", "return found is not None and found.clear", "return found is not None", ("unit/test_report_summary.py::test_the_summary_opens_with_nothing_that_may_be_noise",)),
+    Mutant("a draft that nobody reached was rejected", 0, "results.py", "[a / r if r else None for", "[a / r if r else 0.0 for", ("unit/test_results.py::test_acceptance_at_a_position_is_among_the_drafts_accepted_up_to_it",)),
     Mutant("more is better of what is neither", 0, "experiments/report/compared.py", 'if self.metric.better == "neither":', 'if self.metric.better == "nothing":', ("unit/test_report_summary.py::test_a_difference_is_better_worse_or_neither_as_its_metric_says",)),
+    # Drafts that are no distributions.
+    *(
+        Mutant(f"a draft is taken {what}", 0, VALIDITY, old, new, (INVALID,))
+        for what, old, new in (
+            ("though it is not finite", "+ NOT_FINITE * (counts & ~finite)", "+ 0 * (counts & ~finite)"),
+            ("though a probability is negative", "+ NEGATIVE * (finite &", "+ 0 * (finite &"),
+            ("though it does not sum to 1", "> TOLERANCE)).any(1)", "> 9)).any(1)"),
+            ("though a token is beyond the vocabulary", "(tokens >= vocab))", "(tokens > vocab))"),
+            ("though a token is negative", "((tokens < 0) |", "((tokens < -1) |"),
+            ("though a length is negative", "NEGATIVE_LENGTH * ((own < 0)", "NEGATIVE_LENGTH * ((own < -99)"),
+        )
+    ),
+    Mutant("what stands beyond a row's length is checked", 0, VALIDITY, "finite = counts & total.isfinite()", "counts = counts | True\n        finite = counts & total.isfinite()", (f"{INVALID}::test_what_stands_beyond_a_rows_length_changes_nothing",)),
+    Mutant("a greedy draft of NaN is a one-hot", 0, "sampling.py", "keepdim=True).isfinite(), chosen, torch.nan)", "keepdim=True).isfinite(), chosen, chosen)", (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",)),
+    Mutant("a step whose report has flags is emitted", 0, RUN, "raise invalid_draft(self.step.drafter, found)", "pass", ("unit/test_steps_ahead.py::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",)),
+    Mutant("a wider target's ids are fed to the draft as they are", 0, "engine/scorer.py", "logits = self.scorer(tokens.clamp(max=self.known - 1)", "logits = self.scorer(tokens.clamp(max=self.vocab_size - 1)", (ONE_PADDING,)),
+    Mutant("padding that the draft lacks has its share of the draft", 0, "engine/scorer.py", 'value=float("-inf"))', "value=0.0)", (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",)),
+    # What generated programs may do.
+    Mutant("a file is truncated by who opens it to read", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o0, 0o1, 0o2)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("a file is opened without any access", 0, "evaluation/syscalls.py", "ACCESSES = 0o3, (0o1, 0o2)", "ACCESSES = 0o3, (0o1, 0o2, 0o3)", ("unit/test_sandbox_strengths.py::test_a_file_that_may_be_read_cannot_be_truncated",)),
+    Mutant("Landlock does not handle truncation", 0, "evaluation/confine.py", "{1: 13, 2: 14, 3: 15, 5: 16}", "{1: 13, 2: 14}", ("unit/test_sandbox_strengths.py::test_landlock_alone_keeps_what_may_be_read_as_it_is",)),
+    Mutant("a checker that says nothing has judged", 0, "evaluation/sandbox.py", 'if "layers" not in said:', 'if False:', ("unit/test_sandbox.py::test_a_checker_that_cannot_start_is_an_error_and_no_score",)),
+    Mutant("the process with the program is not waited for", 0, "evaluation/sandbox.py", "os.waitpid(-process.pid, 0)", "raise ChildProcessError", ("unit/test_sandbox.py::test_no_process_is_left_to_whom_orphans_come",)),
 )  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.experiments.drafts import DRAFTS, TEXTS, DraftLine
-from bass.experiments.metrics import Repeat, measure, over_repeats
+from bass.experiments.lines import append_line
+from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.records import (
     CellEntry,
     EndLine,
@@ -20,8 +21,8 @@ from bass.experiments.records import (
     RunFolder,
     StepLine,
     Summary,
-    append_line,
 )
+from bass.experiments.repeats import Repeat
 from bass.files import write_atomically
 
 WORDS = [

@@ -29,7 +29,7 @@ def silent_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 @pytest.fixture
 def bass_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     """`bass ARGUMENTS` in this process."""
-    monkeypatch.setattr("sys.path", list(sys.path))  # `main` adds the working directory to it
+    monkeypatch.setattr("sys.path", list(sys.path))  # to whose end a class of one's own adds the working directory
 
     def call(*arguments: str) -> Said:
         status = main(list(arguments))

@@ -247,7 +247,7 @@ def test_a_cell_goes_on_with_its_first_unfinished_repeat(run: Command, out: Path
     assert tokens(out) == tokens(whole)
     after = texts(out)
     changed = {name for name in before if before[name] != after[name]}
-    files = ("requests.jsonl", "steps.jsonl", "summary.json", "against_plain.json")
+    files = ("requests.jsonl", "steps.jsonl", "conditions.jsonl", "summary.json", "against_plain.json")
     assert changed == {f"cells/0003-bass-split/{name}" for name in files}
     for name in ("requests.jsonl", "steps.jsonl"):  # the ended repeats are those of the first process, to the byte
         old, new = before[f"cells/0003-bass-split/{name}"], after[f"cells/0003-bass-split/{name}"]
@@ -338,8 +338,8 @@ def test_the_folder_of_another_run_is_refused(run: Command, out: Path, case: str
 
 VERSIONS = {
     "format": ({"format": 1}, "has the format version 1, and this `bass` reads version 2"),
-    "bass": ({"bass": "0.0.1"}, "was begun by bass 0.0.1"),
-    "device": ({"device": "a GPU"}, "was measured on a GPU"),
+    "bass": ({"bass": "0.0.1"}, "(bass was 0.0.1 and is "),
+    "device": ({"device": "a GPU"}, "the device was a GPU and is cpu"),
 }
 
 

@@ -12,8 +12,8 @@ from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import MOST_CELLS, plan, read_config, shipped, with_overrides
-from bass.experiments.executors import by_models
 from bass.experiments.settings import DEFAULTS, Settings
+from bass.experiments.turns import by_models
 from bass.policies import BatchAdaptive, Fixed, Lagged
 from bass.registry import POLICIES, VERIFIERS
 from unit.checkpoints import Pair, Said
@@ -194,7 +194,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     told = str(caught.value)
     assert "has 4 problems" in told
     assert all(name in told for name in ("`temprature`", "`batch: 'x'`", "`top_k: 'y'`", "`polcy`"))
-    with pytest.raises(OptionError, match=r"has 2 problems.*SplitCache.*and 1 more\).*PagedCache") as caught:
+    with pytest.raises(OptionError, match=r"has 2 problems:\n.*SplitCache.*and 1 more\)\n.*PagedCache") as caught:
         planned(base={"attention": "sdpa"}, axes={"cache": ["padded", "split", "paged"], "batch": [1, 2]})
 
 
@@ -255,7 +255,7 @@ def test_files_that_are_no_configs_are_refused(bass_command: Command, tmp_path: 
     for name, words in (
         ("paper-latncy", "Unknown config `paper-latncy`. Did you mean `paper-latency`"),
         (str(tmp_path / "absent.yaml"), "cannot be read (No such file"),
-        (str(tmp_path), "cannot be read (Is a directory)"),
+        (str(tmp_path), "cannot be read (it is a folder, not a regular file)"),
         (str(tmp_path / "list.yaml"), "which is no config"),
         (str(tmp_path / "no.yaml"), "is not YAML"),
     ):

@@ -26,7 +26,8 @@ Command = Callable[..., Said]
 CLASSES = """
 from dataclasses import dataclass
 import numpy as np
-from bass.interfaces import DraftLengthPolicy
+from bass.drafters import ModelDraft
+from bass.interfaces import DraftLengthPolicy, StopRule, Verifier
 
 @dataclass(frozen=True)
 class Base(DraftLengthPolicy):
@@ -46,6 +47,25 @@ class Unspeakable(Base):
         class Silent(Exception):
             def __str__(self): raise TypeError("nothing to say")
         raise Silent
+
+class Own(BaseException):
+    pass
+
+class PolicyGeneratorExit(Base):
+    def lengths(self, state): raise GeneratorExit
+
+class PolicyOwn(Base):
+    def update(self, state, feedback): raise Own("bare")
+
+class RuleGeneratorExit(StopRule):
+    def __call__(self, *arguments, **more): raise GeneratorExit
+
+class DrafterGeneratorExit(ModelDraft):
+    def build(self, bench): raise GeneratorExit
+
+class JudgeGeneratorExit(Verifier):
+    lossless = True
+    def __call__(self, *arguments, **more): raise GeneratorExit
 
 class ExitsAtOnce(Base):
     def __init__(self): raise SystemExit(3)
@@ -130,8 +150,15 @@ def test_keys_values_pairings_and_checkpoints_are_told_together(ablate: Command,
     axes = "axes: {batsh: [1], seed: [x], policy: [baas, fixed], drafter: [self]}"
     said = ablate(f"{axes}\nnam: y", "--cache", "split", "--attention", "sdpa", "--max_new_tokens", "1000")
     assert said.status == 2
-    assert said.err.count("\n") == 1
-    for words in ("Unknown key `nam`", "`batsh`", "`seed: 'x'`", "Unknown policy `baas`", "Cannot pair `SDPA` with `SplitCache`"):
+    assert said.err.count("\n") == 1 + 7
+    for words in (
+        "Unknown key `nam`",
+        "exceeds the context",
+        "`batsh`",
+        "`seed: 'x'`",
+        "Unknown policy `baas`",
+        "Cannot pair `SDPA` with `SplitCache`",
+    ):
         assert words in said.err
     said = ablate("nam: y", "--max_new_tokens", "1000")
     assert "Unknown key `nam`" in said.err
@@ -165,6 +192,20 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(ablate: Command) -> 
         assert said.status == 0, said.err
         assert "[red]a[/b]" in said.out
         assert "[/how]" in said.out
+
+
+def test_whatever_a_class_raises_is_its_cell_s_failure(ablate: Command, tmp_path: Path) -> None:
+    """But for a KeyboardInterrupt, which is taken for one of the user's."""
+    axis = {"sound": {"policy": "fixed"}}
+    for kind, inner in (("policy", "Policy"), ("stop_rule", "Rule"), ("drafter", "Drafter"), ("verifier", "Judge")):
+        for error in ("GeneratorExit", "Own") if kind == "policy" else ("GeneratorExit",):
+            axis[f"{kind}-{error}"] = {kind: f"hostile_classes:{inner}{error}"}
+    said = ablate(f"axes: {{how: {json.dumps(axis)}}}")
+    assert said.status == 2, said.err
+    found = {summary.settings["how"]: summary for summary in RunFolder(tmp_path / "out").summaries().values()}
+    assert found.keys() == axis.keys()
+    assert {name for name, summary in found.items() if summary.state == "done"} == {"sound"}
+    assert all(name.rpartition("-")[2] in str(summary.error) for name, summary in found.items() if name != "sound")
 
 
 def test_classes_that_exit_or_raise_what_cannot_be_said_fail_alone(ablate: Command, tmp_path: Path, bass_command: Command) -> None:

@@ -164,7 +164,7 @@ PROMPTS = {
     "token ids that are none": (["--token_ids", "[1,x]"], "--token_ids", "integer"),
     "token ids without brackets": (["--token_ids", "7"], "--token_ids", "list"),
     "missing file": (["--file", "/nonexistent/prompt.txt"], "/nonexistent/prompt.txt", "No such file"),
-    "directory as a file": (["--file", "/"], "directory"),
+    "directory as a file": (["--file", "/"], "it is a folder"),
     "file name with a zero byte": (["--file", "a\0b"], "cannot be read"),
 }
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +11,9 @@ from torch import Tensor
 from bass.drafters import ModelDrafter
 from bass.engine.bench import OwnDraw
 from bass.errors import StrategyError
-from bass.interfaces import Drafter, StopRule, Verifier
+from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
 from bass.policies import Fixed
-from bass.records import Draft, Noise, Sequences, Verdict
+from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.worlds import TableWorld
 from bass.verifiers.rejection import Rejection
 from support.engines import Setup, mixed_requests
@@ -95,14 +96,14 @@ def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
     [
         (Odd(columns=1), r"up to \d tokens for 3 rows and gave tokens \[3, \d\]"),
         (Odd(vocab=3), "distributions over 3 tokens, and the target has 7"),
-        (Odd(token=-1), "a negative token"),
+        (Odd(token=-1), "`Odd` gave a draft with a token outside of the vocabulary"),
         (Odd(told=2), r"gave tokens \[3, \d\] of lengths \[2\] with probabilities None: give .* lengths \[3\]"),
         (Odd(columns=-1), "gave 1 columns of tokens, and says that a row has 2"),
     ],
 )
 def test_a_draft_of_another_shape(odd: Odd, message: str, device: torch.device) -> None:
-    if device.type == "cuda" and (odd.token < 0 or odd.columns < 0):
-        pytest.skip("what is in tensors is looked at on a CPU only")
+    if device.type == "cuda" and odd.columns < 0:
+        pytest.skip("lengths are compared with columns on a CPU only")
     with pytest.raises(StrategyError, match=message):
         run(replace(Setup(TABLE, device, policy=Fixed(2)), drafter=lambda *_: odd))
 
@@ -112,3 +113,106 @@ def test_a_stop_rule_that_answers_in_numbers(device: torch.device) -> None:
     made = replace(setup, drafter=lambda setup, _, scorers: ModelDrafter(scorers("draft"), setup.warp, OwnDraw(), Whole()))
     with pytest.raises(StrategyError, match=r"`Whole` answered with int64 of shape \[3\]: give one truth value for each row"):
         run(made)
+
+
+@dataclass(frozen=True)
+class Answers(Drafter):
+    """Answers with something else."""
+
+    answer: Any
+
+    def propose(self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int) -> Draft:
+        return self.answer(lengths, k) if callable(self.answer) else self.answer
+
+
+def draft_of(**fields: Any) -> Any:
+    """Zeros for every row, but for these fields."""
+
+    def make(lengths: Tensor, k: int) -> Draft:
+        zeros = torch.zeros(len(lengths), k, dtype=torch.int64, device=lengths.device)
+        made = {name: value(lengths, k) for name, value in fields.items()}
+        return unchecked(Draft, **({"tokens": zeros, "probs": None, "lengths": lengths} | made))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, r"`Answers.propose` returned None: give a `bass.records.Draft`"),
+        ((1, 2), r"`Answers.propose` returned tuple: give a `bass.records.Draft`"),
+        (draft_of(tokens=lambda lengths, k: [[0] * k] * 3), "gave list as `tokens`: give a tensor"),
+        (draft_of(lengths=lambda lengths, k: 2), "gave int as `lengths`: give a tensor"),
+        (draft_of(tokens=lambda lengths, k: torch.zeros(3, k)), "`tokens` of float32: give integers"),
+        (draft_of(lengths=lambda lengths, k: lengths > 0), "`lengths` of bool: give integers"),
+        (draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).long()), "`probs` of int64: give"),
+        (draft_of(tokens=lambda lengths, k: torch.zeros(3).long()), r"gave tokens \[3\] of"),
+    ],
+)
+def test_an_answer_that_is_no_draft(answer: Any, message: str) -> None:
+    cpu = torch.device("cpu")
+    with pytest.raises(StrategyError, match=message):
+        run(replace(Setup(TABLE, cpu, policy=Fixed(2)), drafter=lambda *_: Answers(answer)))
+
+
+@dataclass(frozen=True)
+class Judges(Verifier):
+    """Rejection's verdict, changed."""
+
+    lossless: ClassVar[bool] = False
+    change: Any = None
+
+    def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
+        return self.change(Rejection()(draft, target_probs, noise))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda verdict: None, "`Judges` answered with NoneType: give a `bass.records.Verdict`"),
+        (
+            lambda v: unchecked(Verdict, tokens=v.tokens, accepted=v.accepted.float()),
+            "whose `accepted` holds no integers",
+        ),
+        (
+            lambda v: unchecked(Verdict, tokens=v.tokens.float(), accepted=v.accepted),
+            "whose `tokens` holds no integers",
+        ),
+        (
+            lambda v: Verdict(v.tokens + 7, v.accepted),
+            r"`Judges` emitted the token id \d+, which is outside of the vocabulary: .* 0 to 6",
+        ),
+        (
+            lambda v: Verdict(v.tokens - 7, v.accepted),
+            r"`Judges` emitted the token id -\d+, which is outside of the vocabulary: .* 0 to 6",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_verdict(change: Any, message: str, device: torch.device) -> None:
+    with pytest.raises(StrategyError, match=message):
+        run(Setup(TABLE, device, policy=Fixed(2), verifier=Judges(change)))
+
+
+@dataclass(frozen=True)
+class Kind(DraftLengthPolicy[int]):
+    """Two tokens for every row, in integers of the given type."""
+
+    dtype: str
+    max_length: int = 2
+
+    def init(self, batch_size: int) -> int:
+        return batch_size
+
+    def lengths(self, state: int) -> np.ndarray:
+        return np.full(state, 2, dtype=self.dtype)
+
+    def update(self, state: int, feedback: Feedback) -> int:
+        return state
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", ">i4"])
+def test_lengths_may_be_integers_of_any_type(dtype: str, device: torch.device) -> None:
+    setup = Setup(TABLE, device)
+    expected = setup.but(policy=Fixed(2)).outcome(mixed_requests(TABLE))
+    found = setup.but(policy=Kind(dtype)).outcome(mixed_requests(TABLE))
+    assert found.tokens == expected.tokens

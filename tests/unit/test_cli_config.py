@@ -145,10 +145,21 @@ def test_what_does_not_fit_is_refused_in_one_sentence(bass_command: Command, pai
     refused(bass_command("generate", *pair.options, *written(text), *([] if "prompt" in text else ["def f("])), words)
 
 
+def test_all_that_is_wrong_in_a_file_is_told_a_line_each(bass_command: Command, pair: Pair, written: Written) -> None:
+    text = "temprature: 1\ntop_p: high\njson: 'yes'\npolicy: baas\nverifier: {class_path: rejection, init_args: {x: 1}}\nconfig: x.yaml"
+    said = bass_command("generate", *pair.options, *written(text), "def f(")
+    head, *lines = said.err.splitlines()
+    assert (said.status, said.out) == (2, "")
+    assert head.startswith("bass: ")
+    assert head.endswith("6 problems:")
+    for words in ("`--temprature`", "`--top_p high`", "`json: yes`", "`baas`", "`--verifier.x`", "`config` has no place in a file"):
+        assert sum(words in line for line in lines) == 1, said.err
+
+
 def test_a_file_that_cannot_be_read(bass_command: Command, tmp_path: Path) -> None:
     (tmp_path / "no-text").write_bytes(b"\xff\xfe\x00")
     refused(bass_command("generate", "--config", "/nonexistent.yaml"), "`/nonexistent.yaml` cannot be read (No such file")
-    refused(bass_command("generate", "--config", str(tmp_path)), "cannot be read (Is a directory)")
+    refused(bass_command("generate", "--config", str(tmp_path)), "cannot be read (it is a folder, not a regular file)")
     refused(bass_command("generate", "--config", str(tmp_path / "no-text")), "cannot be read ('utf-8'")
     refused(bass_command("generate", "--config"), "`--config` lacks its value")
     refused(bass_command("generate", "--config", "--json"), "`--config` lacks its value")

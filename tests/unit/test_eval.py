@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from bass.errors import BassError, RequestError
-from bass.evaluation import sources
+from bass.evaluation import sandbox, sources
 from bass.evaluation.evaluate import with_shots
 from bass.evaluation.folder import opened
 from bass.evaluation.harness import generation_options, log_likelihood
@@ -166,6 +167,30 @@ def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(pair: Pa
     assert json.loads(bass_command(*asked).out) == first
 
 
+def test_an_evaluation_whose_checker_stops_starting_keeps_its_scores_and_goes_on(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [*arguments(pair, tmp_path, "mbpp", 2), "--workers", "1"]
+    runs = tmp_path / "runs"
+    runs.write_text("0")
+    checker = tmp_path / "checker.py"
+    checker.write_text(
+        f"import pathlib, runpy\nruns = pathlib.Path({str(runs)!r})\ncount = int(runs.read_text()) + 1\nruns.write_text(str(count))\n"
+        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(sandbox.CHECKER)!r}, run_name='__main__')\n"
+    )
+    with monkeypatch.context() as broken:
+        broken.setattr(sandbox, "CHECKER", checker)
+        said = bass_command(*asked)
+    assert (said.status, said.out) == (2, "")
+    assert "does not start (no room)" in said.err.splitlines()[-1]
+    kept = (tmp_path / "out" / "batched" / "scores.jsonl").read_bytes()
+    assert kept.count(b"\n") == 3  # the first check of four is of what confines programs
+    samples = (tmp_path / "out" / "batched" / "samples.jsonl").read_bytes()
+    assert bass_command(*asked).status == 0
+    assert (tmp_path / "out" / "batched" / "scores.jsonl").read_bytes().startswith(kept)
+    assert (tmp_path / "out" / "batched" / "samples.jsonl").read_bytes() == samples
+
+
 def test_a_problem_that_lost_a_sample_is_sampled_again(tmp_path: Path) -> None:
     with opened(tmp_path / "out", {}, {}) as folder:
         folder.add_samples("batched", "a", [Sample("a", i, "t", [1], -1.0, "eos", 1.0, 2.0) for i in range(2)])
@@ -222,6 +247,26 @@ def test_a_folder_of_other_settings_or_in_use_is_refused(pair: Pair, tmp_path: P
         pass
 
 
+def test_samples_of_another_class_or_checkpoint_are_refused(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = tmp_path / "eval_policy.py"
+    policy.write_text("from bass.policies import BatchAdaptive\nclass Mine(BatchAdaptive): pass\n", encoding="utf-8")
+    draft = tmp_path / "draft"
+    shutil.copytree(pair.draft, draft)
+    asked = [*arguments(Pair(pair.target, draft), tmp_path), "--policy", "eval_policy:Mine"]
+    assert bass_command(*asked).status == 0
+    assert bass_command(*asked).status == 0
+    for path, words in ((policy, "the module eval_policy has changed"), (draft / "config.json", f"the draft {draft} has changed")):
+        before = path.read_bytes()
+        path.write_bytes(before + b"\n")
+        said = bass_command(*asked)
+        assert (said.status, words in said.err) == (2, True), said.err
+        path.write_bytes(before)
+    sys.modules.pop("eval_policy")
+
+
 def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path / "out", {}, {}) as folder:
         folder.add_samples("batched", "a", [Sample("a", 0, "t", [1], -1.0, "eos", 1.0, 2.0)])
@@ -271,6 +316,15 @@ def test_an_empty_prompt_is_refused_before_any_sample(pair: Pair, tmp_path: Path
     (tmp_path / "humaneval.jsonl").write_text(json.dumps(HUMANEVAL | {"prompt": ""}) + "\n")
     said = bass_command(*asked)
     assert (said.status, "`H/0`" in said.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
+def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: BassCommand) -> None:
+    (tmp_path / "eval.yaml").write_text("limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8")
+    said = bass_command("eval", "--config", str(tmp_path / "eval.yaml"))
+    assert said.err.splitlines()[0] == "bass: What was asked for has 3 problems:"
+    assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [True] * 3
+    said = bass_command("eval", "--shots", "-1", "--workers", "0")
+    assert said.err.splitlines()[0] == "bass: What was asked for has 5 problems:"
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
+from bass.experiments.lines import append_line, read_lines
 from bass.experiments.records import (
     AgainstPlain,
     CellEntry,
@@ -22,8 +23,6 @@ from bass.experiments.records import (
     RunFolder,
     StepLine,
     Summary,
-    append_line,
-    read_lines,
 )
 from bass.experiments.strict import Json
 from bass.files import write_atomically

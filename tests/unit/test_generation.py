@@ -1,5 +1,7 @@
 """What `load`, `generate` and `stream` promise, on a tiny random pair with a byte-level tokenizer."""
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import bass
+from bass.generation import Generation
+from bass.interfaces import DraftLengthPolicy
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.weights import save_decoder
+from bass.records import Feedback
 
 PROMPTS = ["def f(x):", "a", "import numpy as np\n"]
 
@@ -146,6 +151,70 @@ def test_an_interrupted_generation_tells_what_it_has(llm: bass.LLM) -> None:
         assert event.token_ids
     result = generation.result(interrupted=True)
     assert [c.finish_reason for c in result.completions] == ["length", "interrupted", "interrupted"]
+
+
+ENDINGS: dict[str, Callable[[Generation], bass.Result]] = {
+    "the result": lambda generation: generation.result(),
+    "an interruption": lambda generation: generation.result(interrupted=True),
+    "closed": lambda generation: generation.close() or generation.result(),
+    "closed, then interrupted": lambda generation: generation.close() or generation.result(interrupted=True),
+    "interrupted, then closed": lambda generation: (generation.result(True) and generation.close()) or generation.result(),
+    "events closed": lambda generation: iter(generation).close() or generation.result(),  # type: ignore[attr-defined]
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("events", [0, 2, 1000])
+@pytest.mark.parametrize("budget", [None, 1e-9, 1e9])
+def test_the_finish_reason_says_what_ended_a_generation(llm: bass.LLM, budget: float | None, events: int, ending: str) -> None:
+    """`time` is said where the budget has ended the run, and nowhere else."""
+    generation = llm.stream(PROMPTS, max_new_tokens=[2, 12, 12], ignore_eos=True, time_budget=budget)
+    taken = len(list(itertools.islice(generation, events)))
+    to_its_end = ending == "the result" or taken < events
+    for result in (ENDINGS[ending](generation), generation.result()) if ending != "an interruption" else (ENDINGS[ending](generation),):
+        for completion in result.completions:
+            unfinished = "time" if budget == 1e-9 and to_its_end else "interrupted"
+            whole = len(completion.token_ids) == [2, 12, 12][completion.prompt_index]
+            assert completion.finish_reason == ("length" if whole else unfinished)
+        assert not to_its_end or budget == 1e-9 or all(c.finished for c in result.completions)
+
+
+def test_a_keyboard_interrupt_is_no_time_budget(folders: tuple[Path, Path]) -> None:
+    class Interrupted(DraftLengthPolicy[int]):
+        max_length = 2
+
+        def init(self, batch_size: int) -> int:
+            return 0
+
+        def lengths(self, state: int) -> np.ndarray:
+            if state == 2:
+                raise KeyboardInterrupt
+            return np.full(3, 2)
+
+        def update(self, state: int, feedback: Feedback) -> int:
+            return state + 1
+
+    generation = bass.load(*folders, policy=Interrupted(), max_batch_size=3).stream(PROMPTS, max_new_tokens=20, time_budget=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        generation.result()
+    assert {c.finish_reason for c in generation.result().completions} == {"interrupted"}
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_an_unfinished_text_is_all_that_its_tokens_decode_to(llm: bass.LLM, interrupted: bool) -> None:
+    """Also what an event would hold back, because it may begin a stop string; a result does not change when the run goes on."""
+    options = {"max_new_tokens": 60, "temperature": 1.5, "ignore_eos": True, "time_budget": None if interrupted else 1e-9}
+    whole = llm.generate(PROMPTS, **options | {"time_budget": None}).completions
+    generation = llm.stream(PROMPTS, stop=[c.text[:50] + "never" for c in whole if c.text], **options)
+    for _ in range(2):
+        next(iter(generation))
+    result = generation.result(interrupted)
+    texts = [c.text for c in result.completions]
+    decode = llm.models.tokenizer.decode  # type: ignore[union-attr]
+    assert any(texts)
+    for _ in generation:
+        pass
+    assert texts == [decode(c.token_ids) for c in result.completions]
 
 
 @pytest.mark.parametrize("options", [{}, {"ignore_eos": True}, {"stop": ["e"]}, {"temperature": 0}])

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.cli import display
 from bass.engine.requests import StepRecord, Trace
 from bass.errors import OptionError, RunFolderError
 from bass.experiments import acceptance, against_plain, speed
-from bass.experiments.metrics import METRICS, PROFILES, Limits, Repeat, measure, over_repeats, profiles
+from bass.experiments.metrics import COLUMNS, FIGURES, METRICS, OF_A_CALL, PROFILES, measure, over_repeats, profiles
 from bass.experiments.records import RequestLine
-from bass.results import Completion, judged_lengths, summarize
+from bass.experiments.repeats import Limits, Repeat
+from bass.results import Completion, Stats, judged_lengths, summarize
 from support.drawn_runs import FACTS, Drawn, as_plain, runs
 
 
@@ -32,7 +34,7 @@ def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> Non
     for name, value in measured.items():
         if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):  # the drawn times may beat the drawn device
             assert -1e-12 <= value <= 1, name
-    assert all(math.isfinite(value) for values in profiles(repeat).values() for value in values)
+    assert all(value is None or math.isfinite(value) for values in profiles(repeat).values() for value in values)
 
 
 @given(runs())
@@ -51,21 +53,21 @@ def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_
     assert repeat.counts.emitted == repeat.counts.accepted + repeat.counts.row_steps - cut
     assert cut <= len(repeat.requests)
     lost = cut / repeat.counts.row_steps
-    assert close(acceptance.mean_acceptance_length(repeat), 1 + acceptance.accepted_per_call(repeat) - lost)
+    assert close(acceptance.tau(repeat), 1 + acceptance.accepted_per_call(repeat) - lost)
 
 
 @given(runs(cuts=False))
 def test_without_cuts_tau_is_one_more_than_accepted_per_call(run: Drawn) -> None:
     """vLLM's definition, 1 + accepted / drafts, is the same number where every call has a draft."""
     repeat = run.repeat()
-    assert close(acceptance.mean_acceptance_length(repeat), 1 + acceptance.accepted_per_call(repeat))
+    assert close(acceptance.tau(repeat), 1 + acceptance.accepted_per_call(repeat))
 
 
 @given(runs(same_calls=True))
 def test_pooled_tau_is_the_mean_of_requests_where_all_have_as_many_calls(run: Drawn) -> None:
     repeat = run.repeat()
     measured = measure(repeat)
-    assert close(measured["mean_acceptance_length"], measured["mean_acceptance_length_of_requests"])
+    assert close(measured["tau"], measured["tau_of_requests"])
 
 
 @given(runs())
@@ -73,33 +75,36 @@ def test_pooled_tau_is_the_mean_of_requests_weighed_by_their_calls(run: Drawn) -
     repeat = run.repeat()
     lengths = acceptance.acceptance_lengths(repeat)
     calls = {r: int((repeat.rows.requests == r).sum()) for r in lengths}
-    assert close(acceptance.mean_acceptance_length(repeat), sum(lengths[r] * calls[r] for r in lengths) / sum(calls.values()))
+    assert close(acceptance.tau(repeat), sum(lengths[r] * calls[r] for r in lengths) / sum(calls.values()))
 
 
 @given(runs(cuts=False, same_length=True))
 def test_with_equal_lengths_conditional_rates_multiply_to_unconditional_ones(run: Drawn) -> None:
     repeat = run.repeat()
-    conditional, unconditional = acceptance.conditional_acceptance(repeat), acceptance.unconditional_acceptance(repeat)
-    assert acceptance.unconditional_counts(repeat) == [repeat.counts.row_steps] * len(unconditional)
-    np.testing.assert_allclose(np.cumprod(conditional), unconditional, atol=1e-12)
-    assert close(acceptance.accepted_per_call(repeat), sum(unconditional))
+    conditional, unconditional = acceptance.acceptance_by_position(repeat), acceptance.unconditional_acceptance_by_position(repeat)
+    assert acceptance.judged_by_position(repeat) == [repeat.counts.row_steps] * len(unconditional)
+    reached = [rate for rate in conditional if rate is not None]  # no further, where every draft was rejected
+    assert not any(unconditional[len(reached) :])
+    np.testing.assert_allclose(np.cumprod(reached), unconditional[: len(reached)], atol=1e-12)
+    assert close(acceptance.accepted_per_call(repeat), sum(rate or 0.0 for rate in unconditional))
 
 
 @given(runs())
 def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> None:
     repeat = run.repeat()
     for rates, counts in (
-        (acceptance.conditional_acceptance(repeat), acceptance.conditional_counts(repeat)),
-        (acceptance.unconditional_acceptance(repeat), acceptance.unconditional_counts(repeat)),
+        (acceptance.acceptance_by_position(repeat), acceptance.reached_by_position(repeat)),
+        (acceptance.unconditional_acceptance_by_position(repeat), acceptance.judged_by_position(repeat)),
     ):
-        assert close(sum(rate * n for rate, n in zip(rates, counts, strict=True)), repeat.counts.accepted)
-    assert acceptance.conditional_counts(repeat)[:1] == acceptance.unconditional_counts(repeat)[:1]
+        assert [rate is None for rate in rates] == [n == 0 for n in counts]
+        assert close(sum((rate or 0.0) * n for rate, n in zip(rates, counts, strict=True)), repeat.counts.accepted)
+    assert acceptance.reached_by_position(repeat)[:1] == acceptance.judged_by_position(repeat)[:1]
 
 
 @given(runs())
 def test_what_a_cut_left_unjudged_is_in_no_denominator(run: Drawn) -> None:
     repeat = run.repeat()
-    assert sum(acceptance.unconditional_counts(repeat)) == sum(int(judged_lengths(s).sum()) for s in repeat.steps)
+    assert sum(acceptance.judged_by_position(repeat)) == sum(int(judged_lengths(s).sum()) for s in repeat.steps)
     rejections = int((repeat.rows.judged > repeat.rows.accepted).sum())
     if repeat.counts.accepted + rejections:
         assert close(acceptance.token_acceptance_rate(repeat), repeat.counts.accepted / (repeat.counts.accepted + rejections))
@@ -115,7 +120,8 @@ def test_histograms_sum_to_calls_and_tokens(run: Drawn) -> None:
     assert sum(n * calls for n, calls in enumerate(accepted)) == repeat.counts.accepted
     assert not np.triu(counts, 1).any()  # nothing accepts more than it drafted
     by_length = acceptance.accepted_by_length(repeat)
-    assert close(sum(mean * calls for mean, calls in zip(by_length, drafted, strict=True)), repeat.counts.accepted)
+    assert [mean is None for mean in by_length] == [calls == 0 for calls in drafted]
+    assert close(sum((mean or 0.0) * calls for mean, calls in zip(by_length, drafted, strict=True)), repeat.counts.accepted)
 
 
 @given(runs())
@@ -124,38 +130,67 @@ def test_wasted_tokens_are_drafted_less_accepted(run: Drawn) -> None:
     measured = measure(repeat)
     assert measured["wasted_drafted_tokens"] == repeat.counts.drafted - repeat.counts.accepted
     if repeat.counts.drafted:
-        assert close(measured["wasted_drafted_tokens"], repeat.counts.drafted * (1 - measured["draft_acceptance_rate"]))
-    assert close(
-        measured["wasted_per_token"] * measured["mean_acceptance_length"], measured["drafted_per_call"] - measured["accepted_per_call"]
-    )
+        assert close(measured["wasted_drafted_tokens"], repeat.counts.drafted * (1 - measured["acceptance_rate"]))
+    assert close(measured["wasted_per_token"] * measured["tau"], measured["drafted_per_call"] - measured["accepted_per_call"])
 
 
 @given(runs(plain=True))
 def test_plain_decoding_commits_one_token_a_call_and_has_no_rate_of_acceptance(run: Drawn) -> None:
     repeat = run.repeat()
     measured = measure(replace(repeat, plain=repeat))
-    assert measured["mean_acceptance_length"] == measured["share_without_draft"] == 1
+    assert measured["tau"] == measured["share_without_draft"] == 1
     assert measured["wasted_drafted_tokens"] == measured["drafted_per_call"] == 0
-    assert not measured.keys() & {"draft_acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "predicted_speedup", "goodput"}
+    assert not measured.keys() & {"acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "predicted_speedup", "goodput"}
     assert all(measured[name] == 1 for name in ("speedup", "speedup_first", "speedup_last", "speedup_all", "exact_match_rate"))
     assert "first_divergence" not in measured
 
 
-@given(runs())
-def test_what_stats_has_too_is_the_same_number(run: Drawn) -> None:
-    repeat = run.repeat()
+def stats_of(repeat: Repeat) -> Stats:
+    """What `LLM.generate` would have said of the same steps and requests."""
     lines = sorted(repeat.requests, key=lambda line: line.request)
     trace = Trace(repeat.steps, prefilled={line.request: line.prefill_seconds for line in lines})
     completions = [Completion(line.request, 0, None, line.tokens, line.logprobs, line.finish, line.seconds) for line in lines]
-    stats = summarize(trace, completions, FACTS.peaks, repeat.seconds, True)
-    measured = measure(repeat)
-    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "acceptance_rate"} | {
-        name: name for name in ("first", "last", "all", "bound_seconds", "mfu", "mfu_kept", "mbu", "tokens_per_second")
-    }
-    for name, theirs in names.items():
-        assert name not in measured or close(measured[name], getattr(stats, theirs)), name
-    assert acceptance.conditional_acceptance(repeat) == stats.acceptance_by_position
-    assert acceptance.conditional_counts(repeat) == stats.reached_by_position
+    return summarize(trace, completions, FACTS.peaks, repeat.seconds, True)
+
+
+def agree(repeat: Repeat) -> None:
+    """Every name of `result.stats` is a metric's, with the same value, or none in both."""
+    stats, measured, lists = stats_of(repeat).as_dict(), measure(repeat), profiles(repeat)
+    for name, theirs in stats.items():
+        if name in PROFILES:
+            assert lists[name] == theirs, name
+        elif name not in OF_A_CALL:
+            assert METRICS[name].name == name
+            ours = measured.get(name)
+            assert (ours is None) == (theirs is None), name
+            assert ours is None or close(ours, theirs), name
+
+
+@given(runs())
+def test_stats_and_metrics_have_the_same_names_and_numbers(run: Drawn) -> None:
+    agree(run.repeat())
+
+
+@given(runs(plain=True))
+def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_drafted(run: Drawn) -> None:
+    repeat = run.repeat()
+    agree(repeat)
+    assert stats_of(repeat).acceptance_rate is None
+    assert stats_of(repeat).drafted == measure(repeat)["drafted"] == 0
+
+
+def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_done() -> None:
+    agree(Repeat([], [], facts=replace(FACTS, peak_memory_bytes=None)))
+    agree(Repeat([step([2, 3], [0, 0], [1, 1])], [], facts=replace(FACTS, peak_memory_bytes=None)))  # nobody reached position 2
+
+
+def test_every_place_that_shows_figures_takes_them_from_the_table() -> None:
+    assert {*COLUMNS, *FIGURES, *display.FIGURES} <= METRICS.keys()
+    assert not METRICS.keys() & PROFILES.keys()
+    assert not OF_A_CALL.keys() & {*METRICS, *PROFILES}
+    assert METRICS["tau"].show(None) == METRICS["all"].show(None) == "–"
+    assert (METRICS["all"].show(0.01234), METRICS["all"].shown_unit) == ("12.3", "ms per token")
+    assert (METRICS["acceptance_rate"].show(0.5), METRICS["acceptance_rate"].shown_unit) == ("50.0", "%")
 
 
 @given(runs())
@@ -282,11 +317,19 @@ def test_a_run_by_hand() -> None:
     )
     measured = measure(repeat)
     expected = {
-        "mean_acceptance_length": 5 / 3,
-        "mean_acceptance_length_of_requests": (4 / 2 + 1) / 2,
+        "steps": 2,
+        "row_steps": 3,
+        "drafted": 6,
+        "accepted": 3,
+        "emitted": 5,
+        "tokens": 5,
+        "seconds": 4.0,
+        "prefill_seconds": 0.5,
+        "tau": 5 / 3,
+        "tau_of_requests": (4 / 2 + 1) / 2,
         "accepted_per_call": 1.0,
         "drafted_per_call": 2.0,
-        "draft_acceptance_rate": 3 / 6,
+        "acceptance_rate": 3 / 6,
         "token_acceptance_rate": 3 / 5,  # two were refused, and of what the second row drafted beyond its end nobody knows
         "wasted_drafted_tokens": 3.0,
         "wasted_per_token": 3 / 5,
@@ -308,20 +351,21 @@ def test_a_run_by_hand() -> None:
     }
     assert measured == pytest.approx(expected)
     assert profiles(repeat) == {
-        "conditional_acceptance": [2 / 3, 1.0, 0.0],
-        "conditional_counts": [3, 1, 1],
-        "unconditional_acceptance": [2 / 3, 1.0, 0.0],
-        "unconditional_counts": [3, 1, 1],
+        "acceptance_by_position": [2 / 3, 1.0, 0.0],
+        "reached_by_position": [3, 1, 1],
+        "unconditional_acceptance_by_position": [2 / 3, 1.0, 0.0],
+        "judged_by_position": [3, 1, 1],
         "drafted_histogram": [0, 1, 1, 1],
         "accepted_histogram": [1, 1, 1, 0],
-        "accepted_by_length": [0, 0, 1, 2],
+        "accepted_by_length": [None, 0, 1, 2],
     }
 
 
-def test_an_empty_repeat_has_no_metrics() -> None:
+def test_an_empty_repeat_has_no_metrics_but_counts_of_nothing() -> None:
     empty = Repeat([], [], facts=replace(FACTS, peak_memory_bytes=None), limits=Limits(e2e=1.0))
-    assert measure(replace(empty, plain=empty)) == {}
-    assert all(values in ([], [0.0]) for values in profiles(empty).values())
+    counts = ("steps", "row_steps", "drafted", "accepted", "emitted", "tokens", "seconds")
+    assert measure(replace(empty, plain=empty)) == dict.fromkeys(counts, 0.0)
+    assert all(values in ([], [0.0], [None]) for values in profiles(empty).values())
 
 
 def test_a_repeat_is_held_against_plain_decoding_at_its_own_batch_only() -> None:
@@ -353,7 +397,7 @@ def test_a_cell_has_the_mean_of_its_repeats_where_a_metric_applies() -> None:
 
 
 def test_every_metric_says_what_it_is() -> None:
-    assert len(METRICS) == 36
+    assert len(METRICS) == 44
     for name, metric in METRICS.items():
         assert metric.name == name
         assert len(metric.doc) > 40
@@ -363,7 +407,8 @@ def test_every_metric_says_what_it_is() -> None:
 
 def test_the_page_of_metrics_has_every_definition() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
-    rows = [f"| `{m.name}` | {m.unit} | {m.better} | {m.doc} |" for m in METRICS.values()]
+    rows = [f"| `{m.name}` | {m.unit} | {m.heading}, {m.shown_unit} | {m.better} | {m.doc} |" for m in METRICS.values()]
+    rows += [f"| `{name}` | {doc} |" for name, doc in OF_A_CALL.items()]
     rows += [f"| `{p.name}` | {p.doc} |" for p in PROFILES.values()]
     assert [row for row in rows if row not in page] == []
     assert [line for line in page if line.startswith("| `") and line not in rows] == []

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -88,6 +89,13 @@ def test_every_tool_is_pinned() -> None:
     wanted = re.findall(r'^ +"([\w-]+)(?:\[\w+\])?>=', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert {name.lower() for name in wanted} <= pinned
     assert "torch" in wanted
+
+
+def test_templates_run_in_a_sandbox_without_known_ways_out() -> None:
+    """CVE-2024-56201, CVE-2024-56326 and CVE-2025-27516 were mended in Jinja2 3.1.6."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    [bound] = [one.partition(">=")[2] for one in needed if one.startswith("jinja2")]
+    assert tuple(map(int, bound.split("."))) >= (3, 1, 6)
 
 
 @pytest.mark.nightly

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,19 +52,45 @@ def test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same(pair: Pa
         assert one.stats.accepted == found[0].stats.accepted
 
 
+@pytest.mark.parametrize("k", [0, 3])
 @pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
-def test_no_id_of_unequal_padding_is_ever_drawn_or_taken(pair: Pair, tmp_path: Path, target: int, draft: int) -> None:
-    own, size = wide(pair, tmp_path, target, draft, LOUD), byte_tokenizer().get_vocab_size()
-    llm = bass.load(own.target, own.draft, num_speculative_tokens=3)
-    common = size + min(target, draft)
-    assert llm.models.target.shape.vocab_size == llm.models.draft.shape.vocab_size == common  # pyright: ignore[reportOptionalMemberAccess]
-    result = llm.generate(PROMPTS, num_return_sequences=8, max_new_tokens=24, temperature=1.5, top_p=1.0, ignore_eos=True)
-    assert all(token < common for c in result.completions for token in c.token_ids)
-    with pytest.raises(bass.BassError, match=f"0 to {common - 1}"):
-        llm.generate([[common]], max_new_tokens=1)
+def test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without(
+    pair: Pair, tmp_path: Path, target: int, draft: int, k: int
+) -> None:
+    """Padding that the target likes is drawn and taken; what the draft alone has is neither."""
+    own = wide(pair, tmp_path, target, draft, LOUD)
+    size = byte_tokenizer().get_vocab_size() + target
+    llm = bass.load(own.target, own.draft, num_speculative_tokens=k)
+    assert llm.models.target.shape.vocab_size == size
+    options = {"temperature": 1.5, "top_p": 1.0, "ignore_eos": True}
+    result = llm.generate(PROMPTS, num_return_sequences=8, max_new_tokens=24, **options)
+    largest = max(token for c in result.completions for token in c.token_ids)
+    assert largest < size
+    assert (largest >= size - target) == (target > 0)
+    known = byte_tokenizer().get_vocab_size() + min(draft, target)
+    for step in result.trace:
+        counts = np.arange(step.draft_tokens.shape[1]) < step.drafted[:, None]
+        assert (step.draft_tokens[counts] < known).all()
+    llm.generate([[size - 1]], max_new_tokens=3, **options)
+    with pytest.raises(bass.BassError, match=f"0 to {size - 1}"):
+        llm.generate([[size]], max_new_tokens=1)
 
 
-def test_a_narrowed_target_is_the_target_given_that_its_token_is_one(pair: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
+def test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding(
+    pair: Pair, tmp_path: Path, target: int, draft: int
+) -> None:
+    """With the coupled verifier, whose noise belongs to positions; prompts hold padding too."""
+    own = wide(pair, tmp_path, target, draft, LOUD)
+    size = byte_tokenizer().get_vocab_size() + target
+    options = {"max_new_tokens": 24, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+    prompts = [[5, size - 1, 7], [size - 1], [9, 8, 7, 6]]
+    samples = [bass.load(own.target, own.draft, num_speculative_tokens=k, verifier="coupled").generate(prompts, **options) for k in (0, 3)]
+    plain, speculative = ([c.token_ids for c in result.completions] for result in samples)
+    assert plain == speculative
+
+
+def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(pair: Pair, tmp_path: Path) -> None:
     own, size = wide(pair, tmp_path, 9, 0, 0.1), byte_tokenizer().get_vocab_size()
     whole = load_decoder(own.target, torch.device("cpu"), torch.float32)
     cut = narrow(load_decoder(own.target, torch.device("cpu"), torch.float32), size)
@@ -115,4 +142,5 @@ def test_info_says_how_unequal_padding_is_used(bass_command: Callable[..., Said]
     said = bass_command("info", str(own.target), "--draft", str(own.draft))
     assert said.status == 0
     assert f"`{own.draft}` can draft for `{own.target}`." in said.out
-    assert f"both are used up to their common {size + 3:,} tokens" in said.out
+    assert f"to {size + 64:,} and {size + 3:,} ids" in said.out
+    assert f"proposes the first {size + 3:,}." in said.out

@@ -19,6 +19,7 @@ from bass.experiments.metrics import METRICS
 from bass.experiments.records import RunFolder
 from bass.experiments.report.cells import read_cells
 from bass.experiments.report.contrast import lead
+from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import MOST_BYTES, comparison, page
 from bass.experiments.report.picture import LETTERS, embedded, kinds, picture
 from bass.experiments.report.plots import plots
@@ -169,9 +170,10 @@ def test_the_page_shows_all_that_it_promises(html: str) -> None:
     words = Text(html).words
     for title in ("Latency by batch", "tau by batch", "Acceptance by position", "Draft length over time", "Time by part",
                   "Time of a step by part",
-                  "Share of the bound, MFU and MBU", "Time-budget curve", "The batch, step by step", "Figures", "Summary"):  # fmt: skip
+                  "Share of the bound (MBU)", "MFU", "Finished within a time budget", "Tokens within a time budget",
+                  "The batch, step by step", "Figures", "Summary"):  # fmt: skip
         assert title in words
-    assert "is the fastest" in words
+    assert "times as fast" in words
 
 
 def test_the_summary_names_the_fastest_setting_with_its_lead(run: RunFolder) -> None:
@@ -202,31 +204,54 @@ def test_a_lead_is_no_lead_over_itself_and_one_repeat_has_no_interval(run: RunFo
     assert not same.clear
     once = write_run(tmp_path / "once", repeats=1)
     assert any("one repeat" in sentence for sentence in sentences(winners(read_cells(once))))
-    assert "(" not in "".join(sentences(winners(read_cells(once)))).replace("(nothing drafted)", "")
+    assert "times as fast (" not in "".join(sentences(winners(read_cells(once))))
 
 
-def test_a_setting_has_the_same_colour_in_every_plot(run: RunFolder) -> None:
-    seen: dict[str, set[Any]] = {}
+def panels(plot: Plot) -> dict[str, Any]:
+    """The axes of a plot, by the setting that they show."""
+    return {axes.get_title(): axes for axes in plot.figure.axes}
+
+
+def lines(axes: Any) -> dict[str, Any]:
+    return {str(line.get_label()): line for line in axes.lines}
+
+
+def test_every_setting_has_a_panel_of_its_own_and_a_line_means_the_same_in_all_of_them(tmp_path: Path) -> None:
+    policies = ("plain", "fixed", "bass", *(f"other {i}" for i in range(5)))
+    run = write_run(tmp_path / "eight", policies=policies, batches=(1, 2), repeats=1, tokens=6, watched=0)
     for plot in plots(read_cells(run)):
-        for axes in plot.figure.axes if plot.name != "parts" else ():
+        if plot.name in ("parts", "step-parts"):
+            continue
+        titles = [axes.get_title() for axes in plot.figure.axes]
+        assert titles == [policy for policy in policies if policy in titles]
+        assert len(titles) >= 7
+        seen: dict[str, set[Any]] = {}
+        for axes in plot.figure.axes:
+            assert len(axes.lines) <= 4, plot.name
+            assert axes.get_ylim() == plot.figure.axes[0].get_ylim()
             for line in axes.lines:
                 seen.setdefault(str(line.get_label()), set()).add((line.get_color(), line.get_marker()))
-    assert {label: len(styles) for label, styles in seen.items()} == {"plain": 1, "fixed": 1, "bass": 1}
-    assert len(set.union(*seen.values())) == 3
+        assert all(len(styles) == 1 for styles in seen.values())
+        assert len(set.union(*seen.values())) == len(seen)
 
 
 def test_what_a_plot_shows_is_in_the_lines_of_the_run(run: RunFolder) -> None:
     cells = read_cells(run)
     drawn = {plot.name: plot for plot in plots(cells)}
-    [first, *_] = drawn["latency"].figure.axes
-    [plain] = [line for line in first.lines if line.get_label() == "plain"]
-    assert plain.get_ydata() == pytest.approx([1e3 * np.mean(cell.values("first")) for cell in cells if cell.label == "plain"])
-    finished, tokens = drawn["budget"].figure.axes
-    assert all(np.asarray(line.get_ydata())[-1] == pytest.approx(100) for line in finished.lines)
-    assert {np.asarray(line.get_ydata())[-1] for line in tokens.lines} == {sum(len(r.tokens) for r in cells[-1].lines.requests) / 4}
+    latency = panels(drawn["latency"])
+    assert lines(latency["plain"])["first"].get_ydata() == pytest.approx(
+        [1e3 * np.mean(cell.values("first")) for cell in cells if cell.label == "plain"]
+    )
+    assert lines(latency["bass"])["plain, all"].get_ydata() == pytest.approx(lines(latency["plain"])["all"].get_ydata())
+    for axes in drawn["budget"].figure.axes:
+        assert all(np.asarray(line.get_ydata())[-1] == pytest.approx(100) for line in axes.lines)
+    ends = {np.asarray(line.get_ydata())[-1] for axes in drawn["budget-tokens"].figure.axes for line in axes.lines}
+    assert ends == {sum(len(r.tokens) for r in cells[-1].lines.requests) / 4}
     [bars] = drawn["parts"].figure.axes
     ends = [max(bar.get_x() + bar.get_width() for bar in row) for row in zip(*bars.containers, strict=True)]  # pyright: ignore
-    assert ends == pytest.approx([1e3 * np.mean([repeat.seconds for repeat in cell.repeats]) for cell in cells], rel=0.02)
+    labels = [str(label.get_text()) for label in bars.get_yticklabels()]
+    repeats = {cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.repeats]) for cell in cells}
+    assert ends == pytest.approx([repeats[label] for label in labels], rel=0.02)
 
 
 def test_no_plot_cuts_off_what_it_shows(run: RunFolder) -> None:
@@ -238,11 +263,12 @@ def test_no_plot_cuts_off_what_it_shows(run: RunFolder) -> None:
                 assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high, plot.name
 
 
-def test_more_settings_than_colours_are_told(tmp_path: Path) -> None:
-    many = write_run(tmp_path / "many", batches=(1,), policies=("plain", *(f"$_{i}" for i in range(9))), repeats=2)
-    drawn = plots(read_cells(many), ["$_8"])
-    assert all("8 of 10 settings are shown" in plot.caption for plot in drawn)
-    assert r"\$_8" in [line.get_label() for line in drawn[0].figure.axes[0].lines]
+def test_more_settings_than_panels_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bass.experiments.report.plots.MOST_SETTINGS", 3)
+    many = write_run(tmp_path / "many", batches=(1,), policies=("plain", *(f"$_{i}" for i in range(4))), repeats=2)
+    drawn = plots(read_cells(many), ["$_3"])
+    assert all("3 of 5 settings are shown" in plot.caption for plot in drawn)
+    assert r"\$_3" in panels(drawn[0])
     Text(drawn[0].svg())
 
 
@@ -319,5 +345,5 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         assert said.status == 0, said.err
     for file in ("runs/lengths/report.html", "lengths.html", "runs/lengths-again/comparison.html"):
         Text(Path(file).read_text(encoding="utf-8"))
-    assert len(list(Path("plots").glob("*.svg"))) == len(list(Path("plots").glob("*.png"))) == 8
+    assert len(list(Path("plots").glob("*.svg"))) == len(list(Path("plots").glob("*.png"))) == 10
     assert len(WORDS) > 20

@@ -66,9 +66,9 @@ def test_tokens_per_second_are_kept_tokens_over_the_whole_time(stats: Stats) -> 
 def test_acceptance_at_a_position_is_among_the_drafts_accepted_up_to_it(stats: Stats) -> None:
     # (drafted, accepted): (2, 2), (2, 0), (3, 1), (3, 1).
     # Position 1: all 4 reached it, 3 were accepted. Position 2: (2, 0) no longer counts; of 3, the first was accepted.
-    # Position 3: two drafted it, but their second tokens were refused: nobody reached it.
+    # Position 3: two drafted it, but their second tokens were rejected: nobody reached it, so that it has no rate.
     assert stats.reached_by_position == [4, 3, 0]
-    assert stats.acceptance_by_position == [3 / 4, 1 / 3, 0.0]
+    assert stats.acceptance_by_position == [3 / 4, 1 / 3, None]
     assert acceptance_by_position(STEPS) == (stats.acceptance_by_position, stats.reached_by_position)
 
 
@@ -105,12 +105,14 @@ def test_the_dictionary_has_every_field_and_the_derived_figures(stats: Stats) ->
     assert stats.as_dict() == vars(stats) | {"tau": 9 / 5, "acceptance_rate": 4 / 10, "tokens_per_second": 2.0}
 
 
-def test_a_run_without_steps_has_zeros() -> None:
+def test_a_run_without_steps_has_counts_of_zero_and_no_other_figure() -> None:
     empty = summarize(Trace(), [completion(0, 0, 0.0, "time")], PEAKS, seconds=0.0, lossless=False)
     values = empty.as_dict()
     assert (values.pop("acceptance_by_position"), values.pop("reached_by_position")) == ([], [])
-    assert (values.pop("lossless"), values.pop("batch_invariant")) == (False, True)
-    assert set(values.values()) == {0}
+    assert values.pop("batch_invariant") is True
+    counts = ("steps", "row_steps", "drafted", "accepted", "emitted", "tokens", "seconds", "capture_seconds", "lossless")
+    assert [values.pop(name) for name in counts] == [0] * len(counts)
+    assert set(values.values()) == {None}
 
 
 def test_the_mean_logprob_is_per_token_and_zero_without_tokens() -> None:

@@ -1,5 +1,6 @@
 """Generated programs leave the machine as it is, and pass only by giving the right answers."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -13,13 +14,16 @@ from bass.errors import OptionError
 from bass.evaluation import sandbox as sandbox_module
 from bass.evaluation.confine import Limits
 from bass.evaluation.sandbox import Outcome, Program, Sandbox, SandboxError
+from support.strengths import Strength, landlock_here, strengths
 from unit.hostile import PROGRAMS
 
 RIGHT = Program("def f(x):\n    return x + 1\n", "assert f(1) == 2\nassert f(-1) == 0", ("f",))
 QUICK = Sandbox(Limits(seconds=1.0), workers=4)
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 try:
-    LAYERS = QUICK.layers
+    # The strongest, and where each layer is missing that can be.
+    STRENGTHS = [s if i == 0 else pytest.param(s, marks=pytest.mark.nightly) for i, s in enumerate(strengths({0, landlock_here()}))]
 except SandboxError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -38,22 +42,33 @@ def processes() -> set[str]:
     return found
 
 
-def test_more_than_a_hundred_hostile_programs_fail_and_leave_everything_whole(tmp_path: Path) -> None:
+def children() -> set[str]:
+    """Of this process, the dead ones too."""
+    tasks = Path("/proc/self/task").iterdir()
+    return {child for task in tasks for child in (task / "children").read_text().split()}
+
+
+@pytest.mark.parametrize("strength", STRENGTHS, ids=str)
+def test_more_than_a_hundred_hostile_programs_fail_and_leave_everything_whole(
+    strength: Strength, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outside = tmp_path / "outside" / "kept.txt"
     outside.parent.mkdir()
     outside.write_text("as it was")
     before = outside.stat()
     listed = {folder: set(os.listdir(folder)) for folder in ("/dev/shm", "/var/tmp")}
     programs = [replace(RIGHT, code=text.format(outside=str(outside))) for text in PROGRAMS.values()]
+    monkeypatch.setattr(sandbox_module, "CHECKER", strength.checker(tmp_path, Path(os.devnull)))
     outcomes = dict(zip(PROGRAMS, QUICK.check_all([*programs]), strict=True))
     assert len(PROGRAMS) > 100
     assert [name for name, outcome in outcomes.items() if outcome.passed] == []
     assert outside.read_text() == "as it was"
     after = outside.stat()
     assert all(getattr(after, f"st_{what}") == getattr(before, f"st_{what}") for what in ("mode", "uid", "nlink", "mtime_ns", "ino"))
-    assert not [name for name, outcome in outcomes.items() if "as it was" in outcome.detail]
+    assert not strength.landlock or not [name for name, outcome in outcomes.items() if "as it was" in outcome.detail]
     assert {folder: {"h"} & (set(os.listdir(folder)) - names) for folder, names in listed.items()} == {"/dev/shm": set(), "/var/tmp": set()}
     assert QUICK.check(RIGHT).passed
+    assert QUICK.check(RIGHT).layers == strength.layers
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1e6)", "def f(x):\n    while True: pass"])
@@ -160,10 +175,83 @@ def test_both_processes_end_with_the_harness(tmp_path: Path) -> None:
     assert not processes() - known
 
 
-def test_where_nothing_can_be_confined_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SandboxError, match=r"no seccomp here.*use Linux"):
-        sandbox_module._outcome(b'{"refused": "no seccomp here"}', "nonce")
-    assert sandbox_module._outcome(b'{"nonce": "another", "reason": "passed"}', "nonce").reason == "ended"
+DEAD_CHECKERS = {
+    "dies": "raise SystemExit('no module named encodings')",
+    "is killed": "import os\nos.kill(os.getpid(), 9)",
+    "says nothing": "",
+    "says something else": "print('hello')",
+    "cannot confine": 'print(\'{"refused": "no seccomp here"}\')',
+    "hangs": "import time\ntime.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("way", [*DEAD_CHECKERS, "is not there", "no interpreter", "no folder"])
+def test_a_checker_that_cannot_start_is_an_error_and_no_score(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = tmp_path / "checker.py"
+    if way in DEAD_CHECKERS:
+        checker.write_text(DEAD_CHECKERS[way])
+    monkeypatch.setattr(sandbox_module, "STARTING_SECONDS", 0.5)
+    if way == "no interpreter":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    elif way == "no folder":
+        monkeypatch.setattr(sandbox_module.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    else:
+        monkeypatch.setattr(sandbox_module, "CHECKER", checker)
+    box = Sandbox(Limits(seconds=0.1))
+    with pytest.raises(SandboxError) as caught:
+        box.check(RIGHT)
+    assert len(str(caught.value).splitlines()) == 1
+    reasons = {
+        "dies": "no module named encodings",
+        "cannot confine": "no seccomp here",
+        "hangs": "without a word",
+        "is killed": "without a word",
+    }
+    assert reasons.get(way, "") in str(caught.value)
+
+
+def test_a_sandbox_in_which_no_right_program_passes_has_no_layers() -> None:
+    with pytest.raises(SandboxError, match=r"does not pass.*raise"):
+        print(Sandbox(Limits(seconds=1e-6)).layers)
+
+
+FORGED = [
+    "", "5", "[" * 50_000, '{"refused": "x"}', '{"layers": []}', '{"nonce": "another", "reason": "passed", "detail": ""}',
+    '{"nonce": NONCE}', '{"nonce": NONCE, "reason": "best", "detail": ""}', '{"nonce": NONCE, "reason": "passed", "detail": 5}',
+    '{"nonce": NONCE, "reason": [], "detail": ""}', "x" * 10**5,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", FORGED, ids=range(len(FORGED)))
+def test_what_the_tests_of_a_data_set_write_in_place_of_a_verdict_is_none(said: str) -> None:
+    forged = f"""
+import gc, json, os
+nonce = next(o["nonce"] for o in gc.get_objects() if isinstance(o, dict) and isinstance(o.get("nonce"), str))
+data = {said!r}.replace("NONCE", json.dumps(nonce)).encode()
+for fd in range(3, 64):
+    try:
+        os.set_blocking(fd, True)
+        while data: data = data[os.write(fd, data):]
+    except OSError:
+        pass
+os._exit(0)
+"""
+    assert QUICK.check(Program("", forged, ())).reason == "ended"
+
+
+def test_no_process_is_left_to_whom_orphans_come() -> None:
+    """As to process 1 of a container."""
+    libc = ctypes.CDLL(None)
+    was = ctypes.c_int()
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        known = children()
+        for program in (RIGHT, replace(RIGHT, code="while True: pass"), replace(RIGHT, tests="import os\nos._exit(0)")):
+            QUICK.check(program)
+        assert children() == known
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

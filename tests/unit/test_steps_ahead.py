@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from bass.drafters.validity import NOT_FINITE
 from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.step import Step, StepReport
+from bass.errors import StrategyError
 from bass.experiments.records import StepLine
 from bass.interfaces import DraftLengthPolicy
 from bass.noise import row_key
@@ -32,7 +34,8 @@ class Queued(Step):
 
     def __init__(self, inner: Step, at_hand: Callable[[int, int], bool]) -> None:
         self.inner, self.at_hand = inner, at_hand
-        self.target, self.drafter, self.verifier, self.log = inner.target, inner.drafter, inner.verifier, inner.log
+        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.vocab_size, self.log = inner.vocab_size, inner.log
         self.launched = self.collected = 0
         self.told: list[int] = []
 
@@ -83,6 +86,38 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pa
         assert step.told[0] == 0
         assert step.launched == step.collected, "nothing is under way when all is done"
         assert eos or count > 3 or max(step.told) == 1
+
+
+@pytest.mark.parametrize("flagged", range(4))
+def test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted(flagged: int, device: torch.device) -> None:
+    """On a device the host learns from the report that a draft was invalid: when the next step is under way."""
+    setup = Setup(TABLE, device, policy=Fixed(3), graphs=False)
+    expected = setup.outcome(far(3))
+    run, step = queued(setup, far(3))
+    launch, reports = step.launch, itertools.count()
+
+    def flagging(*args: Any) -> Callable[[], StepReport]:
+        collect = launch(*args)
+
+        def later() -> StepReport:
+            report = collect()
+            flags = report.flags + (next(reports) == flagged) * np.array([0, NOT_FINITE, 0])
+            return replace(report, flags=flags)
+
+        return later
+
+    step.launch = flagging  # type: ignore[method-assign]
+    tokens: dict[int, list[int]] = {i: [] for i in range(3)}
+
+    def emit() -> None:
+        for emission in run:
+            tokens[emission.request] += emission.tokens
+
+    with pytest.raises(StrategyError, match="not finite"):
+        emit()
+    for i in range(3):
+        history = expected.history(i)[:flagged]
+        assert tokens[i] == expected.tokens[i][: sum(emitted for *_, emitted in history)]
 
 
 def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand(device: torch.device) -> None:

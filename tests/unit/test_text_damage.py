@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models
 
 from bass.errors import BassError, CheckpointError
 from bass.text import TextStream, Tokenizer
@@ -114,3 +116,12 @@ def test_a_panic_below_is_an_error_like_another(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("bass.text.tokenizer.assemble", panic)
     with pytest.raises(CheckpointError, match="index out of bounds"):
         Tokenizer.read(folder)
+
+
+def test_a_decoder_that_panics_is_an_error_like_another() -> None:
+    fast = FastTokenizer(models.BPE({"a": 0}, []))
+    fast.decoder = decoders.Sequence(
+        [decoders.Fuse(), decoders.Strip(" ", 0, 1)]
+    )  # which looks for the last character of a text without any
+    with pytest.raises(CheckpointError, match="cannot decode"):
+        Tokenizer(fast).decode([])

@@ -173,6 +173,16 @@ def unigram_json() -> str:
     return fast.to_str()
 
 
+def wordpiece_json() -> str:
+    fast = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # pyright: ignore[reportCallIssue]
+    fast.normalizer = normalizers.BertNormalizer(lowercase=False)
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.decoder = decoders.WordPiece(cleanup=True)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    fast.train_from_iterator(CORPUS * 3, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False))
+    return fast.to_str()
+
+
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 2048}
 GEMMA_OPTIONS = (
     ("pad_id", 0),
@@ -288,6 +298,11 @@ FLAVOURS: dict[str, Files] = {
         "config": {"model_type": "llama"},
         "tokenizer__json": unigram_json(),
         "tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "clean_up_tokenization_spaces": True},
+    },
+    "WordPiece": lambda: {
+        "config": {"model_type": "llama"},
+        "tokenizer__json": wordpiece_json(),
+        "tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": True},
     },
     "Gemma, tokenizer.model": lambda: {
         "config": {"model_type": "gemma"},

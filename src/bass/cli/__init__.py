@@ -4,9 +4,11 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
-from bass.errors import BassError, OptionError, is_out_of_memory, unknown_name
+from bass.cli.terminal import left_as_found, said_printably, say
+from bass.errors import BassError, OptionError, ProblemsError, is_out_of_memory, unknown_name
 
 COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
@@ -25,44 +27,39 @@ commands:
 {commands}
 
 `bass COMMAND --help` describes the options of a command; `bass --version` prints the version.
-Try: bass generate --example -n 8 --compare-plain
+Try: bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 """
-FAILED, INTERRUPTED = 2, 130
+UNEXPECTED, FAILED, INTERRUPTED = 1, 2, 130
+LONGEST = 5000  # characters of an error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 2 after an error (one sentence on stderr), 130 after Ctrl-C."""
+    """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C.
+
+    An error is one sentence on stderr; several problems of one input have a line each. What no command expects is a mistake, of
+    ours or of a class of the user's: it is printed as a traceback, and the status is 1.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not cost what was generated
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except BassError as error:
-        return _fail(str(error), FAILED)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return _fail(f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`.", FAILED)
-    except KeyboardInterrupt:
-        return _fail("Interrupted before anything was generated.", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone. What is still in the buffer must not fail again when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _fail(f"Cannot read or write ({error}): make room, or name another file.", FAILED)
+        with left_as_found(), said_printably():
+            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit:  # of `--help`, or of a class of the user's
+        raise
+    except BaseException as error:
+        return _failed(error)
 
 
 def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):
-        print(_HELP.format(commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())), end="")
+        say(_HELP.format(commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())).rstrip())
         return 0 if argv else FAILED
     if name == "--version":
         from bass.experiments.provenance import bass_version
 
-        print(f"bass {bass_version()}")
+        say(f"bass {bass_version()}")
         return 0
     if name.startswith("-"):
         raise OptionError(f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of {', '.join(COMMANDS)}.")
@@ -72,12 +69,42 @@ def _dispatch(argv: list[str]) -> int:
         # Set before torch is loaded. OpenMP's threads spin for milliseconds at every operation's end, which on a machine
         # with another busy process makes each operation as slow; a third of a millisecond serves an idle one as well.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    sys.path.insert(0, os.getcwd())  # so that `package.module:Class` finds a user's own file
     from bass.cli.parsing import new_parser, underscored
 
     return importlib.import_module(f"bass.cli.{MODULES[name]}").run(new_parser(name, COMMANDS[name]), underscored(argv[1:]))
 
 
-def _fail(message: str, status: int) -> int:
-    print(f"bass: {' '.join(message.split())}", file=sys.stderr)
+def _failed(error: BaseException) -> int:
+    """Say what ended the command, and return its exit status."""
+    match error:
+        case ProblemsError():
+            say(f"bass: {error}", stderr=True)
+            return FAILED
+        case BassError():
+            return _fail(str(error))
+        case MemoryError() | RuntimeError() if is_out_of_memory(error):
+            return _fail(f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`.")
+        case KeyboardInterrupt():
+            return _fail("Interrupted before anything was generated.", INTERRUPTED)
+        case BrokenPipeError():
+            _discard_output()  # the reader has gone
+            return 0
+        case OSError():
+            _discard_output()
+            return _fail(f"Cannot read or write ({error}): make room, or name another file.")
+        case _:
+            say("".join(traceback.format_exception(error)).rstrip(), stderr=True)
+            return UNEXPECTED
+
+
+def _discard_output() -> None:
+    """What is still in the buffer must not fail again when Python exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, status: int = FAILED) -> int:
+    sentence = " ".join(message.split())
+    if len(sentence) > LONGEST:
+        sentence = f"{sentence[:LONGEST]}... (of {len(sentence):,} characters)."
+    say(f"bass: {sentence}", stderr=True)
     return status

@@ -8,23 +8,28 @@ from typing import Any, Literal, final
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
+from rich.cells import cell_len, set_cell_size
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
 from bass.cli.parsing import describe, parse, unknown_option
+from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
+from bass.experiments.conditions import remarks
 from bass.experiments.config import Plan, examined, read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
-from bass.experiments.records import Summary
+from bass.experiments.metrics import FIGURES, METRICS
+from bass.experiments.problems import Problems
+from bass.experiments.records import RunFolder, Summary
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
 from bass.experiments.strategies import called
@@ -33,15 +38,6 @@ from bass.plain_yaml import PlainYamlError, read_yaml
 FAILED = 2
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # of a table in a file, which has no edge
-FIGURES = {  # of the table at the end: metric, heading, how it is shown
-    "mean_acceptance_length": ("tau", lambda x: f"{x:.2f}"),
-    "draft_acceptance_rate": ("accepted", lambda x: f"{x:.0%}"),
-    "first": ("first, ms", lambda x: f"{x * 1e3:.2f}"),
-    "last": ("last, ms", lambda x: f"{x * 1e3:.2f}"),
-    "all": ("all, ms", lambda x: f"{x * 1e3:.2f}"),
-    "tokens_per_second": ("tokens/s", lambda x: f"{x:.1f}"),
-    "speedup_all": ("speed-up", lambda x: f"{x:.2f}"),
-}
 OWN_HELP = {
     "batch": "rows that decode together",
     "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
@@ -62,37 +58,38 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     overrides, argv = take_overrides(_add_options(parser), argv)
     printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
     config = parse(parser, [word for word in argv if word != "--print_config"])
-    made, problems = examined(with_overrides(read_config(config.config), config.quick, overrides))
+    problems = Problems()
+    made, _ = examined(with_overrides(read_config(config.config), config.quick, overrides, problems), problems)
     if printed:
         problems.raise_any(f"The config `{made.name}`")
-        print(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120), end="")
+        say(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120).rstrip("\n"))
         return 0
     executor = _executor(config)
     check_checkpoints(made, problems)
     folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
-    ablation = Ablation(made, folder, config.retry_failed)
-    console = Console(stderr=True, highlight=False)
+    ablation = Ablation(made, folder, config.retry_failed, config.redo_changed)
+    below = console(stderr=True)
     if config.dry_run:
-        return dry_run(ablation, Console(highlight=False))
+        return dry_run(ablation, console())
     began = time.perf_counter()
     try:
-        with heeded() as check, Shown(console, ablation, check) as watch:
+        with heeded() as check, Shown(below, ablation, check) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
-        console.print(
-            f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True
-        )
+        below.print(f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True)
         return INTERRUPTED
-    said = Console(highlight=False)
+    said = console()
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
+    for remark in remarks(RunFolder(folder)):
+        below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
-        console.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
+        below.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
     after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
     told = f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. Next: bass report {folder}"
-    console.print(told, markup=False, soft_wrap=True)
+    below.print(told, markup=False, soft_wrap=True)
     return FAILED if wrong else 0
 
 
@@ -122,16 +119,16 @@ def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tu
     return said, rest
 
 
-def dry_run(ablation: Ablation, console: Console) -> int:
+def dry_run(ablation: Ablation, console: Screen) -> int:
     """The cells, those that are done already among them, and how long the others will take."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
-    table = Table("cell", *map(escape, ablation.plan.axes), "calls", "sequences", "")
+    rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
     for task in ablation.tasks:
-        calls = task.settings.calls
-        row = [task.id, *map(_text, task.labels.values()), str(len(calls)), str(sum(call.requests for call in calls))]
-        table.add_row(*row, "" if task.id in waiting else "done")
-    console.print(table)
+        calls, sequences = task.settings.size
+        labels = [printable(str(label)).replace("\n", " ") for label in task.labels.values()]
+        rows.append([task.id, *labels, str(calls), str(calls * sequences), "" if task.id in waiting else "done"])
+    console.print(_aligned(rows), markup=False, soft_wrap=True)
     try:
         seconds = _time(estimate(pending))
     except BassError as error:
@@ -144,12 +141,12 @@ def dry_run(ablation: Ablation, console: Console) -> int:
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     """The main figures of every cell: means over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
     table = Table(*map(escape, made.axes), title=Text(made.about or made.name), title_justify="left")
-    columns = {name: figure for name, figure in FIGURES.items() if any(name in summary.metrics for summary in summaries.values())}
-    for heading, _ in columns.values():
-        table.add_column(heading, justify="right")
+    columns = [METRICS[name] for name in FIGURES if any(name in summary.metrics for summary in summaries.values())]
+    for metric in columns:
+        table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
-        figures = [show(summary.metrics[name]) if name in summary.metrics else "-" for name, (_, show) in columns.items()]
+        figures = [metric.show(summary.metrics.get(metric.name)) for metric in columns]
         table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
     return table
 
@@ -158,10 +155,16 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
 class Shown(Watch, AbstractContextManager["Shown"]):
     """Two bars on a terminal: all cells, with the time that remains, and the cell that runs. Elsewhere a line for each cell."""
 
-    def __init__(self, console: Console, ablation: Ablation, check: Callable[[], None]) -> None:
+    def __init__(self, console: Screen, ablation: Ablation, check: Callable[[], None]) -> None:
         self._check = check  # for an interruption that got lost
         self._console, self._tasks = console, {task.id: task for task in ablation.tasks}
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=console, refresh_per_second=2, speed_estimate_period=3600)
         pending = {task.id for task in ablation.pending}
         self._weights = {task.id: weight(task) for task in ablation.tasks if task.id in pending}
@@ -211,6 +214,9 @@ def _add_options(parser: ArgumentParser) -> ArgumentParser:
     parser.add_argument("--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing")
     parser.add_argument("--print_config", action="store_true", help="print the config with everything in it, and run nothing")
     parser.add_argument("--retry_failed", action="store_true", help="run cells again that failed before")
+    parser.add_argument(
+        "--redo_changed", action="store_true", help="discard results made with classes, checkpoints or software that changed, and redo them"
+    )
     parser.add_argument("--executor", type=Literal["local", "ray"], default="local", help="where cells run: here, or on a Ray cluster")
     parser.add_argument("--address", type=str, help="of the Ray cluster; without it, this machine's processors")
     parser.add_argument("--cpus_per_cell", type=float, default=1, help="of the Ray cluster")
@@ -231,6 +237,13 @@ def _executor(config: Namespace) -> Executor:
         if config[name] != default:
             raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
     return Local()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, which for thousands of rows cost far less than a `Table`."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _text(label: Any) -> Text:

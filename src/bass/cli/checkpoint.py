@@ -5,6 +5,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, DecoderShape, Room
@@ -38,14 +39,18 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         target, draft = checkpoints
         lines += ["", *described[1], ""]
         try:
-            size = check_pair(target, draft)
+            check_pair(target, draft)
             lines.append(f"`{config.draft}` can draft for `{config.checkpoint}`.")
-            if any(size != c.outline.decoder.shape.vocab_size for c in checkpoints):
-                lines.append(f"Their vocabularies are padded differently; both are used up to their common {size:,} tokens.")
+            ours, theirs = (c.outline.decoder.shape.vocab_size for c in checkpoints)
+            if ours != theirs:
+                lines.append(
+                    f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: the target's counts, "
+                    f"of which the draft proposes the first {min(ours, theirs):,}."
+                )
         except PairingError as error:
             fits = False
             lines.append(f"`{config.draft}` cannot draft for `{config.checkpoint}`. {error}")
-    print("\n".join(lines))
+    say("\n".join(lines))
     return 0 if fits else 1
 
 
@@ -84,7 +89,9 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
         try:
             size = outline.weight_bytes(dtype, make("quantization", name), draft)
             figure = f"{size / 2**20:,.2f} MiB, {size / stored:.0%}"
-        except Exception as error:  # of a user's class
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a user's class
             figure = f"unknown ({type(error).__name__}: {error})"
         lines += [] if name == "none" else [f"  {name:17} {figure}"]
     return lines
@@ -108,7 +115,9 @@ def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype
             size = layout.allocate(shape, Room.of(np.array(rows)), torch.device("meta"), dtype).nbytes  # pyright: ignore[reportAttributeAccessIssue]
             known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
             figure = known if size >= needs else "unknown (says less than the rows need)"
-        except Exception as error:  # of a user's class, which may need a device that has memory
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a user's class, which may need a device that has memory
             figure = f"unknown ({type(error).__name__}: {error})"
         lines.append(f"  {name:17} {figure}")
     return lines

@@ -1,22 +1,29 @@
 """What `bass generate` shows: rows that grow, completions, and the table of figures."""
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bass.cli.compare import Comparison, middle, speed
+from bass.cli.terminal import SHOWN, Screen, give
+from bass.experiments.metrics import METRICS, Metric
+from bass.experiments.units import NOTHING, number
 from bass.generation import Generation
-from bass.llm import Prompt
+from bass.printable import printable
+from bass.requests import Prompt
 from bass.results import Result, Stats, StreamEvent
 
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
 WIDE = 120  # from this width on, samples stand in two columns
 MOST_LINES = 8  # of one sample
+FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")  # of the table
 MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
 
 
@@ -49,7 +56,7 @@ class Rows:
 
     def take(self, event: StreamEvent) -> None:
         """Note what an event brings."""
-        row = self.rows[event.prompt_index * self.samples + event.sample_index]
+        row = self.rows[event.prompt_index * self.samples + event.sample_index % self.samples]
         row.text += event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
         row.tokens += len(event.token_ids)
         row.reason = event.finish_reason
@@ -83,7 +90,7 @@ class Rows:
         return bar
 
 
-def show_live(generation: Generation, rows: Rows, console: Console) -> None:
+def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
     """Run the generation with its rows on the terminal; they go when it ends."""
     rows.began = time.perf_counter()
     size = console.size
@@ -98,77 +105,71 @@ def show_live(generation: Generation, rows: Rows, console: Console) -> None:
                 drawn = time.perf_counter()
 
 
-def printable(text: str) -> str:
-    """Text without the control codes that could steer a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def completions(console: Console, result: Result, prompts: Sequence[Prompt]) -> None:
-    """The completions in full. On a terminal with the prompt before each and what could steer the terminal taken out."""
+def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> None:
+    """The completions in full. On a terminal with the prompt before each, and printable."""
     many = len(result.completions) > 1
     for completion in result.completions:
         text = completion.text if completion.text is not None else " ".join(map(str, completion.token_ids))
         which = f"prompt {completion.prompt_index}, sample {completion.sample_index}"
         label = f"{which}: {len(completion.token_ids)} tokens, {completion.finish_reason}"
         if not console.is_terminal:
-            console.file.write(f"=== {label} ===\n{text}\n" if many else f"{text}\n")
+            give(f"=== {label} ===\n{text}\n" if many else f"{text}\n", console.file)
             continue
         if many:
             console.rule(Text(label, style="cyan"), align="left", style="cyan")
         prompt = prompts[completion.prompt_index]
         shown = prompt if isinstance(prompt, str) else " ".join(map(str, prompt)) + " "
-        console.print(Text(printable(shown), style="dim") + Text(printable(text)))
+        console.print(Text(printable(shown, SHOWN), style="dim") + Text(printable(text, SHOWN)))
 
 
-def table(console: Console, stats: Stats, plain: Stats | None, caption: str) -> None:
-    """The run's figures, beside those of plain decoding where it was run."""
+def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
+    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of all repeats."""
+    plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
     grid.add_column("")
     grid.add_column("speculative" if stats.drafted else "plain", justify="right")
     if plain is not None:
         grid.add_column("plain", justify="right")
         grid.add_column("ratio", justify="right", style="bold")
-    for name, show, ratio in FIGURES:
-        cells = [name, show(stats)]
-        if plain is not None:
-            cells += [show(plain), ratio(stats, plain)]
-        grid.add_row(*cells)
+    for name in FIGURES:
+        metric = METRICS[name]
+        cells = [metric.show(getattr(stats, name))]
+        if compared is not None and plain is not None:
+            cells += [metric.show(getattr(plain, name)), _times(metric, compared)]
+        grid.add_row(f"{metric.heading}, {metric.shown_unit}", *cells)
+    grid.add_row("acceptance by position, %", _positions(stats))
+    grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]")
     console.print(grid)
+    if compared is not None and (found := compared.ratios(speed)):
+        told = f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from {min(found):.2f}x to {max(found):.2f}x"
+        console.print(told, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
-def warn(console: Console, sentence: str) -> None:
+def warn(console: Screen, sentence: str) -> None:
     """A sentence that nobody is to miss: red on a terminal."""
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
 
-def _times(a: float, b: float) -> str:
-    return f"{a / b:.2f}x" if a and b else ""
+def _times(metric: Metric, compared: Comparison) -> str:
+    """How many times as good as plain decoding, the median of the repeats."""
+    ratios = compared.ratios(lambda stats: getattr(stats, metric.name))
+    if metric.better == "lower":
+        ratios = [1 / ratio for ratio in ratios]
+    return f"{statistics.median(ratios):.2f}x" if ratios else ""
 
 
 def _positions(stats: Stats) -> str:
     """Percentages, the first six."""
-    rates = [f"{rate:.0%}" for rate in stats.acceptance_by_position[:6]]
-    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or "-"
-
-
-FIGURES = (
-    ("tokens per target call (tau)", lambda s: f"{s.tau:.2f}", lambda s, p: _times(s.tau, p.tau)),
-    ("acceptance by position", _positions, lambda s, p: ""),
-    ("tokens/s", lambda s: f"{s.tokens_per_second:.1f}", lambda s, p: _times(s.tokens_per_second, p.tokens_per_second)),
-    ("ms per token, first sample", lambda s: f"{s.first * 1e3:.2f}", lambda s, p: _times(p.first, s.first)),
-    ("ms per token, last sample", lambda s: f"{s.last * 1e3:.2f}", lambda s, p: _times(p.last, s.last)),
-    ("ms per token, all samples", lambda s: f"{s.all * 1e3:.2f}", lambda s, p: _times(p.all, s.all)),
-    ("share of the byte bound (MBU)", lambda s: f"{s.mbu:.0%}", lambda s, p: ""),
-    ("lossless", lambda s: "yes" if s.lossless else "[bold red]NO[/]", lambda s, p: ""),
-)
+    rates = [number(rate, "share") for rate in stats.acceptance_by_position[:6]]
+    return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or NOTHING
 
 
 def _cell(row: Row, width: int, lines: int) -> Text:
     """Label, mark and count, then the last lines of the text: always `lines` lines of at most `width` columns."""
     gutter = Text(f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ", style="green" if row.reason else "cyan")
     room = max(width - gutter.cell_len - 1, 1)
-    tail = _tail(printable(row.text[-room * lines * 2 :]), room, lines)
+    tail = _tail(printable(row.text[-room * lines * 2 :], SHOWN), room, lines)
     out = Text(no_wrap=True, overflow="crop")
     for i in range(lines):
         text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")

@@ -9,19 +9,22 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bass import pair
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
+from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
 from bass.evaluation.confine import Limits
 from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
+from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
+from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.llm import LLM, load
 
@@ -31,13 +34,16 @@ _DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on t
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Evaluate, or go on with an evaluation that was interrupted. Nothing is written before options and problems were found good."""
     config, load_with, stream_with = read_options(parser, argv, _add_options)
+    wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
             known = f", one of {', '.join(TASKS)}" if name == "task" else ""
-            raise OptionError(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
+            wrong.add(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
     for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
-        if config[name] is not None:
-            check_integer(name, config[name], least)
+        with wrong.noted():
+            if config[name] is not None:
+                check_integer(name, config[name], least)
+    wrong.raise_any("What was asked for")
     problems = with_shots(read_problems(config.task, config.data), config.shots)
     sandbox = Sandbox(Limits(config.program_seconds, config.program_memory), **({"workers": config.workers} if config.workers else {}))
     asked = Evaluation(config.task, problems[: config.limit], stream_with, config.methods, config.k, config.budgets, sandbox)
@@ -48,8 +54,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
         asked = replace(asked, problems=kept)
     check(llm, asked)
-    told = Console(stderr=True, highlight=False)
-    with opened(Path(config.output), _identity(config, asked, llm), _about(asked, llm)) as folder:
+    told = console(stderr=True)
+    with opened(Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)) as folder:
         try:
             with _Bars(told) as progress, heeded() as check_interruption:
 
@@ -64,9 +70,9 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             )
             return INTERRUPTED
     if config.json:
-        print(json.dumps(summary))
+        give(json.dumps(summary) + "\n")
     else:
-        show(Console(highlight=False), summary)
+        show(console(), summary)
         told.print(f"bass: `bass report {config.output}` makes a page of it, with the curves.", markup=False)
     skipped = len(problems[: config.limit]) - len(asked.problems)
     if skipped:
@@ -116,9 +122,14 @@ def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     }
 
 
-def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
-    device = llm.models.device
+def _about(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
+    device, target, draft = llm.models.device, config.target, config.draft
+    if target is None and draft is None:
+        target, draft = str(pair.TARGET), str(pair.DRAFT)
+    named = {"target": target or str(pair.TARGET)} | ({"draft": draft} if draft and llm.models.draft is not None else {})
+    inputs = fingerprints((*vars(llm.parts).values(), *llm.models.quantizations), named)
     return {
+        "inputs": {SOURCE: source_of_bass()} | inputs,
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
@@ -132,9 +143,15 @@ def _about(asked: Evaluation, llm: LLM) -> dict[str, Any]:
 class _Bars:
     """A bar per stage on a terminal; a line per stage elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         self._tasks: dict[str, TaskID] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         self._console, self._bars = console, Progress(*columns, console=console, disable=not console.is_terminal)
 
     def __enter__(self) -> Callable[[str, int, int], None]:
@@ -152,7 +169,7 @@ class _Bars:
             self._console.print(f"{stage}: {done} of {total}", markup=False)
 
 
-def show(console: Console, summary: dict[str, Any]) -> None:
+def show(console: Screen, summary: dict[str, Any]) -> None:
     """The scores, and First and All by budget, method beside method."""
     methods = summary["methods"]
     heading = {"code": "share of problems that pass", "exact_match": "share of problems answered", "rouge2": "ROUGE-2, F-measure"}

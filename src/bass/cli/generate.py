@@ -1,23 +1,25 @@
 """`bass generate`: one request, on a terminal with its rows growing, elsewhere as text or JSON."""
 
+import itertools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser
-from rich.console import Console
 
+from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
+from bass.cli.terminal import console, give
 from bass.drafters import NoDrafter
 from bass.generation import Generation
-from bass.llm import LLM, Prompt, load
+from bass.llm import LLM, load
 from bass.loading import Models
 from bass.policies import Fixed
+from bass.requests import Prompt
 from bass.results import Completion, Result
 
 WARM_UP_TOKENS = 8
@@ -33,7 +35,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if config.chat:
         prompts, shown = [llm.chat(conversation(prompt, config.system)) for prompt in shown], [f"{prompt}\n" for prompt in shown]
     generation = llm.stream(prompts, **stream_with)
-    out = Console(highlight=False, soft_wrap=True)
+    out = console(soft_wrap=True)
     live = out.is_terminal and not config.json
 
     def follow(generation: Generation, title: str) -> tuple[Result, bool]:
@@ -43,20 +45,23 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         return finish(generation, lambda g: show_live(g, rows, out))
 
     beside = plain(llm) if config.compare_plain else None
-    if beside is not None:
+    compared: Comparison | None = None
+    title = f"speculative decoding, {called(llm.parts.policy)}"
+    if beside is None:
+        result, interrupted = follow(generation, title)
+    else:
         for model in (llm, beside):
             warm_up(model, prompts[:1], stream_with)
-    result, interrupted = follow(generation, f"speculative decoding, {called(llm.parts.policy)}")
-    compared: Result | None = None
-    if beside is not None and not interrupted:
-        second, interrupted = follow(beside.stream(prompts, **stream_with), "the same request by plain decoding")
-        compared = None if interrupted else second
-    below = out if live else Console(stderr=True, highlight=False)
+        sides = ((llm, title), (beside, "the same request by plain decoding"))
+        result, compared, interrupted = compare(generation, lambda model: model.stream(prompts, **stream_with), sides, follow)
+    below = out if live else console(stderr=True)
     if config.json:
-        sys.stdout.write(json_lines(result, compared))
+        give(json_lines(result, compared))
     else:
         completions(out, result, shown)
-        table(below, result.stats, compared and compared.stats, ran_with(llm, interrupted))
+        table(below, result.stats, compared, ran_with(llm, interrupted))
+        for doubt in () if compared is None else compared.doubts:
+            warn(below, f"WARNING: {doubt}")
     for caveat in caveats(llm):
         warn(below, caveat)
     return INTERRUPTED if interrupted else 0
@@ -69,6 +74,35 @@ def finish(generation: Generation, follow: Callable[[Generation], None] = lambda
         return generation.result(), False
     except KeyboardInterrupt:
         return generation.result(interrupted=True), True
+
+
+def compare(
+    first: Generation,
+    begin: Callable[[LLM], Generation],
+    sides: Sequence[tuple[LLM, str]],
+    follow: Callable[[Generation, str], tuple[Result, bool]],
+) -> tuple[Result, Comparison | None, bool]:
+    """Both sides in turn, `REPEATS` times: a speculative result, the comparison, and whether Ctrl-C ended it early.
+
+    first: the first of the speculative side, which `begin` has begun already. The result is the first one that was interrupted, or the
+    one of median speed. Pairs that did not end are left out of the comparison, which is None where there is no other.
+    """
+    ended: tuple[list[Result], list[Result]] = ([], [])
+    interrupted = False
+    for repeat, side in itertools.product(range(REPEATS), range(2)):
+        model, title = sides[side]
+        generation = begin(model) if repeat or side else first
+        result, interrupted = follow(generation, f"{title}, repeat {repeat + 1} of {REPEATS}")
+        if interrupted and not ended[0]:
+            return result, None, True
+        if interrupted:
+            break
+        ended[side].append(result)
+    pairs = len(ended[1])
+    if not pairs:
+        return ended[0][0], None, True
+    compared = Comparison(*([result.stats for result in results[:pairs]] for results in ended))
+    return ended[0][middle(compared.speculative)], compared, interrupted
 
 
 def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
@@ -120,12 +154,12 @@ def caveats(llm: LLM) -> list[str]:
     return said
 
 
-def json_lines(result: Result, compared: Result | None) -> str:
+def json_lines(result: Result, compared: Comparison | None) -> str:
     """One line per completion, then one with the statistics (and those of plain decoding, with the ratio of tokens/s)."""
     stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
     if compared is not None:
-        stats["plain"] = compared.stats.as_dict()
-        stats["speedup"] = result.stats.tokens_per_second / compared.stats.tokens_per_second
+        stats["plain"] = compared.plain[middle(compared.plain)].as_dict()
+        stats |= {"speedup": compared.speedup, "speedups": compared.ratios(speed), "warnings": compared.doubts}
     return "".join(json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats))
 
 

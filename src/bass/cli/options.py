@@ -10,6 +10,7 @@ from bass.cli import choices
 from bass.cli.parsing import describe, parse
 from bass.cli.prompts import EXAMPLE_STOPS
 from bass.cli.settings import parse_file, read_file, take_files
+from bass.experiments.problems import Problems
 from bass.llm import LLM, load
 from bass.registry import REGISTRIES, make
 
@@ -46,13 +47,17 @@ def add_sources(parser: ArgumentParser) -> None:
     parser.add_argument("--chat", action="store_true", help="each prompt is a message to the model, put into its chat template")
     parser.add_argument("--system", type=str, metavar="TEXT", help="a message before it, with --chat, that says how to answer")
     parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
-    parser.add_argument("--compare_plain", action="store_true", help="run the request by plain decoding too, and print the ratio")
+    parser.add_argument("--compare_plain", action="store_true", help="also decode plainly, in turn and 3 times each; print the ratio")
 
 
 def read_options(
     parser: ArgumentParser, argv: list[str], add_own: Callable[[ArgumentParser], None] = add_sources
 ) -> tuple[Namespace, dict[str, Any], dict[str, Any]]:
-    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds the command's own."""
+    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds the command's own.
+
+    Raises an `OptionError` with all that is wrong in files and with strategies.
+    """
+    problems = Problems()
     add_own(parser)
     parser.add_argument("--config", type=str, metavar="FILE", help=_CONFIG)
     names, argv = take_files(argv)
@@ -61,7 +66,10 @@ def read_options(
     for _, strategies, _ in reversed(files):
         said = choices.over(strategies, said)
     default = {name: p.default for function in (load, LLM.stream) for name, p in signature(function).parameters.items()}
-    chosen = {option: choices.chosen(option, default[option], said) for option in choices.OPTIONS}
+    chosen: dict[str, choices.Choice | None] = dict.fromkeys(choices.OPTIONS)
+    for option in choices.OPTIONS:
+        with problems.noted():
+            chosen[option] = choices.chosen(option, default[option], said)
     models = parser.add_function_arguments(load, skip={"cache", *choices.OPTIONS, "cuda_graphs"})
     group = _last_group(parser)
     group.title = "models and machine"
@@ -79,14 +87,18 @@ def read_options(
     describe(parser, HELP)
     for choice in filter(None, chosen.values()):
         parser._action_groups = [*parser._action_groups, *choice.help_groups]  # to be shown with `--help`
-    given = parse(parser, argv, defaults=False)
-    config = layered(parser.get_defaults(), [*(parse_file(parser, name, options) for name, _, options in files), given])
+    given = Namespace()
+    with problems.noted():
+        given = parse(parser, argv, defaults=False)
+    config = layered(parser.get_defaults(), [*(parse_file(parser, name, options, problems) for name, _, options in files), given])
     load_with = {name: config[name] for name in (*models, "cache")} | {"cuda_graphs": _GRAPHS[config.cuda_graphs]}
     for option, choice in chosen.items():
         if choice is None:
             load_with[option] = said.get(option, default[option])
         elif any(key.partition(".")[0] == option for key in said):
-            load_with[option] = make(choices.OPTIONS[option], choice.spec)
+            with problems.noted():
+                load_with[option] = make(choices.OPTIONS[option], choice.spec)
+    problems.raise_any("What was asked for")
     stream_with = {name: config[name] for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")}
     stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.get("example") else ())
     return config, load_with, stream_with | {"stop": stop}

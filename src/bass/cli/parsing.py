@@ -2,20 +2,30 @@
 
 import difflib
 import re
+import sys
 from argparse import ArgumentError
 from collections.abc import Mapping
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from bass.cli.terminal import say
 from bass.errors import OptionError
 
 _PART = r"NestedArg\(key='(.+?)'"  # what jsonargparse makes of `--k.part 3` where `--k` may have no parts
 
 
+class Parser(ArgumentParser):
+    """Prints its help, in which texts of a user's own class may stand, as all else is printed."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        say(message.rstrip("\n"), stderr=file is sys.stderr)
+
+
 def new_parser(command: str, description: str) -> ArgumentParser:
     """An empty parser for `bass command`, which raises instead of exiting."""
     text = f"{description[0].upper()}{description[1:]}."
-    return ArgumentParser(prog=f"bass {command}", description=text, exit_on_error=False, allow_abbrev=False)
+    return Parser(prog=f"bass {command}", description=text, exit_on_error=False, allow_abbrev=False)
 
 
 def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Namespace:

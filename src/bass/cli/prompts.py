@@ -7,13 +7,15 @@ from typing import Any
 from jsonargparse import Namespace
 
 from bass.errors import OptionError, RequestError
-from bass.llm import Prompt
+from bass.files import read_text
+from bass.requests import Prompt
 
 EXAMPLE = '''class Account:
     """A bank account with an owner and a balance."""
 
     def __init__(self, owner, balance=0):
 '''
+LARGEST_PROMPT = 1 << 28  # bytes of a file
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends where the next top-level line begins
 
 
@@ -55,7 +57,7 @@ def conversation(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:
 
 def _read(name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return read_text(Path(name), LARGEST_PROMPT)
     except UnicodeDecodeError as error:
         raise RequestError(
             f"`{name}` is not UTF-8 text ({error.reason} at byte {error.start}): convert it, or give another file."

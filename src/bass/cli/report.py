@@ -6,9 +6,11 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
 from bass.evaluation.reading import both, read_evaluation
 from bass.evaluation.report import page as page_of_evaluation
+from bass.experiments.own_files import content
 from bass.experiments.records import RunFolder
 from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import comparison, page
@@ -37,15 +39,21 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         raise RunFolderError(f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run.") from error
     write_atomically(output, html)
     for sentence in told:
-        print(sentence)
-    print(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
+        say(sentence)
+    say(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
     if where is not None:
         where.mkdir(parents=True, exist_ok=True)
         for plot in plots:
             for kind in ("svg", "png"):
-                (where / f"{plot.name}.{kind}").write_bytes(plot.file(kind))
-        print(f"{where}: {len(plots)} plots, each as SVG and PNG")
+                _write(where / f"{plot.name}.{kind}", plot.file(kind))
+        say(f"{where}: {len(plots)} plots, each as SVG and PNG")
     return 0
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)  # nothing is written through a link
+    with path.open("xb") as file:
+        file.write(content)
 
 
 def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], list[str]]:
@@ -73,8 +81,8 @@ def _are_evaluations(folders: list[Path]) -> bool:
 def _is_evaluation(folder: Path) -> bool:
     """By its manifest; what is no manifest at all is told by those who read it."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        manifest = json.loads(content(folder / "manifest.json"))
+    except (RunFolderError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("kind") == "evaluation"
 

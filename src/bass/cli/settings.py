@@ -10,7 +10,9 @@ from jsonargparse import ArgumentParser, Namespace
 from bass.cli.choices import is_strategy, text
 from bass.cli.parsing import parse, underscored
 from bass.errors import OptionError
-from bass.plain_yaml import read_yaml
+from bass.experiments.problems import Problems
+from bass.files import read_text
+from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 _NOT_IN_A_FILE = ("help", "config")
 
@@ -36,7 +38,7 @@ def take_files(argv: list[str]) -> tuple[list[str], list[str]]:
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a file says of strategies, and of other options, by key."""
     try:
-        said = read_yaml(Path(name).read_text(encoding="utf-8"))
+        said = read_yaml(read_text(Path(name), LARGEST_YAML))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file to `--config`.") from error
@@ -48,12 +50,18 @@ def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return ({k: v for k, v in keys.items() if is_strategy(k)}, {k: v for k, v in keys.items() if not is_strategy(k)})
 
 
-def parse_file(parser: ArgumentParser, name: str, said: dict[str, Any]) -> Namespace:
-    """The options that a file gives, with the complaints that the command line would get."""
+def parse_file(parser: ArgumentParser, name: str, said: dict[str, Any], problems: Problems) -> Namespace:
+    """The options that a file gives; notes the complaints that the command line would get, all of them."""
     try:
         return parse(parser, _as_arguments(parser, said), defaults=False)
-    except OptionError as error:
-        raise OptionError(f"In `{name}`: {error}") from error
+    except OptionError as whole:
+        before = len(problems.told)
+        for key, value in said.items():
+            with problems.noted(name):
+                parse(parser, _as_arguments(parser, {key: value}), defaults=False)
+        if len(problems.told) == before:  # each is right, and together they are not
+            problems.add(f"In `{name}`: {whole}")
+        return Namespace()
 
 
 def _as_arguments(parser: ArgumentParser, said: dict[str, Any]) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bass.cli.parsing import parse
+from bass.cli.terminal import console, give, say
 from bass.errors import unknown_name
 from bass.models import FAMILIES
 from bass.registry import REGISTRIES, REQUIRED, distribution, offers, parameters, plugin_class, plugins
@@ -93,15 +93,15 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if config.kind is not None and config.kind not in EXPLAINED:
         raise unknown_name("kind", config.kind, EXPLAINED)
     kinds = {kind: entries(kind) for kind in (EXPLAINED if config.kind is None else [config.kind])}
-    console = Console(highlight=False)
+    shown = console()
     if config.json:
-        print("\n".join(entry.line for listed in kinds.values() for entry in listed))
-    elif console.is_terminal:
+        give("".join(f"{entry.line}\n" for listed in kinds.values() for entry in listed))
+    elif shown.is_terminal:
         for kind, listed in kinds.items():
-            console.print(table(kind, listed))
-        console.print(LOSSLESS, style="dim", markup=False)
+            shown.print(table(kind, listed))
+        shown.print(LOSSLESS, style="dim", markup=False)
     else:
-        print("\n\n".join([*(block(kind, listed) for kind, listed in kinds.items()), LOSSLESS]))
+        say("\n\n".join([*(block(kind, listed) for kind, listed in kinds.items()), LOSSLESS]))
     return 0
 
 

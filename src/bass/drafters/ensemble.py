@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
+from bass.drafters.validity import check_answer
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, Workbench
 from bass.records import Draft, Noise, Seats, Sequences
@@ -47,7 +48,7 @@ class Ensemble(DraftMethod):
         return any(method.obeys_stop_rules for method in self.methods)
 
     def build(self, bench: Workbench) -> Drafter:
-        return EnsembleDrafter(tuple(method.build(bench) for method in self.methods))
+        return EnsembleDrafter(tuple(method.build(bench) for method in self.methods), bench.vocab_size)
 
 
 @final
@@ -63,6 +64,11 @@ class EnsembleDrafter(Drafter):
     """
 
     drafters: tuple[Drafter, ...]
+    vocab_size: int
+
+    @property
+    def label(self) -> str:
+        return " or ".join(drafter.label for drafter in self.drafters)
 
     def reserve(self, seats: Seats) -> None:
         for drafter in self.drafters:
@@ -79,12 +85,15 @@ class EnsembleDrafter(Drafter):
     def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
         asked, drafts = lengths, []
         for drafter in self.drafters:
-            draft = widened(drafter.propose(sequences, asked, k, noise, span), asked, k)
+            answer = drafter.propose(sequences, asked, k, noise, span)
+            draft = widened(check_answer(drafter, answer, len(asked), k, self.vocab_size), asked, k)
             asked = torch.where(draft.lengths > 0, 0, asked)
             drafts.append(draft)
         merged = merge(drafts)
+        # A token outside of the vocabulary is an error of the step, which sees it, and no index here.
+        known = merged.tokens.clamp(0, self.vocab_size - 1)
         for drafter, own in zip(self.drafters, drafts, strict=True):
-            tell(drafter, sequences, merged, merged.lengths - own.lengths, span)
+            tell(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
 
 
@@ -109,17 +118,18 @@ def merge(drafts: list[Draft]) -> Draft:
     probs = None
     for draft in drafts:
         if draft.probs is not None:
-            base = torch.zeros_like(draft.probs).scatter(2, tokens[..., None], 1.0) if probs is None else probs
+            known = tokens.clamp(0, draft.probs.shape[2] - 1)[..., None]
+            base = torch.zeros_like(draft.probs).scatter(2, known, 1.0) if probs is None else probs
             probs = torch.where(counts(draft.lengths, tokens.shape[1])[..., None], draft.probs, base)
     return Draft(tokens, probs, lengths)
 
 
-def tell(drafter: Drafter, sequences: Sequences, draft: Draft, lengths: Int[Tensor, " batch"], span: int) -> None:
+def tell(drafter: Drafter, sequences: Sequences, drafted: Int[Tensor, "batch k"], lengths: Int[Tensor, " batch"], span: int) -> None:
     """Feed the first `lengths[b]` of each row's last committed and drafted tokens. On a CPU nothing is done where all are 0."""
     if lengths.device.type == "cpu" and not bool(lengths.any()):
         return
     last, position = sequences.last(1)
-    window = torch.cat((last, draft.tokens[:, :-1]), 1)
+    window = torch.cat((last, drafted[:, :-1]), 1)
     ahead = torch.arange(window.shape[1], device=window.device)
     fed = (ahead < lengths[:, None]) & (position >= 0)
     drafter.fill(window, torch.where(fed, position + ahead, -1), span, 0)

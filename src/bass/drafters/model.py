@@ -49,6 +49,11 @@ class ModelDrafter(Drafter):
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None = None
+    model: str = "the draft model"  # as messages name it
+
+    @property
+    def label(self) -> str:
+        return self.model
 
     def reserve(self, seats: Seats) -> None:
         self.scorer.reserve(seats)

@@ -33,4 +33,5 @@ class SelfDraft(DraftMethod):
         return True
 
     def build(self, bench: Workbench) -> Drafter:
-        return ModelDrafter(bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule)
+        model = f"the target's first {self.layers} layers"
+        return ModelDrafter(bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule, model)

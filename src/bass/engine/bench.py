@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.engine.cost import fill_cost, pass_cost
 from bass.engine.passes import LoggedScorer, PassLog
-from bass.engine.scorer import ModelScorer
+from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.errors import PairingError
 from bass.interfaces import Draw, Scorer, StopRule, Verifier, Warp, Workbench
 from bass.models.decoder import CausalDecoder
@@ -85,7 +85,9 @@ class RunBench(Workbench):
             raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
         scorer = self.make_draft()
         assert isinstance(scorer.decoder, CausalDecoder)
-        return LoggedScorer(scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder))
+        logged = LoggedScorer(scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder))
+        known = scorer.decoder.shape.vocab_size
+        return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
         """The target's keys and values of its first layers are what the draft needs too, so it has no cache of its own.

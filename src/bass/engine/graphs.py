@@ -72,7 +72,7 @@ class GraphedStep(Step):
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
-        self.log = step.log
+        self.vocab_size, self.log = step.vocab_size, step.log
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device

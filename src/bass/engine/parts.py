@@ -92,12 +92,14 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     k = int(lengths.max())
     span = step.span(int((lens + lengths)[active].max()), rows.capacity)
     noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-    draft = inner.drafted(rows, lengths, k, noise, span)
+    draft, flags = inner.drafted(rows, lengths, k, noise, span)
     logits = inner.scored(rows, draft, span)
     seconds = {
         "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed) if k else 0.0,
         "verify": seconds_of(lambda: inner.scored(rows, draft, span), graphed),
-        "sample": seconds_of(lambda: inner.judged(rows, draft, logits, step_noise(rows.keys, rows.steps, rows.lens, k)), graphed, settle),
+        "sample": seconds_of(
+            lambda: inner.judged(rows, draft, flags, logits, step_noise(rows.keys, rows.steps, rows.lens, k)), graphed, settle
+        ),
     }
     asked = lengths.cpu().numpy()
     whole = seconds_of(lambda: step.launch(rows, asked, k, span)(), graphed=False, before=settle)

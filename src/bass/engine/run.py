@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from bass.drafters.validity import invalid_draft
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots
@@ -31,7 +32,7 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
     if min(values) < 0 or max(values) > most:
         bad = next(value for value in values if not 0 <= value <= most)
         raise PolicyError(f"`{name}.lengths` returned {bad}; every length must be between 0 and its `max_length={most}`.")
-    return lengths
+    return lengths.astype(np.int64)  # torch has no arithmetic for some types of NumPy's integers
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,8 @@ class Run:
             yield from emissions  # of the step before, while the device works
             report = flight.collect()
             ended = time.perf_counter()
+            if found := max(report.flags.tolist()):  # nothing of this step, or of one launched ahead, is emitted
+                raise invalid_draft(self.step.drafter, found)
             # From here to the next launch the device waits, unless it has one: what the policy need not know is told later, with the
             # emissions.
             # Nothing is of rows that ended meanwhile.
@@ -235,7 +238,16 @@ class Run:
 
     def _refuse_what_is_not_finite(self, report: StepReport, rows: list[int]) -> None:
         """Beyond the emitted tokens a report may hold anything."""
-        if not all(np.isfinite(report.logprobs[row, : report.emitted[row]]).all() for row in rows):
+        emitted = np.arange(report.tokens.shape[1]) < report.emitted[:, None]
+        emitted[np.setdiff1d(np.arange(len(emitted)), rows)] = False
+        size = self.step.vocab_size
+        unknown = report.tokens[emitted & ((report.tokens < 0) | (report.tokens >= size))]
+        if len(unknown):
+            raise StrategyError(
+                f"`{type(self.step.verifier).__name__}` emitted the token id {unknown[0]}, which is outside of the vocabulary: ids go "
+                f"from 0 to {size - 1}."
+            )
+        if not np.isfinite(report.logprobs[emitted]).all():
             raise CheckpointError(
                 "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
             )

@@ -5,6 +5,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -103,6 +104,35 @@ class ModelScorer(Scorer):
         stop = start + len(positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
         return CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions, self.rules)
+
+
+@final
+@dataclass(frozen=True)
+class WidenedScorer(Scorer):
+    """A scorer over `vocab_size` token ids, made of one that knows the first `known` of them alone.
+
+    The others have no probability, and are fed as the last known one. So a draft model whose vocabulary is padded less than the
+    target's drafts for the target's whole vocabulary.
+    """
+
+    scorer: Scorer
+    known: int
+    vocab_size: int
+
+    def reserve(self, seats: Seats) -> None:
+        self.scorer.reserve(seats)
+
+    def copy_rows(self, seats: Seats) -> None:
+        self.scorer.copy_rows(seats)
+
+    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+        self.scorer.fill(tokens.clamp(max=self.known - 1), positions, span, start)
+
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Float[Tensor, "batch window vocab"]:
+        logits = self.scorer(tokens.clamp(max=self.known - 1), positions, span)
+        return F.pad(logits, (0, self.vocab_size - self.known), value=float("-inf"))
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:

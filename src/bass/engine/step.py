@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.drafters.validity import check_answer, invalid_draft, within
 from bass.engine.cost import Layout
 from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
@@ -29,6 +30,7 @@ class StepReport:
     drafted: np.ndarray  # int [B]
     accepted: np.ndarray  # int [B], committed draft tokens
     emitted: np.ndarray  # int [B]
+    flags: np.ndarray  # int [B], 0 for a valid draft: see `bass.drafters.validity`
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
     draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
@@ -46,6 +48,7 @@ class Step(Protocol):
     target: Scorer
     drafter: Drafter
     verifier: Verifier
+    vocab_size: int  # the target's
     log: PassLog
     overlaps: ClassVar[bool]
 
@@ -76,6 +79,7 @@ class SpeculativeStep(Step):
     drafter: Drafter
     verifier: Verifier
     warp: Warp
+    vocab_size: int
     log: PassLog = field(default_factory=PassLog)
 
     def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
@@ -88,67 +92,78 @@ class SpeculativeStep(Step):
         """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
         self.log.take()  # of prefills, and of passes outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
-        draft = self.drafted(sequences, lengths, k, noise, span)
-        report = self.judged(sequences, draft, self.scored(sequences, draft, span), noise)
+        draft, flags = self.drafted(sequences, lengths, k, noise, span)
+        report = self.judged(sequences, draft, flags, self.scored(sequences, draft, span), noise)
         return with_positions(report, self.log.take())
 
-    def drafted(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle one, which may have no room."""
+    def drafted(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> tuple[Draft, Int[Tensor, " batch"]]:
+        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle one, which may have no room.
+
+        Returns a flag for each row too, 0 for a valid draft: see `bass.drafters.validity.within`. On a CPU an invalid one is
+        an error here.
+        """
         lengths = lengths * sequences.active  # a step that is launched ahead may be asked for rows that have ended since
-        return within(lengths, self.proposed(sequences, lengths, k, noise, span)) if k else empty_draft(lengths)
+        if not k:
+            return empty_draft(lengths), torch.zeros_like(lengths)
+        proposed = self.proposed(sequences, lengths, k, noise, span)
+        draft, flags = within(lengths, proposed, self.vocab_size)
+        if flags.device.type == "cpu" and (found := max(flags.tolist())):
+            raise invalid_draft(self.drafter, found)
+        return draft, flags
 
     def scored(self, sequences: Sequences, draft: Draft, span: int) -> Float[Tensor, "batch window vocab"]:
         """The target's logits for each row's window: its last committed token, then its draft."""
         return self.target(*window(sequences, draft), span)
 
     def judged(
-        self, sequences: Sequences, draft: Draft, logits: Float[Tensor, "batch window vocab"], noise: Noise
+        self,
+        sequences: Sequences,
+        draft: Draft,
+        flags: Int[Tensor, " batch"],
+        logits: Float[Tensor, "batch window vocab"],
+        noise: Noise,
     ) -> Int[Tensor, "batch report"]:
-        """Verdict and commit; the report, packed."""
-        if draft.probs is not None and draft.probs.shape[2] != logits.shape[2]:
-            raise StrategyError(
-                f"`{type(self.drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, and the target has "
-                f"{logits.shape[2]}: they must be over the same vocabulary."
-            )
+        """Verdict and commit; the report, packed. `flags`: those of `drafted`."""
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
-        verdict = self.verifier(draft, probs, noise)
-        if verdict.tokens.shape != logits.shape[:2]:
-            raise StrategyError(
-                f"`{type(self.verifier).__name__}` gave tokens {list(verdict.tokens.shape)}, and the window is {list(logits.shape[:2])}: "
-                "a verdict has a token for each of its places, those beyond the accepted ones and one more being anything."
-            )
-        if verdict.accepted.shape != draft.lengths.shape:
-            raise StrategyError(
-                f"`{type(self.verifier).__name__}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
-                f"and there are {len(draft.lengths)} rows: give one count for each."
-            )
-        if verdict.tokens.dtype != torch.int64:
-            verdict = Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
+        verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits.shape[:2])
         logprobs = token_logprobs(logits, verdict.tokens)
-        emitted = sequences.commit(verdict)
-        return packed(sequences, draft, verdict, emitted, logprobs)
+        known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)  # the next step uses them as indices
+        emitted = sequences.commit(known)
+        return packed(sequences, draft, flags, verdict, emitted, logprobs)
 
     def proposed(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """What the drafter proposes, refused where it is no draft of up to k tokens. Only on a CPU are the tokens looked at."""
+        """What the drafter proposes, an error where it is no draft of up to k tokens. Only on a CPU are its numbers looked at."""
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
-        name, (rows, columns) = type(self.drafter).__name__, draft.tokens.shape
-        told = draft.lengths.shape == lengths.shape
-        if rows != len(lengths) or columns > k or not told or (draft.probs is not None and draft.probs.shape[:2] != draft.tokens.shape):
-            probs = None if draft.probs is None else list(draft.probs.shape)
-            raise StrategyError(
-                f"`{name}.propose` was asked for up to {k} tokens for {len(lengths)} rows and gave tokens {list(draft.tokens.shape)} "
-                f"of lengths {list(draft.lengths.shape)} with probabilities {probs}: give tokens [{len(lengths)}, {k}], lengths "
-                f"[{len(lengths)}], and probabilities with one more axis than tokens, or None."
-            )
+        draft = check_answer(self.drafter, draft, len(lengths), k, self.vocab_size)
         if lengths.device.type == "cpu":
-            if bool((draft.tokens < 0).any()):
-                raise StrategyError(
-                    f"`{name}.propose` gave a negative token: what stands beyond a row's length must be a token too, say 0."
-                )
-            most = int(torch.minimum(draft.lengths, lengths).max())
+            columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, lengths).max())
             if most > columns:
+                name = type(self.drafter).__name__
                 raise StrategyError(f"`{name}.propose` gave {columns} columns of tokens, and says that a row has {most}: give so many.")
         return draft
+
+
+def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -> Verdict:
+    """The answer, if it is a verdict on a window of this shape; only shapes and types are looked at. Raises `StrategyError`."""
+    name, (rows, window) = type(verifier).__name__, shape
+    if not isinstance(verdict, Verdict):
+        raise StrategyError(f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`.")
+    for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
+        if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+            raise StrategyError(f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64.")
+    if list(verdict.tokens.shape) != [rows, window]:
+        raise StrategyError(
+            f"`{name}` gave tokens {list(verdict.tokens.shape)}, and the window is {[rows, window]}: "
+            "a verdict has a token for each of its places, those beyond the accepted ones and one more being anything."
+        )
+    if list(verdict.accepted.shape) != [rows]:
+        raise StrategyError(
+            f"`{name}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
+            f"and there are {rows} rows: give one count for each."
+        )
+    return verdict if verdict.tokens.dtype == torch.int64 else Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
 
 
 def window(sequences: Sequences, draft: Draft) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
@@ -165,16 +180,21 @@ def window(sequences: Sequences, draft: Draft) -> tuple[Int[Tensor, "batch windo
 
 
 def packed(
-    sequences: Sequences, draft: Draft, verdict: Verdict, emitted: Int[Tensor, " batch"], logprobs: Float[Tensor, "batch window"]
+    sequences: Sequences,
+    draft: Draft,
+    flags: Int[Tensor, " batch"],
+    verdict: Verdict,
+    emitted: Int[Tensor, " batch"],
+    logprobs: Float[Tensor, "batch window"],
 ) -> Int[Tensor, "batch report"]:
-    """The report of a step that is committed: 5 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits."""
+    """The report of a step that is committed: 6 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits."""
     if serves(emitted):
         from bass.kernels.rows import report
 
-        rows = sequences.lens, sequences.active, draft.lengths, verdict.accepted, emitted
+        rows = sequences.lens, sequences.active, draft.lengths, verdict.accepted, emitted, flags
         return report(*rows, verdict.tokens, logprobs, draft.tokens, draft.probs)
     accepted = torch.minimum(verdict.accepted, emitted)
-    columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted)
+    columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted, flags)
     numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
     return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
@@ -188,11 +208,12 @@ def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
 
 def unpack(packed: np.ndarray) -> StepReport:
     """The inverse of `packed`."""
-    window = (packed.shape[1] - 3) // 4
-    lens, active, drafted, accepted, emitted = packed[:, :5].T
-    tokens, drafts, rest = packed[:, 5 : 5 + window], packed[:, 5 + window : 4 + 2 * window], packed[:, 4 + 2 * window :]
+    window = (packed.shape[1] - 4) // 4
+    numbers, tokens, drafts, rest = np.split(packed, (6, 6 + window, 5 + 2 * window), axis=1)
+    lens, active, drafted, accepted, emitted, flags = numbers.T
     floats = np.ascontiguousarray(rest).view(np.float64)
-    return StepReport(lens, active.astype(bool), drafted, accepted, emitted, tokens, floats[:, :window], drafts, floats[:, window:])
+    logprobs, probs = floats[:, :window], floats[:, window:]
+    return StepReport(lens, active.astype(bool), drafted, accepted, emitted, flags, tokens, logprobs, drafts, probs)
 
 
 def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
@@ -202,35 +223,17 @@ def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tens
     return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]
 
 
-def within(asked: Int[Tensor, " batch"], draft: Draft) -> Draft:
-    """The draft without what a drafter left beyond the lengths that were asked for, or beyond its own.
-
-    On a CPU, where the host sees them without waiting, columns that no row uses are left out; elsewhere shapes are static.
-    """
-    if serves(draft.tokens):
-        from bass.kernels.rows import within as kernel
-
-        lengths, tokens = kernel(asked, draft.lengths, draft.tokens)
-        return Draft(tokens, draft.probs, lengths)
-    lengths, k = torch.minimum(draft.lengths, asked), draft.tokens.shape[1]
-    if lengths.device.type == "cpu":
-        k = int(lengths.max())
-    counts = torch.arange(k, device=lengths.device) < lengths[:, None]
-    tokens = draft.tokens[:, :k].to(torch.int64)  # as an index must be
-    return Draft(torch.where(counts, tokens, 0), None if draft.probs is None or not k else draft.probs[:, :k], lengths)
-
-
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
     """The draft of a step in which no row drafts."""
     return Draft(lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths))
 
 
 def token_logprobs(logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window"]:
-    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp."""
+    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp; NaN for a token that is none."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and serves(logits):
         from bass.kernels.sample import token_logprobs as kernel
 
         return kernel(logits, tokens)
-    logits = logits.to(wide)
-    return logits.log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    logprobs, known = logits.to(wide).log_softmax(-1), (tokens >= 0) & (tokens < logits.shape[2])
+    return torch.where(known, logprobs.gather(2, torch.where(known, tokens, 0)[..., None])[..., 0], torch.nan)

@@ -9,7 +9,7 @@ import operator
 import os
 from typing import Any
 
-from bass.evaluation.confine import Limits, Unconfined, confine
+from bass.evaluation.confine import Limits, Unconfined, confine, wall
 from bass.evaluation.values import decode, encode
 
 OPERATIONS = {
@@ -26,12 +26,11 @@ OPERATIONS = {
 }
 
 
-def serve(questions: int, answers: int, limits: Limits, scratch: str | None) -> None:
+def serve(questions: int, answers: int, nowhere: int, limits: Limits, scratch: str | None) -> None:
     """Confine this process, run the program that comes first, then answer. Never returns.
 
-    questions, answers: file descriptors, the only ones left open beside three to nowhere.
+    questions, answers: file descriptors, the only ones left open next to three copies of `nowhere`.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     for other in range(3, 64):
@@ -46,11 +45,11 @@ def serve(questions: int, answers: int, limits: Limits, scratch: str | None) -> 
         writer.write(json.dumps(what).encode() + b"\n")
 
     try:
-        layers = confine(limits, scratch)
+        confine(limits, wall(scratch) and scratch is not None)
     except Unconfined as error:
         answer({"refused": str(error)})
         os._exit(0)
-    answer({"layers": layers})
+    answer({"confined": True})
     module: dict[str, Any] = {"__name__": "candidate", "__builtins__": builtins}
     kept: list[Any] = []
     numbers: dict[int, int] = {}  # by identity, which is what equality of handles means

@@ -1,7 +1,8 @@
 """The process that decides: it starts the one with the program, then runs the tests, which only it knows, on what that one answers.
 
 Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before", "names", "tests"}. On standard
-output, in the end: {"nonce", "reason", "detail", "layers"}, or {"refused"}. The order is what makes it safe:
+output two lines: {"layers"} or {"refused"}, when both processes are confined; {"nonce", "reason",
+"detail"}, in the end. The order is what makes it safe:
 
     1. the process for the program is forked before a byte of standard input is read: the tests and the nonce were never in its memory
     2. it closes its copies of standard input and output, confines itself, and only then is sent the program
@@ -21,7 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])  # where `bass` is, instead of this folder, whose names are nobody's modules
 
 from bass.evaluation.candidate import serve
-from bass.evaluation.confine import Limits, Unconfined, confine, die_with_parent, hide, mount_scratch
+from bass.evaluation.confine import Limits, Unconfined, confine, die_with_parent, hide, layers, mount_scratch, wall
 from bass.evaluation.values import decode, encode
 
 LONGEST_ANSWER = 2**25  # bytes
@@ -183,39 +184,50 @@ def main() -> None:
     folder = os.getcwd()
     scratch = folder if mount_scratch(folder, limits.scratch) else None
     hide()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        walled = wall(scratch)
+    except Unconfined as error:
+        tell(1, {"refused": str(error)})
+        return
+    writes = walled and scratch is not None
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     checker = os.getpid()
     if os.fork() == 0:
         die_with_parent(checker)
-        serve(their_in, their_out, limits, scratch)
+        serve(their_in, their_out, nowhere, limits, scratch)
     os.close(their_in)
     os.close(their_out)
-    verdict = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
     with os.fdopen(0, "rb", closefd=False) as source:
         task = json.load(source)
+    verdict = os.dup(1)
     line = Line(our_out, our_in)
 
-    def tell(result: dict[str, Any]) -> NoReturn:
-        os.write(verdict, json.dumps(result).encode())
+    def end(reason: str, detail: str) -> NoReturn:
+        tell(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
         os._exit(0)
 
     try:
         said = line.read()
-        if "layers" not in said:
+        if "confined" not in said:
             raise Unconfined(str(said.get("refused")))
-        confine(limits, scratch)
+        confine(limits, writes)
     except (Unconfined, Gone) as error:
-        tell({"refused": str(error)})
-    known = {"nonce": task["nonce"], "layers": said["layers"]}
-    late = known | {"reason": "time", "detail": f"more than {limits.seconds:g} seconds"}
-    signal.signal(signal.SIGALRM, lambda *_: tell(late))
+        tell(verdict, {"refused": str(error)})
+        return
+    tell(verdict, {"layers": layers(walled, writes)})
+    for standard in (0, 1, 2):  # 0 is a deleted file with the tests, which is gone when it is closed
+        os.dup2(nowhere, standard)
+    signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     reason, detail = judge(line, task)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    tell(known | {"reason": reason, "detail": detail})
+    end(reason, detail)
+
+
+def tell(pipe: int, result: dict[str, Any]) -> None:
+    """One line to the harness."""
+    os.write(pipe, json.dumps(result).encode() + b"\n")
 
 
 if __name__ == "__main__":

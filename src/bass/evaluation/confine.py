@@ -20,9 +20,13 @@ _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
 _PRIVATE = 0x4000 | 0x40000  # MS_REC, MS_PRIVATE
 _NOSUID_NODEV = 0x2 | 0x4
 _READ_RIGHTS = 0x4 | 0x8  # read files, list folders
-_ALL_RIGHTS = (1 << 13) - 1  # of Landlock's first version: files and folders
-_SCRATCH_RIGHTS = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x80 | 0x100 | 0x1000  # read, write, list, remove, make folders, files and symbolic links
+# Read, write, list, remove, make folders, files and symbolic links, truncate.
+_SCRATCH_RIGHTS = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x80 | 0x100 | 0x1000 | 0x4000
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version of Landlock: its number of rights to files
 _ENOSYS, _EROFS = 38, 30
+# Instructions of a filter, and what it returns. An error number is added to _REFUSE.
+_LOAD, _MASK, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 @dataclass(frozen=True)
@@ -77,29 +81,48 @@ def mount_scratch(folder: str, megabytes: int) -> bool:
     )
 
 
-def confine(limits: Limits, scratch: str | None) -> list[str]:
-    """Confine this process for good. `scratch`: the folder it may write to, if any. Returns the layers in force.
+def wall(scratch: str | None) -> bool:
+    """Restrict this process and its children with Landlock. `scratch`: the folder to write to, if any.
+
+    Returns False where the kernel has no Landlock. The checker calls it before it forks, and the
+    process with the program again: the kernel sends `die_with_parent`'s signal in the name of the
+    checker, which may signal what is confined within its own domain and nothing else.
+    Raises `Unconfined`.
+    """
+    libc, column = _libc(), _column()
+    if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise _fail("no_new_privs")
+    version = landlock_version(libc, column)
+    if version > 0:
+        _landlock(libc, column, version, scratch)
+    return version > 0
+
+
+def confine(limits: Limits, writes: bool) -> None:
+    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to.
 
     Raises `Unconfined` where there is no filter of system calls: then no program is to be run.
     """
-    machine = platform.machine()
-    if sys.platform != "linux" or machine not in syscalls.COLUMNS:
-        raise Unconfined(f"there is no filter of system calls for {sys.platform} on {machine}")
+    libc, column = _libc(), _column()
     _limit(limits)
-    libc = _libc()
-    if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _fail("no_new_privs")
-    layers = ["resource limits"]
-    column = syscalls.COLUMNS[machine]
-    walled = _landlock(libc, column, scratch)
-    layers += ["Landlock"] if walled else []
-    writes = scratch is not None and walled
-    layers += ["scratch folder in memory"] if writes else ["no writing"]
     header = struct.pack("Ii", 0x20080522, 0)
     if libc.syscall(_own("capset", column), header, bytes(24)) != 0:  # root is as powerless as anybody
         raise _fail("capabilities")
-    _filter(libc, machine, column, writes)
-    return [*layers, "seccomp"]
+    _filter(libc, platform.machine(), column, writes)
+
+
+def layers(walled: bool, writes: bool) -> list[str]:
+    """What a program is confined by."""
+    wall = ["Landlock"] if walled else []
+    return ["resource limits", *wall, "scratch folder in memory" if writes else "no writing", "seccomp"]
+
+
+def _column() -> int:
+    """Of this machine in the lists of system calls."""
+    machine = platform.machine()
+    if sys.platform != "linux" or machine not in syscalls.COLUMNS:
+        raise Unconfined(f"there is no filter of system calls for {sys.platform} on {machine}")
+    return syscalls.COLUMNS[machine]
 
 
 def _own(name: str, column: int) -> int:
@@ -129,14 +152,29 @@ def readable() -> list[str]:
     return [*dict.fromkeys(own), "/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"]
 
 
-def _landlock(libc: ctypes.CDLL, column: int, scratch: str | None) -> bool:
-    """Restrict what can be reached in the file system. False where the kernel cannot."""
-    if libc.syscall(_own("landlock_create", column), None, 0, 1) < 1:  # the version that it has
-        return False
-    rules = libc.syscall(_own("landlock_create", column), struct.pack("Q", _ALL_RIGHTS), 8, 0)
+def landlock_version(libc: ctypes.CDLL, column: int) -> int:
+    """The kernel's version of Landlock; 0: it has none, or it is switched off."""
+    return max(0, libc.syscall(_own("landlock_create", column), None, 0, 1))
+
+
+def landlock_rights(version: int) -> tuple[int, int, int]:
+    """All rights that a version of Landlock knows, as three masks: files, TCP ports, scopes.
+
+    Version 2 adds moving between folders, 3 truncation, 4 ports (bind, connect), 5 ioctl of devices,
+    6 scopes (abstract Unix sockets, signals). Version 7 adds no right.
+    Source: https://docs.kernel.org/userspace-api/landlock.html
+    """
+    files = max(count for since, count in _FILE_RIGHTS.items() if since <= version)
+    return (1 << files) - 1, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0
+
+
+def _landlock(libc: ctypes.CDLL, column: int, version: int, scratch: str | None) -> None:
+    """Take away every right that the kernel knows; give back reading, and writing in `scratch`."""
+    files, ports, scopes = landlock_rights(version)
+    rules = libc.syscall(_own("landlock_create", column), struct.pack("QQQ", files, ports, scopes), 24, 0)
     if rules < 0:
-        return False
-    paths = [(path, _READ_RIGHTS) for path in readable()] + ([(scratch, _SCRATCH_RIGHTS)] if scratch else [])
+        raise _fail("Landlock")
+    paths = [(path, _READ_RIGHTS) for path in readable()] + ([(scratch, _SCRATCH_RIGHTS & files)] if scratch else [])
     for path, rights in paths:
         try:
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -150,7 +188,6 @@ def _landlock(libc: ctypes.CDLL, column: int, scratch: str | None) -> bool:
     if libc.syscall(_own("landlock_restrict", column), rules, 0) != 0:
         raise _fail("Landlock")
     os.close(rules)
-    return True
 
 
 def _filter(libc: ctypes.CDLL, machine: str, column: int, writes: bool) -> None:
@@ -164,27 +201,40 @@ def _filter(libc: ctypes.CDLL, machine: str, column: int, writes: bool) -> None:
 
 def _lines(machine: str, column: int, writes: bool) -> list[tuple[int, int, int, int]]:
     """Instructions of the filter: (code, jump if true, jump if false, value)."""
-    load, equal, at_least, any_bit, ret = 0x20, 0x15, 0x35, 0x45, 0x06
-    allow, refuse, kill = 0x7FFF0000, 0x00050000, 0x80000000
-    lines = [(load, 0, 0, 4), (equal, 1, 0, syscalls.AUDIT[machine]), (ret, 0, 0, kill), (load, 0, 0, 0)]
+    lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, syscalls.AUDIT[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if machine == "x86_64":
-        lines += [(at_least, 0, 1, 0x40000000), (ret, 0, 0, kill)]  # the x32 calls have numbers of their own
-
-    def argument(index: int) -> tuple[int, int, int, int]:
-        return (load, 0, 0, 16 + 8 * index)  # its low half
-
+        lines += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]  # the x32 calls have numbers of their own
     for numbers, index, values in syscalls.CHECKED.values():
         number = numbers[column]
         if number is not None:
-            block = [argument(index), *((equal, len(values) - i, 0, value) for i, value in enumerate(values))]
-            block += [(ret, 0, 0, refuse | _ENOSYS), (ret, 0, 0, allow)]
-            lines += [(equal, 0, len(block), number), *block]
+            block = [_argument(index), *((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))]
+            block += [(_RETURN, 0, 0, _REFUSE | _ENOSYS), (_RETURN, 0, 0, _ALLOW)]
+            lines += [(_EQUAL, 0, len(block), number), *block]
     for numbers, index in syscalls.OPENING.values():
         number = numbers[column]
         if number is not None:
-            block = [argument(index), (any_bit, 0, 1, syscalls.WRITE_FLAGS), (ret, 0, 0, refuse | _EROFS), (ret, 0, 0, allow)]
-            lines += [(equal, 0, 1, number), (ret, 0, 0, allow)] if writes else [(equal, 0, len(block), number), *block]
+            block = _opening(index, writes)
+            lines += [(_EQUAL, 0, len(block), number), *block]
     for numbers in (*syscalls.ALLOWED.values(), *(syscalls.WRITING.values() if writes else ())):
         if numbers[column] is not None:
-            lines += [(equal, 0, 1, numbers[column]), (ret, 0, 0, allow)]
-    return [*lines, (ret, 0, 0, refuse | _ENOSYS)]
+            lines += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
+    return [*lines, (_RETURN, 0, 0, _REFUSE | _ENOSYS)]
+
+
+def _opening(index: int, writes: bool) -> list[tuple[int, int, int, int]]:
+    """Decides on a call that opens a file, whose argument `index` holds the flags."""
+    block = [
+        _argument(index),
+        (_ANY_BIT, 0, 1, syscalls.WRITE_FLAGS),
+        (_RETURN, 0, 0, _REFUSE | _EROFS),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    if not writes:
+        return block
+    jumps = [(_EQUAL, len(block) + len(syscalls.ACCESSES) - 2 - i, 0, value) for i, value in enumerate(syscalls.ACCESSES)]
+    return [_argument(index), (_MASK, 0, 0, syscalls.ACCESS_MASK), *jumps, *block]
+
+
+def _argument(index: int) -> tuple[int, int, int, int]:
+    """Loads the low half of an argument of the call."""
+    return (_LOAD, 0, 0, 16 + 8 * index)

@@ -9,6 +9,7 @@ FOLDER/summary.json         written last
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from typing import Any, TypeVar, final
 from bass.errors import RequestError, RunFolderError
 from bass.evaluation.scores import Sample
 from bass.experiments.strict import Json, checked, parsed
-from bass.files import append, whole_lines, write_atomically
+from bass.files import append, read_regular, whole_lines, write_atomically
 
 FORMAT = 1
+LARGEST_JSON = 2**24  # bytes of a manifest or a summary
 MANIFEST, SUMMARY, SAMPLES, SCORES = "manifest.json", "summary.json", "samples.jsonl", "scores.jsonl"
+MADE_WITH = ("bass", "torch", "device", "inputs")  # of the manifest: what else all samples have in common
 
 L = TypeVar("L", bound=Json)
 
@@ -106,17 +109,17 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
         if path.exists() and not manifest.exists() and any(p.name not in ("lock", "manifest.json.part") for p in path.iterdir()):
             raise RequestError(f"`{path}` holds something that is no evaluation: name a new folder.")
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / "lock").open("w")
+        handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise RequestError(f"`{path}` cannot be written ({error.strerror}): name another folder.") from error
-    with lock:
+    with os.fdopen(handle, "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise RequestError(f"`{path}` is being written by another process: wait for it, or name another folder.") from error
         asked = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, read_manifest(path), asked)
+            _check(path, read_manifest(path), asked, about)
         else:
             _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
         yield Folder(path)
@@ -126,9 +129,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """What the folder is an evaluation of. Raises `RequestError`."""
     file = path / MANIFEST
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(file, LARGEST_JSON))
     except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"`{file}` cannot be read ({error}): name another folder.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"`{file}` cannot be read ({reason}): name another folder.") from error
     if not isinstance(found, dict) or found.get("kind") != "evaluation" or not isinstance(found.get("config"), dict):
         raise RequestError(f"`{file}` is no manifest of an evaluation: name another folder.")
     if found.get("format") != FORMAT:
@@ -139,7 +143,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
+def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]) -> None:
     kept = manifest["config"]
     for name in dict.fromkeys([*asked, *kept]):
         if asked.get(name) != kept.get(name):
@@ -147,6 +151,18 @@ def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any]) -> None:
                 f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and {asked.get(name)!r:.80} is asked: "
                 "name another folder, or ask as before to go on with it."
             )
+    for name in MADE_WITH:
+        then, now = manifest.get(name), about.get(name)
+        if then is not None and now is not None and then != now:  # older folders say less
+            raise RequestError(
+                f"`{path}` holds samples that were made with something else ({_change(name, then, now)}): name another folder."
+            )
+
+
+def _change(name: str, then: Any, now: Any) -> str:
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return f"{name} was {then!s:.80} and is {now!s:.80}"
+    return f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
 
 
 def read_samples(file: Path) -> dict[str, list[Sample]]:
@@ -166,8 +182,12 @@ def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[
 
     `other`: what a line with `end` is.
     """
+    try:
+        texts, _ = whole_lines(file)
+    except OSError as error:
+        raise RequestError(f"`{file}` cannot be read ({error.strerror}): name another folder.") from error
     lines = []
-    for number, text in enumerate(whole_lines(file)[0], 1):
+    for number, text in enumerate(texts, 1):
         where = f"Line {number} of `{file}`"
         try:
             data = parsed(text.decode(), where)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
 from bass.evaluation.evaluate import METHODS
-from bass.evaluation.folder import SAMPLES, SCORES, SUMMARY, Score, digest, read_lines, read_manifest, read_samples
+from bass.evaluation.folder import LARGEST_JSON, MANIFEST, SAMPLES, SCORES, SUMMARY, Score, digest, read_lines, read_manifest, read_samples
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
 from bass.experiments.report.words import counted
+from bass.files import read_regular
 
 Groups = list[list[Scored]]
 
@@ -65,8 +67,10 @@ class Evaluated:
 def read_evaluation(path: Path) -> Evaluated:
     """Raises `RequestError` where there is nothing to report, or something is damaged."""
     manifest = read_manifest(path)
-    task = manifest["config"].get("task")
-    if task not in KINDS:
+    task, options, whole = manifest["config"].get("task"), manifest["config"].get("options"), manifest.get("problems")
+    if not (isinstance(options, dict | None) and isinstance(whole, int | None)):
+        raise RequestError(f"`{path / MANIFEST}` is damaged: restore it, or run the evaluation again in a new folder.")
+    if not isinstance(task, str) or task not in KINDS:
         raise RequestError(
             f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: use the one that wrote it."
         )
@@ -78,7 +82,7 @@ def read_evaluation(path: Path) -> Evaluated:
     if not shared:
         raise RequestError(f"`{path}` has nothing to report: its methods have no problem in common; run the same `bass eval` again.")
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
-    whole = manifest.get("problems", len(shared))
+    whole = len(shared) if whole is None else whole
     notes = []
     if len(shared) < whole:
         notes.append(f"The evaluation is not finished: {len(shared)} of {whole} problems have their scores. What there is, is shown.")
@@ -150,8 +154,10 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     if not file.exists():
         return [], []
     try:
-        methods = json.loads(file.read_bytes())["methods"].values()
+        methods = json.loads(read_regular(file, LARGEST_JSON))["methods"].values()
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
+        if not all(0 < budget < math.inf for budget in budgets):
+            raise ValueError("a budget is no number of seconds")
         return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise RequestError(f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it anew.") from error

@@ -1,23 +1,28 @@
 """Generated programs, run apart and judged by tests that they cannot see."""
 
+import contextlib
 import functools
 import json
 import os
 import secrets
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import final
+from typing import IO, Any, final
 
 from bass.errors import BassError, OptionError, check_integer, is_finite
 from bass.evaluation.confine import Limits
 
 CHECKER = Path(__file__).with_name("checker.py")
+LONGEST_VERDICT = 2**16  # bytes
+REASONS = ("passed", "failed", "raised", "ended", "time")
 STARTING_SECONDS = 20.0  # beyond the program's own, which the checker counts: for processes to start on a busy machine
 # All that the two processes see. Libraries are not to start threads, of which there are none; sets have the same order every time.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -71,24 +76,34 @@ class Sandbox:
             raise OptionError(f"`seconds={self.limits.seconds!r}` must be more than 0: give the seconds that a program may take.")
 
     def check(self, program: Program) -> Outcome:
-        """Judge one program. Raises `SandboxError` where it cannot be confined, in which case it was not run."""
+        """Judge one program. Raises `SandboxError` where it cannot be run confined; it was not run."""
         nonce = secrets.token_hex(16)
-        task = json.dumps(
-            {"nonce": nonce, "program": program.code, "before": program.before, "names": program.names, "tests": program.tests}
-        )
-        with tempfile.TemporaryDirectory(prefix="bass-") as folder:
-            process = subprocess.Popen(
-                [sys.executable, "-s", "-B", "-X", "utf8", str(CHECKER), json.dumps(asdict(self.limits))],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                cwd=folder, env=ENVIRONMENT, start_new_session=True,
-            )  # fmt: skip
-            try:
-                written, _ = process.communicate(task.encode(), timeout=self.limits.seconds + STARTING_SECONDS)
-            except subprocess.TimeoutExpired:
-                return Outcome("time", f"more than {self.limits.seconds:g} seconds")
-            finally:
-                _end(process)
-        return _outcome(written, nonce)
+        task = {"nonce": nonce, "program": program.code, "before": program.before, "names": program.names, "tests": program.tests}
+        limit, began = self.limits.seconds + STARTING_SECONDS, time.monotonic()
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="bass-") as folder,
+                tempfile.TemporaryFile() as given,
+                tempfile.TemporaryFile() as errors,
+            ):
+                given.write(json.dumps(task).encode())
+                given.seek(0)
+                process = subprocess.Popen(
+                    [sys.executable, "-s", "-B", "-X", "utf8", str(CHECKER), json.dumps(asdict(self.limits))],
+                    stdin=given, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=ENVIRONMENT, start_new_session=True,
+                )  # fmt: skip
+                try:
+                    given.close()  # it holds the tests; the checker closes it too
+                    written = _read(process, limit)
+                finally:
+                    _end(process)
+                started, _, verdict = written.partition(b"\n")
+                layers = _layers(started, errors)
+        except OSError as error:
+            raise _cannot_start(error.strerror or str(error)) from error
+        if not verdict and time.monotonic() - began >= self.limits.seconds:  # killed, at its limit of time or at ours
+            return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
+        return _outcome(verdict, layers, nonce)
 
     def check_all(self, programs: Iterable[Program]) -> Iterator[Outcome]:
         """The outcomes, in the order of the programs."""
@@ -97,31 +112,86 @@ class Sandbox:
 
     @functools.cached_property
     def layers(self) -> tuple[str, ...]:
-        """What confines a program on this system. Raises `SandboxError` where it is too little to run one."""
-        return self.check(Program("", "", ())).layers
+        """What confines a program on this system.
+
+        Raises `SandboxError` where programs cannot be judged, or a right one does not pass.
+        """
+        outcome = self.check(Program("def f(x):\n    return x + 1\n", "assert f(1) == 2", ("f",)))
+        if not outcome.passed:
+            raise SandboxError(
+                f"A program that is right does not pass here ({outcome.reason}: {outcome.detail}): raise `program_seconds` or "
+                "`program_memory`."
+            )
+        return outcome.layers
+
+
+def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """What the checker writes until it ends or the time is over; little more than `LONGEST_VERDICT`."""
+    assert process.stdout is not None
+    pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while len(written) <= LONGEST_VERDICT and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        piece = os.read(pipe, 2**16)
+        if not piece:
+            break
+        written += piece
+    return written
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill both processes, of which neither can leave the group, and take their pipes away. The second dies with the first."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+    """Kill both processes, of which neither can leave the group, and leave no zombie.
+
+    The one with the program is a grandchild. It becomes a child where this process adopts orphans:
+    as process 1 of a container.
+    """
+    os.killpg(process.pid, signal.SIGKILL)  # the group exists until the checker has been waited for
+    if process.stdout is not None:
+        process.stdout.close()
     process.wait()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-process.pid, 0)
 
 
-def _outcome(written: bytes, nonce: str) -> Outcome:
-    """What the checker wrote, if it is the checker's."""
-    try:
-        said = json.loads(written)
-    except ValueError:
-        return Outcome("time" if not written else "ended", "the checker came to no verdict")  # killed at a limit of its own
+def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
+    """What confines the program, as the checker says before it runs it. Raises `SandboxError`.
+
+    errors: what it printed, which has the reason where it says nothing.
+    """
+    said = _object(started)
     if "refused" in said:
         raise SandboxError(
             f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux on x86_64 or aarch64 with seccomp, "
             "or score the samples elsewhere."
         )
-    if said.get("nonce") != nonce:
-        return Outcome("ended", "the verdict is not the checker's")
-    return Outcome(said["reason"], said["detail"], tuple(said["layers"]))
+    if "layers" not in said:
+        errors.seek(0)
+        lines = errors.read(2**16).decode(errors="replace").strip().split("\n")
+        raise _cannot_start(lines[-1].strip()[:200] or "it ends, or hangs, without a word")
+    return tuple(said["layers"])
+
+
+def _cannot_start(reason: str) -> SandboxError:
+    return SandboxError(
+        f"The process that checks generated programs does not start ({reason}): see that `{sys.executable}` runs and that there is "
+        "room for processes and temporary files, then run the same command again."
+    )
+
+
+def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
+    """The verdict, if it is the checker's: the tests of a hostile data set can write there too."""
+    said = _object(verdict)
+    reason, detail = said.get("reason"), said.get("detail")
+    if said.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
+        return Outcome("ended", "the checker came to no verdict", layers)
+    return Outcome(reason, detail, layers)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,14 +1,19 @@
 """Files of problems, here or on the hub, as lists of records."""
 
 import gzip
+import io
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
 from bass.errors import RequestError
+from bass.files import read_regular, too_large
 
 HUB_FILE = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?:(?P<path>[\w./-]+)", re.ASCII)
+LARGEST = 2**27  # bytes of a file, and of what it unpacks to
+MOST_ROWS = 2**20  # of a Parquet file, where a row can take no room
 _KINDS = ".jsonl, .json, either with .gz, or .parquet"
 
 
@@ -29,12 +34,12 @@ def locate(data: str | Path) -> Path:
 
 def read_records(path: Path) -> list[Any]:
     """The records of a file, by its name's ending. Raises `RequestError`."""
-    if path.suffix == ".parquet":
-        return _parquet(path)
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, ValueError) as error:
+        data = read_regular(path, LARGEST)
+        if path.suffix == ".parquet":
+            return _parquet(path, data)
+        text = (_unpacked(data) if path.suffix == ".gz" else data).decode("utf-8")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(f"`{path}` cannot be read ({reason}): give a file of problems, {_KINDS}.") from error
     if path.name.removesuffix(".gz").endswith(".json"):
@@ -44,7 +49,7 @@ def read_records(path: Path) -> list[Any]:
             raise RequestError(f"`{path}` is not JSON ({error}): download it again.") from error
         return whole if isinstance(whole, list) else [whole]
     records = []
-    for number, line in enumerate(text.split("\n"), 1):  # other line breaks may stand within a text
+    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):  # other line breaks may stand within a text
         if line.strip():
             try:
                 records.append(json.loads(line))
@@ -53,12 +58,36 @@ def read_records(path: Path) -> list[Any]:
     return records
 
 
-def _parquet(path: Path) -> list[Any]:
+def _unpacked(data: bytes) -> bytes:
+    """The content of a gzip file, up to the limit."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise too_large(LARGEST)
+    return content
+
+
+def _parquet(path: Path, data: bytes) -> list[Any]:
     try:
-        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+        from pyarrow import ArrowException, BufferReader, parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise RequestError(f"`{path}` is a Parquet file, which needs the package pyarrow: install it, or convert it to .jsonl.") from error
     try:
-        return parquet.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:
-        raise RequestError(f"`{path}` cannot be read ({error}): download it again.") from error
+        return _rows(parquet.ParquetFile(BufferReader(data)))
+    except ArrowException as error:
+        raise ValueError(str(error)) from error
+
+
+def _rows(file: Any) -> list[Any]:
+    """All rows of a `pyarrow.parquet.ParquetFile`."""
+    if file.metadata.num_rows > MOST_ROWS:
+        raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_ROWS} are the most")
+    if "dictionary<" in str(file.schema_arrow):  # one long text in many rows counts once in `nbytes`
+        raise ValueError("it has categories instead of texts")
+    records, size = [], 0
+    for batch in file.iter_batches(batch_size=64):
+        size += batch.nbytes
+        if size > LARGEST:
+            raise too_large(LARGEST)
+        records += batch.to_pylist()
+    return records

@@ -18,28 +18,32 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "times": (100, 153), "sysinfo": (99, 179), "uname": (63, 160), "getrusage": (98, 165), "sched_yield": (24, 124),
     "sched_getaffinity": (204, 123), "futex": (202, 98), "set_robust_list": (273, 99), "rseq": (334, 293), "exit": (60, 93),
     "exit_group": (231, 94), "arch_prctl": (158, None), "getrlimit": (97, 163), "setitimer": (38, 103), "getitimer": (36, 102),
-    "alarm": (37, None), "pause": (34, None), "restart_syscall": (219, 128), "membarrier": (324, 283), "umask": (95, 166),
-    "chdir": (80, 49), "fchdir": (81, 50), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
+    "alarm": (37, None), "pause": (34, None), "restart_syscall": (219, 128), "umask": (95, 166), "chdir": (80, 49), "fchdir": (81, 50),
 }  # fmt: skip
 
 # Only where there is a scratch folder that ends with the program.
 WRITING: dict[str, tuple[int | None, int | None]] = {
     "unlink": (87, None), "unlinkat": (263, 35), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "rename": (82, None),
-    "renameat": (264, 38), "renameat2": (316, 276), "symlink": (88, None), "symlinkat": (266, 36),
+    "renameat": (264, 38), "renameat2": (316, 276), "symlink": (88, None), "symlinkat": (266, 36), "ftruncate": (77, 46),
+    "fsync": (74, 82), "fdatasync": (75, 83),
 }  # fmt: skip
 
 # Allowed if one argument is among the values given: the argument's index, and the values.
-#   fcntl: duplicates, flags, locks; not the owner and signal of a file's events, by which another process could be killed
+#   fcntl: duplicates, flags; no locks, which work on files that can only be read, too; not the owner
+#          and signal of a file's events, by which another process could be killed
 #   ioctl: what a terminal or a pipe is asked; prlimit64: of the program itself only
 CHECKED: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] = {
-    "fcntl": ((72, 25), 1, (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)),
+    "fcntl": ((72, 25), 1, (0, 1, 2, 3, 4, 1030, 1032)),
     "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
     "prlimit64": ((302, 261), 0, (0,)),
 }
 
-# The index of the argument with the flags; where nothing may be written, a call with a flag of WRITE_FLAGS is refused.
+# The index of the argument with the flags. Where nothing may be written, a call with a flag of
+# WRITE_FLAGS is refused. Elsewhere such a call must ask for an access of ACCESSES, which Landlock
+# checks: O_TRUNC also truncates without, and access mode 3 needs no right at all.
 OPENING: dict[str, tuple[tuple[int | None, int | None], int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 WRITE_FLAGS = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE
+ACCESS_MASK, ACCESSES = 0o3, (0o1, 0o2)  # O_ACCMODE; O_WRONLY, O_RDWR
 
 COLUMNS = {"x86_64": 0, "aarch64": 1}
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -14,6 +14,7 @@ from bass.errors import RequestError, unknown_name
 from bass.evaluation.sandbox import Program
 from bass.evaluation.sources import locate, read_records
 
+LONGEST_CODE = 2**18  # characters to parse; each takes the parser some 2 µs and 500 bytes
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')  # where a function has ended
 
 
@@ -52,8 +53,10 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
     for number, record in enumerate(records, 1):
         try:
             problems.append(TASKS[task](record, number))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError, RecursionError, MemoryError) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
+            if isinstance(error, RecursionError | MemoryError):  # both are what Python's parser raises
+                what = "it is nested too deeply"
             raise RequestError(
                 f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a file of that task, or name another task."
             ) from error
@@ -158,6 +161,8 @@ def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _parsed(code: str) -> ast.Module:
+    if len(code) > LONGEST_CODE:
+        raise ValueError(f"it has {len(code)} characters of code or of tests, and {LONGEST_CODE} are the most")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none, as some solutions have them
         return ast.parse(code)

@@ -6,17 +6,42 @@ A *call* is the target's call for one row: one active row of one step. The docst
 import numpy as np
 from jaxtyping import Int
 
+from bass import results
 from bass.experiments.repeats import Repeat
-from bass.results import acceptance_by_position
 
 
-def mean_acceptance_length(repeat: Repeat) -> float | None:
-    """tau: committed tokens / target calls, bonus and correction included, pooled over all requests.
+def steps(repeat: Repeat) -> float | None:
+    """Steps of the batch: each is one call of the target for all its rows."""
+    return float(repeat.counts.steps)
+
+
+def row_steps(repeat: Repeat) -> float | None:
+    """Target calls of all rows: active rows summed over steps."""
+    return float(repeat.counts.row_steps)
+
+
+def drafted(repeat: Repeat) -> float | None:
+    """Drafted tokens, those beyond the end of a sequence included."""
+    return float(repeat.counts.drafted)
+
+
+def accepted(repeat: Repeat) -> float | None:
+    """Drafted tokens that were committed: bonus and correction left out."""
+    return float(repeat.counts.accepted)
+
+
+def emitted(repeat: Repeat) -> float | None:
+    """Committed tokens, those that a stop string cut off included."""
+    return float(repeat.counts.emitted)
+
+
+def tau(repeat: Repeat) -> float | None:
+    """Mean acceptance length: committed tokens / target calls, bonus and correction included, pooled over all requests.
 
     vLLM: mean acceptance length, which is 1 + accepted / drafts there, of the calls that had a draft; SGLang: accept length;
     Spec-Bench: #Mean accepted tokens.
     """
-    return repeat.counts.tau if repeat.counts.row_steps else None
+    return repeat.counts.tau
 
 
 def acceptance_lengths(repeat: Repeat) -> dict[int, float]:
@@ -35,23 +60,22 @@ def drafted_per_call(repeat: Repeat) -> float | None:
     return repeat.counts.drafted / repeat.counts.row_steps if repeat.counts.row_steps else None
 
 
-def draft_acceptance_rate(repeat: Repeat) -> float | None:
+def acceptance_rate(repeat: Repeat) -> float | None:
     """Accepted / drafted tokens, pooled. It falls with the length of drafts even where drafts are as good.
 
     vLLM: draft acceptance rate.
     """
-    return repeat.counts.acceptance_rate if repeat.counts.drafted else None
+    return repeat.counts.acceptance_rate
 
 
 def token_acceptance_rate(repeat: Repeat) -> float | None:
     """Of the drafted tokens that were judged after nothing but accepted ones, the share that was accepted.
 
-    Unlike draft_acceptance_rate it does not depend on the length of drafts if every token is accepted with one probability. Leviathan et
+    Unlike acceptance_rate it does not depend on the length of drafts if every token is accepted with one probability. Leviathan et
     al. (2023): alpha.
     """
-    rates, reached = acceptance_by_position(repeat.steps)
-    accepted = sum(rate * n for rate, n in zip(rates, reached, strict=True))
-    return accepted / sum(reached) if sum(reached) else None
+    reached = sum(results.acceptance_by_position(repeat.steps)[1])
+    return repeat.counts.accepted / reached if reached else None
 
 
 def wasted_drafted_tokens(repeat: Repeat) -> float | None:
@@ -87,30 +111,30 @@ def cache_padding_waste(repeat: Repeat) -> float | None:
     return 1 - sum(s.positions for s in repeat.steps) / total if total else None
 
 
-def conditional_acceptance(repeat: Repeat) -> list[float]:
+def acceptance_by_position(repeat: Repeat) -> list[float | None]:
     """Entry i: of the drafts whose position i+1 was judged and that had all before it accepted, the share accepted there.
 
-    0 where there was none. NeMo-Skills: conditional acceptance rate.
+    NeMo-Skills: conditional acceptance rate.
     """
-    return acceptance_by_position(repeat.steps)[0]
+    return results.acceptance_by_position(repeat.steps)[0]
 
 
-def conditional_counts(repeat: Repeat) -> list[float]:
-    """The denominators of conditional_acceptance."""
-    return [float(n) for n in acceptance_by_position(repeat.steps)[1]]
+def reached_by_position(repeat: Repeat) -> list[float]:
+    """The denominators of acceptance_by_position."""
+    return [float(n) for n in results.acceptance_by_position(repeat.steps)[1]]
 
 
-def unconditional_acceptance(repeat: Repeat) -> list[float]:
+def unconditional_acceptance_by_position(repeat: Repeat) -> list[float | None]:
     """Entry i: of the drafts whose position i+1 exists (and does not lie beyond the end of the text), the share that kept it.
 
-    0 where there was none. vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
+    vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
     """
-    counts = unconditional_counts(repeat)
-    return [float((repeat.rows.accepted > i).sum()) / n if n else 0.0 for i, n in enumerate(counts)]
+    counts = judged_by_position(repeat)
+    return [float((repeat.rows.accepted > i).sum()) / n if n else None for i, n in enumerate(counts)]
 
 
-def unconditional_counts(repeat: Repeat) -> list[float]:
-    """The denominators of unconditional_acceptance."""
+def judged_by_position(repeat: Repeat) -> list[float]:
+    """The denominators of unconditional_acceptance_by_position."""
     return [float((repeat.rows.judged > i).sum()) for i in range(int(repeat.rows.drafted.max(initial=0)))]
 
 
@@ -132,8 +156,7 @@ def accepted_histogram(repeat: Repeat) -> list[float]:
     return histogram(repeat).sum(0).astype(float).tolist()
 
 
-def accepted_by_length(repeat: Repeat) -> list[float]:
-    """Entry n: the mean number of accepted tokens of the calls that drafted n; 0 where there was none."""
+def accepted_by_length(repeat: Repeat) -> list[float | None]:
+    """Entry n: the mean number of accepted tokens of the calls that drafted n."""
     counts = histogram(repeat)
-    calls = counts.sum(1)
-    return (counts @ np.arange(len(counts)) / np.maximum(calls, 1)).tolist()
+    return [float(row @ np.arange(len(row)) / row.sum()) if row.any() else None for row in counts]

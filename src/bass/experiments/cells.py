@@ -1,7 +1,9 @@
-"""One cell of an ablation, run into its folder: a function of its settings and of what the folder already holds."""
+"""One cell of an ablation, run into its folder turn by turn: a function of its settings and of what the folder already holds."""
 
 import contextlib
 import fcntl
+import functools
+import itertools
 import os
 import time
 import traceback
@@ -10,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
+from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
 from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
+from bass.experiments.lines import append_line, read_lines
 from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.parts import parts_in_ms
-from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary, append_line, read_lines
+from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary
 from bass.experiments.repeats import repeats_of
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
@@ -46,6 +48,16 @@ class Task:
     def folder(self) -> Path:
         """The cell's own folder."""
         return RunFolder(Path(self.run)).cell_folder(self.id)
+
+    @functools.cached_property
+    def order(self) -> Order:
+        """What its settings load."""
+        return self.settings.order()
+
+    @property
+    def turns(self) -> list[list[Call]]:
+        """Its calls, those of each seed together: cells that are compared take turns."""
+        return [list(calls) for _, calls in itertools.groupby(self.settings.calls, key=lambda call: call.seed)]
 
 
 @final
@@ -76,11 +88,12 @@ def _serves(loaded: Order, wanted: Order) -> bool:
     return target(loaded) == target(wanted) and drafts
 
 
-def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda share: None) -> Summary:
-    """Run what the cell's folder does not hold yet, and write its summary. `say` is told the share that is done.
+def run_turn(task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] = lambda share: None) -> Summary | None:
+    """Make the calls of one of `task.turns` that the cell's folder does not hold yet. `say` is told the share of the cell that is done.
 
-    A cell that fails has a summary that says so. Raises `UnwritableError` where the folder cannot be written, and `RunFolderError`
-    where what it holds is damaged; what is there is kept.
+    When all turns have ended, or one of them fails, the cell gets its summary, which is returned; so is the one that it has already.
+    Raises `UnwritableError` where the folder cannot be written, and `RunFolderError` where what it holds is damaged; what is there is
+    kept.
     """
     with writing(task.folder):
         task.folder.mkdir(parents=True, exist_ok=True)
@@ -89,20 +102,26 @@ def run_cell(task: Task, pairs: Pairs, say: Callable[[float], None] = lambda sha
         if (summary := run.summary(task.id)) is not None:
             return summary
         began, lines = time.perf_counter(), resumed(run, task.id)
+        left = [call for call in task.turns[turn] if call.number not in lines.repeats]
+        last = len(lines.repeats) + len(left) == len(task.settings.calls)
+        if not left and not last:
+            return None
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
-            facts = _generate(task, pairs, lines.repeats, say)
+            facts = _generate(task, pairs, left, last, say)
+            if facts is None:
+                return None
             repeats = repeats_of(run.lines(task.id), facts, task.settings.limits)
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
             summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
-        except UnwritableError:
+        except (UnwritableError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # of a user's class, or of a machine that has no room: the other cells may do
+        except BaseException as error:  # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
             told = str(error) if isinstance(error, BassError) else "".join(traceback.format_exception_only(error))
             summary = failed(task, told, earlier + time.perf_counter() - began)
             with writing(task.folder):
-                (task.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+                write_atomically(task.folder / TRACEBACK, traceback.format_exc().encode(errors="backslashreplace").decode())
         finish(task, summary)
     return summary
 
@@ -122,7 +141,7 @@ def finish(task: Task, summary: Summary) -> None:
 
 def _sync(folder: Path) -> None:
     """Have the lines on the disk."""
-    for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS):
+    for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS, CONDITIONS):
         if (folder / name).exists():
             with (folder / name).open("rb") as file:
                 os.fsync(file.fileno())
@@ -134,13 +153,26 @@ def share_done(task: Task) -> float:
     return path.read_bytes().count(b'"end": true') / len(task.settings.calls) if path.exists() else 0.0
 
 
+def has_results(task: Task) -> bool:
+    """Whether the cell's folder holds figures: of a repeat that ended, or of the whole cell."""
+    return share_done(task) > 0 or ((summary := RunFolder(Path(task.run)).summary(task.id)) is not None and summary.state == "done")
+
+
+def discard(task: Task) -> None:
+    """Remove all that came of the cell."""
+    with writing(task.folder), locked(task.folder):
+        for name in (RunFolder.SUMMARY, RunFolder.REQUESTS, RunFolder.AGAINST_PLAIN, RunFolder.STEPS, DRAFTS, CONDITIONS, TRACEBACK):
+            (task.folder / name).unlink(missing_ok=True)
+
+
 def resumed(run: RunFolder, cell: str) -> CellLines:
     """The lines of the repeats that ended; those of a repeat that did not are taken out of the files."""
     lines, folder = run.lines(cell), run.cell_folder(cell)
     ends = [EndLine(repeat) for repeat in lines.repeats]
     requests = [one for end in ends for one in (*(r for r in lines.requests if r.repeat == end.repeat), end)]
     drafts = [line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values if line.repeat in lines.repeats]
-    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests), (DRAFTS, drafts)):
+    conditions = [line for line in read_conditions(folder) if line.repeat in lines.repeats]
+    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests), (DRAFTS, drafts), (CONDITIONS, conditions)):
         text = "".join(f"{one.to_json()}\n" for one in kept)
         path = folder / name
         if path.exists() and path.read_bytes() != text.encode():
@@ -149,38 +181,36 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
     return lines
 
 
-def _generate(task: Task, pairs: Pairs, ended: list[int], say: Callable[[float], None]) -> Facts:
-    """Make the calls that have not ended yet, and find out what their lines do not tell."""
+def _generate(task: Task, pairs: Pairs, left: list[Call], last: bool, say: Callable[[float], None]) -> Facts | None:
+    """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls
-    order = settings.order()
-    llm = order.serve(pairs.models(order))
-    cuda = llm.models.device if llm.models.device.type == "cuda" else None
+    llm = task.order.serve(pairs.models(task.order))
     measure_peaks(llm.models.device, llm.models.dtype)  # now, once: what it allocates is no memory of the cell
-    if cuda is not None:
-        torch.cuda.reset_peak_memory_stats(cuda)
-    left = [call for call in calls if call.number not in ended]
-    if settings.warm_up and left:
+    if settings.warm_up and left:  # in every turn: other cells were run since the one before
         llm.warm_up(left[0].prompts, num_return_sequences=left[0].samples, seed=left[0].seed, **settings.stream_with)
     generation = None
     for call in left:
+        conditions = Conditions(llm.models.device)
         generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with)
         tokens = 0
         for event in generation:
             tokens += len(event.token_ids)
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
-        _record(task.folder, call, generation)
+        _record(task.folder, call, generation, conditions.line(call.number))
         say((call.number + 1) / len(calls))
-    last = (left or calls)[-1]
+    if not last:
+        return None
+    call = (left or calls)[-1]
     if generation is None:  # all repeats had ended, and the process before the summary was written
-        generation = llm.stream(last.prompts, num_return_sequences=last.samples, seed=last.seed, **settings.stream_with)
+        generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with)
         generation.result()
-    memory = None if cuda is None else torch.cuda.max_memory_allocated(cuda)
+    memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
     cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
     del generation  # its storage is given back first
-    return Facts.of(cost, peaks, memory, parts_in_ms(llm, last, settings.stream_with, trace))
+    return Facts.of(cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace))
 
 
-def _record(folder: Path, call: Call, generation: Generation) -> None:
+def _record(folder: Path, call: Call, generation: Generation, conditions: ConditionLine) -> None:
     """A call's lines. They are written when it has ended, so that no file is written while its steps are timed."""
     run, result = generation.run, generation.result()
     with writing(folder):
@@ -192,6 +222,7 @@ def _record(folder: Path, call: Call, generation: Generation) -> None:
             prefilled = run.trace.prefilled.get(i, 0.0)
             line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)
             append_line(folder / RunFolder.REQUESTS, line)
+        append_line(folder / CONDITIONS, conditions)
         _sync(folder)  # a machine that goes down must not keep the mark of the end and lose what stands before it
         append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
 

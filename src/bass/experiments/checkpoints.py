@@ -1,15 +1,22 @@
 """Whether the checkpoints that a plan names can serve its cells, by their headers alone."""
 
-import functools
-from collections.abc import Callable
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import final
 
-from bass.errors import BassError, PairingError, RequestError
-from bass.experiments.config import Plan, Problems
+from bass.errors import RequestError
+from bass.experiments.config import Plan
+from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt
 from bass.experiments.settings import Settings
+from bass.hub import HUB_ID
+from bass.llm import Order
 from bass.loading import Checkpoint, check_pair
 from bass.models.first_layers import FirstLayers
+
+_OF_PAIR = {"target", "draft", "policy", "drafter"}  # where one has been replaced, nobody knows what pair was meant
+_OF_LENGTH = {"target", "draft", "prompts", "num_prompts", "max_new_tokens"}
 
 
 def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
@@ -18,41 +25,86 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
     All problems are told, those that were found before among them; where there are any, nothing is asked of the hub.
     """
     problems = problems or Problems()
-    read, near = functools.cache(Checkpoint.read), bool(problems.told)
+    checks = _Checks(problems, offline=bool(problems.told))
     for cell in plan.cells:
-        named = (cell.settings.target, cell.settings.draft)
-        if near and not all(name is None or Path(name).exists() for name in named):
-            continue
-        try:
-            _check(cell.settings, read)
-        except BassError as error:
-            problems.told.append(str(error))
+        checks.check(cell.settings, plan.orders.of(cell.settings), problems.replaced)
+    for one in plan.repaired:
+        checks.check(one.settings, plan.orders.of(one.settings), problems.replaced | one.replaced)
     problems.raise_any(f"The config `{plan.name}`")
 
 
-def _check(settings: Settings, read: Callable[[str], Checkpoint]) -> None:
-    order = settings.order()
-    target = read(str(order.target))
-    shapes = [target.outline.decoder.shape]
-    vocabulary = shapes[0].vocab_size
-    if order.draft is not None:
-        draft = read(str(order.draft))
-        vocabulary = check_pair(target, draft)
-        shapes.append(draft.outline.decoder.shape)
-    elif order.parts.drafter.needs_draft:
-        raise PairingError(f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that needs no draft model.")
-    if order.parts.drafter.target_layers:
-        FirstLayers.check(target.outline.decoder, order.parts.drafter.target_layers)
-    prompts = settings.read_prompts()
-    wrong = [token for prompt in prompts if not isinstance(prompt, str) for token in prompt if not 0 <= token < vocabulary]
-    if wrong:
-        raise RequestError(f"A prompt has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {vocabulary - 1}.")
-    longest, room = max(_length(target, prompt) for prompt in prompts), min(shape.max_positions for shape in shapes)
-    if longest + settings.max_new_tokens > room:
-        raise RequestError(
-            f"The longest prompt has {longest} tokens, which with `max_new_tokens: {settings.max_new_tokens}` exceeds the context of "
-            f"{room}: lower it, or shorten the prompt."
-        )
+@final
+@dataclass
+class _Checks:
+    """Checks cells, of which thousands may have the same checkpoints and prompts: each question is asked once."""
+
+    problems: Problems
+    offline: bool
+    _checkpoints: dict[str, Checkpoint | None] = field(default_factory=dict)
+    _vocabularies: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
+    _checked: set[tuple[object, ...]] = field(default_factory=set)
+
+    def check(self, settings: Settings, order: Order, replaced: Collection[str]) -> None:
+        """Note what is wrong with a cell. Nothing is concluded from settings that were replaced by their defaults."""
+        method = order.parts.drafter
+        key = (str(order.target), str(order.draft), method.needs_draft, method.target_layers, frozenset(replaced))
+        key = (*key, id(settings.prompts), settings.num_prompts, settings.max_new_tokens)
+        if key in self._checked:
+            return
+        self._checked.add(key)
+        target = self._checkpoint(str(order.target))
+        draft = None if order.draft is None else self._checkpoint(str(order.draft))
+        if target is None or (order.draft is not None and draft is None) or not _OF_PAIR.isdisjoint(replaced):
+            return
+        if order.draft is None and method.needs_draft:
+            self.problems.add(f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that needs no draft model.")
+            return
+        if method.target_layers:
+            with self.problems.noted():
+                FirstLayers.check(target.outline.decoder, method.target_layers)
+        vocabulary = self._vocabulary(order, target, draft)
+        if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
+            self._check_prompts(settings, vocabulary, target, draft)
+
+    def _checkpoint(self, name: str) -> Checkpoint | None:
+        if name not in self._checkpoints:
+            self._checkpoints[name] = None
+            if not self.offline or Path(name).exists() or not HUB_ID.fullmatch(name):
+                with self.problems.noted():
+                    self._checkpoints[name] = Checkpoint.read(name)
+        return self._checkpoints[name]
+
+    def _vocabulary(self, order: Order, target: Checkpoint, draft: Checkpoint | None) -> int | None:
+        """Its size; None where the two are no pair."""
+        if draft is None:
+            return target.outline.decoder.shape.vocab_size
+        key = (str(order.target), str(order.draft))
+        if key not in self._vocabularies:
+            self._vocabularies[key] = None
+            with self.problems.noted():
+                check_pair(target, draft)
+                self._vocabularies[key] = target.outline.decoder.shape.vocab_size
+        return self._vocabularies[key]
+
+    def _check_prompts(self, settings: Settings, vocabulary: int, target: Checkpoint, draft: Checkpoint | None) -> None:
+        key = (str(target.outline.folder), id(settings.prompts), settings.num_prompts)
+        if key not in self._longest:
+            self._longest[key] = None
+            with self.problems.noted():
+                prompts = settings.read_prompts()
+                self._longest[key] = max(_length(target, prompt) for prompt in prompts)
+                wrong = [token for prompt in prompts if not isinstance(prompt, str) for token in prompt if not 0 <= token < vocabulary]
+                if wrong:
+                    last = vocabulary - 1
+                    raise RequestError(f"A prompt has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {last}.")
+        longest = self._longest[key]
+        room = min(checkpoint.outline.decoder.shape.max_positions for checkpoint in (target, draft) if checkpoint is not None)
+        if longest is not None and longest + settings.max_new_tokens > room:
+            self.problems.add(
+                f"The longest prompt has {longest} tokens, which with `max_new_tokens: {settings.max_new_tokens}` exceeds the context of "
+                f"{room}: lower it, or shorten the prompt."
+            )
 
 
 def _length(target: Checkpoint, prompt: Prompt) -> int:

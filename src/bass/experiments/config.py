@@ -14,6 +14,7 @@
 Whatever is wrong is told at once, before anything runs.
 """
 
+import contextlib
 import copy
 import itertools
 import math
@@ -27,15 +28,19 @@ from typing import Any, final
 import yaml
 
 from bass.errors import OptionError, unknown_name
-from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid, problems_of
+from bass.experiments.orders import Orders
+from bass.experiments.problems import Problems
+from bass.experiments.raw import endless, mapping, mappings, named, unknown
+from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.experiments.strategies import called
-from bass.plain_yaml import read_yaml
+from bass.files import read_text
+from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}  # in the names of cells
 BASE = "base"  # the label of a point that names no value of an axis with labels of its own
 MOST_CELLS = 10_000
-_MOST_TOLD = 12  # problems, of perhaps thousands
+_MOST_LOOKED_AT = 100  # values of an axis, where there are too many cells
 
 
 @final
@@ -50,31 +55,25 @@ class Cell:
 
 @final
 @dataclass(frozen=True)
+class Repaired:
+    """A cell that cannot be, put right as far as its checkpoints can be looked at. `replaced`: settings that have their defaults."""
+
+    settings: Settings
+    replaced: frozenset[str]
+
+
+@final
+@dataclass(frozen=True)
 class Plan:
-    """What an ablation will run. `config`: what it was made of, from which `plan` makes it again."""
+    """What an ablation will run. `config`: what it was made of, from which `plan` makes it again. `repaired`: cells left out."""
 
     name: str
     about: str
     axes: list[str]
     cells: list[Cell]
     config: dict[str, Any]
-
-
-@dataclass
-class Problems:
-    """What is wrong, sentence by sentence."""
-
-    told: list[str] = field(default_factory=list)
-
-    def raise_any(self, what: str) -> None:
-        """One sentence as it is, several by number."""
-        told = list(dict.fromkeys(self.told))
-        if len(told) == 1:
-            raise OptionError(told[0])
-        if told:
-            shown = " ".join(f"({i}) {sentence}" for i, sentence in enumerate(told[:_MOST_TOLD], start=1))
-            more = f" And {len(told) - _MOST_TOLD} more." if len(told) > _MOST_TOLD else ""
-            raise OptionError(f"{what} has {len(told)} problems: {shown}{more}")
+    repaired: list[Repaired] = field(default_factory=list, repr=False, compare=False)
+    orders: Orders = field(default_factory=Orders, repr=False, compare=False)
 
 
 def shipped() -> dict[str, Path]:
@@ -89,7 +88,7 @@ def read_config(name: str) -> dict[str, Any]:
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
     try:
-        said = read_yaml(path.read_text(encoding="utf-8"))
+        said = read_yaml(read_text(path, LARGEST_YAML))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file, or one of {', '.join(shipped())}.") from error
@@ -100,21 +99,24 @@ def read_config(name: str) -> dict[str, Any]:
     return {"name": path.stem} | said
 
 
-def with_overrides(raw: Mapping[str, Any], quick: bool, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def with_overrides(
+    raw: Mapping[str, Any], quick: bool, overrides: Sequence[tuple[str, Any]], problems: Problems | None = None
+) -> dict[str, Any]:
     """The config with its `quick` part over it where that is asked for, and over both what the command line says.
 
-    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any more.
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any more. problems: takes what is
+    wrong; without it that is raised.
     """
     result = copy.deepcopy(dict(raw))
     faster = result.pop("quick", None) or {}
-    problems = Problems()
+    given, problems = problems, problems or Problems()
     if quick and not faster:
         problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
     if not isinstance(faster, Mapping):
         problems.told.append(f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it.")
         faster = {}
-    problems.told += [_unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude")) for key in faster if key not in KEYS[2:6]]
-    layers = [(f"{part}.{key}", value) for part in ("base", "axes") for key, value in _mapping(faster, part, problems).items()]
+    problems.told += [unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude")) for key in faster if key not in KEYS[2:6]]
+    layers = [(f"{part}.{key}", value) for part in ("base", "axes") for key, value in mapping(faster, part, problems).items()]
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
     ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))  # an axis that is taken out overrides nothing
@@ -132,10 +134,11 @@ def with_overrides(raw: Mapping[str, Any], quick: bool, overrides: Sequence[tupl
                 problems.told.append(f"`{key}` is said by every label of the axis `{axis}`: take the axis out (`--axes.{axis} null`).")
         gone = part == "axes" and value is None
         if gone and key not in whole:
-            problems.told.append(_unknown(f"axes.{key}", key, whole))
+            problems.told.append(unknown(f"axes.{key}", key, whole))
         result[part] = {k: value if k == key else v for k, v in whole.items() if k in kept or (k == key and not gone)}
         result[part] |= {} if gone else {key: value}
-    problems.raise_any("The command line")
+    if given is None:
+        problems.raise_any("The command line")
     return result
 
 
@@ -146,34 +149,28 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     return made
 
 
-def examined(raw: Mapping[str, Any]) -> tuple[Plan, Problems]:
-    """The cells of a config that are possible, and all that is wrong with the others."""
-    problems = Problems()
-    problems.told += [_unknown(key, key, KEYS) for key in raw if key not in KEYS]
+def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[Plan, Problems]:
+    """The cells of a config that are possible, and all that is wrong with the others, beside the problems that are given."""
+    problems = problems or Problems()
+    problems.told += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
     if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
         problems.told.append(f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the run's folder.")
     if not isinstance(about, str):
         problems.told.append(f"`about: {about!r:.60}` must be a text.")
-    problems.told += [f"`{where}` must be a finite number." for part in KEYS for where in _endless(raw.get(part), part)]
-    base = _settled(dict(DEFAULTS), _mapping(raw, "base", problems), "base", problems)
-    try:
-        base = anchored(base)
-    except OptionError as error:
-        problems.told.append(str(error))
-        base["prompts"] = DEFAULTS["prompts"]  # so that it is told once
-    count = math.prod(len(values) for values in _mapping(raw, "axes", problems).values() if isinstance(values, list | Mapping) and values)
-    if count > MOST_CELLS:  # before each of them is looked at
-        raise OptionError(f"The grid of `{name}` has {count} cells, and {MOST_CELLS} are the most: make several configs of it.")
-    axes = {key: _axis(key, values, base, problems) for key, values in _mapping(raw, "axes", problems).items()}
-    points = [dict(point) for point in _mappings(raw, "points", problems)]
+    problems.told += [f"`{where}` must be a finite number." for part in KEYS for where in endless(raw.get(part), part)]
+    base = _settled(dict(DEFAULTS), mapping(raw, "base", problems), "base", problems)
+    base = _anchored(base, problems)
+    varied, large = _varied(raw, problems)
+    axes = {key: _axis(key, values, base, problems) for key, values in varied.items()}
+    points = [dict(point) for point in mappings(raw, "points", problems)]
     for key in dict.fromkeys(key for point in points for key in point):
         axes.setdefault(key, {})
     _refuse_overlap(axes, problems)
     if not points:  # which have the base run's value where they name none
-        _refuse_lost(_mapping(raw, "base", problems), axes, problems)
-    excluded = _exclusions(_mappings(raw, "exclude", problems), axes, problems)
-    grid = [] if points and not _mapping(raw, "axes", problems) else _grid({k: v for k, v in axes.items() if v})
+        _refuse_lost(mapping(raw, "base", problems), axes, problems)
+    excluded = [] if large else _exclusions(mappings(raw, "exclude", problems), axes, problems)
+    grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for said in grid:
         labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
@@ -181,12 +178,30 @@ def examined(raw: Mapping[str, Any]) -> tuple[Plan, Problems]:
             drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
     for i, point in enumerate(points):
         drafts.append(_point(i, point, axes, base, problems))
-    cells = _cells(base, drafts, problems)
+    orders = Orders()
+    cells, repaired = _cells(base, drafts[:1] if large else drafts, problems, orders)
     if not drafts and not problems.told:
         problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
-    return Plan(str(name), str(about), list(axes), cells, config), problems
+    return Plan(str(name), str(about), list(axes), cells, config, repaired, orders), problems
+
+
+def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
+    """The axes, and whether they have too many cells: then only the first values of each are looked at."""
+    axes = mapping(raw, "axes", problems)
+    count = math.prod(len(values) for values in axes.values() if isinstance(values, list | Mapping) and values)
+    if count <= MOST_CELLS:
+        return axes, False
+    told = f"The grid of `{raw.get('name')}` has {count} cells, and {MOST_CELLS} are the most: make several configs of it."
+    problems.told.append(told)
+
+    def first(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return dict(itertools.islice(values.items(), _MOST_LOOKED_AT))
+        return values[:_MOST_LOOKED_AT] if isinstance(values, list) else values
+
+    return {key: first(values) for key, values in axes.items()}, True
 
 
 def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> dict[Any, dict[str, Any]]:
@@ -201,23 +216,20 @@ def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> di
         if len(labelled) < len(values):
             problems.told.append(f"The axis `{key}` has two values of one name: leave one out, or give a mapping from labels to values.")
     elif isinstance(values, list) and values:
-        problems.told.append(_unknown(f"axes.{key}", key, SETTINGS) + " An axis of another name maps labels to settings.")
+        problems.told.append(unknown(f"axes.{key}", key, SETTINGS) + " An axis of another name maps labels to settings.")
         return {}
     else:
         problems.told.append(f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from labels to values.")
         return {}
-    overlays = {label: {key: value} if own else _named(value) for label, value in labelled.items()}
+    overlays = {label: {key: value} if own else named(value) for label, value in labelled.items()}
     for label, overlay in overlays.items():
         if not isinstance(overlay, Mapping):
             problems.told.append(f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since `{key}` is none itself.")
             overlays[label] = {}
         else:  # parameters depend on other axes, and are looked at cell by cell
             whole = {k: v for k, v in overlay.items() if "." not in k}
-            settled = _settled(base, whole, f"axes.{key}", problems)
-            try:
-                overlays[label] = {k: anchored(settled)[k] if k in whole else v for k, v in overlay.items() if k in settled or "." in k}
-            except OptionError as error:
-                problems.told.append(str(error))
+            settled = _anchored(_settled(base, whole, f"axes.{key}", problems), problems)
+            overlays[label] = {k: settled[k] if k in whole else v for k, v in overlay.items() if k in settled or "." in k}
     return overlays
 
 
@@ -232,38 +244,52 @@ def _point(i: int, point: Mapping[str, Any], axes: Mapping[str, Any], base: dict
         elif key.partition(".")[0] in SETTINGS:
             overlay[key] = value
         else:
-            problems.told.append(_unknown(f"points.{i}.{key}", label, axes.get(key) or SETTINGS))
+            problems.told.append(unknown(f"points.{i}.{key}", label, axes.get(key) or SETTINGS))
         labels[key] = label
-    _settled(base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems)
-    return labels, overlay
+    settled = _settled(base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems)
+    return labels, {k: settled.get(k, v) for k, v in overlay.items()}
 
 
-def _cells(base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]], problems: Problems) -> list[Cell]:
-    """The cells, those that cannot be told by what is wrong with them."""
+def _cells(
+    base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]], problems: Problems, orders: Orders
+) -> tuple[list[Cell], list[Repaired]]:
+    """The cells that can be, and those that cannot, each problem of which is told once."""
     cells: list[Cell] = []
+    repaired: list[Repaired] = []
     wrong: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
-    uses_draft, whole = False, not problems.told  # else what is missing may have been left out for another reason
+    whole = not problems.told  # else what is missing may have been left out for another reason
     for i, (labels, overlay) in enumerate(drafts):
         id_ = cell_id(i, labels)
         if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
             problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
-        try:
-            settings, problem = problems_of(overlaid(base, overlay))
-        except OptionError as error:
-            settings, problem = None, str(error)
-        if settings is None:
-            wrong.setdefault(str(problem), []).append(id_)
+        own = Problems()
+        settings = _examined(base, overlay, orders, own)
+        for sentence in dict.fromkeys(own.told):
+            wrong.setdefault(sentence, []).append(id_)
+        if own.told:
+            repaired.append(Repaired(settings, frozenset(own.replaced)))
         else:
             cells.append(Cell(id_, labels, settings))
-            uses_draft |= settings.order().draft is not None
     for problem, ids in wrong.items():
         problems.told.append(f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})")
-    if cells and whole and not wrong and base["draft"] is not None and not uses_draft:
+    unused = base["draft"] is not None and all(orders.of(cell.settings).draft is None for cell in cells)
+    if cells and whole and not wrong and unused:
         problems.told.append(
             f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter that needs a draft model."
         )
-    return cells
+    return cells, repaired
+
+
+def _examined(base: dict[str, Any], overlay: Mapping[str, Any], orders: Orders, problems: Problems) -> Settings:
+    """The settings of a cell, those that cannot be replaced by their defaults. Nothing is loaded, and no checkpoint looked at."""
+    settings = Settings(**_settled(base, overlay, "", problems))
+    settings.examine(problems)
+    settings = settings.with_defaults(problems.replaced)
+    told, changed = orders.problems(settings)
+    problems.told += told
+    problems.replaced |= changed
+    return settings.with_defaults(changed)
 
 
 def cell_id(number: int, labels: Mapping[str, Any]) -> str:
@@ -294,8 +320,8 @@ def _exclusions(given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], pro
         for key, labels in wanted.items():
             known = [str(label) for label in axes.get(key, {})]
             if key not in axes:
-                problems.told.append(_unknown(f"exclude.{key}", key, axes))
-            problems.told += [_unknown(f"exclude.{key}", str(label), known) for label in labels if key in axes and str(label) not in known]
+                problems.told.append(unknown(f"exclude.{key}", key, axes))
+            problems.told += [unknown(f"exclude.{key}", str(label), known) for label in labels if key in axes and str(label) not in known]
         if wanted.keys() <= {*axes}:
             found.append(wanted)
     return found
@@ -307,15 +333,6 @@ def _refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Pro
         head, dot, parameter = key.partition(".")
         for axis in (axis for axis, labels in axes.items() if dot and labels and all(head in overlay for overlay in labels.values())):
             problems.told.append(f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: give `{parameter}` there.")
-
-
-def _endless(value: Any, where: str) -> list[str]:
-    """Where numbers are that JSON has no word for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return [f"{where}: {value}"]
-    inside = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, Mapping) else ()
-    labels = [f"{where}: {label}" for label in value if isinstance(label, float) and label != label] if isinstance(value, Mapping) else []
-    return labels + [found for key, one in inside for found in _endless(one, f"{where}.{key}")]
 
 
 def _refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
@@ -338,35 +355,18 @@ def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
 
 def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Any]:
     """The settings with what is said over them, and a problem for each key that cannot be."""
+    with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
+        return overlaid(base, {str(key): value for key, value in said.items()})
     for key in sorted(said, key=lambda key: str(key).count(".")):
-        try:
+        with problems.noted(where, str(key).partition(".")[0]):
             base = overlaid(base, {str(key): said[key]})
-        except OptionError as error:
-            problems.told.append(f"In `{where}`: {error}")
     return base
 
 
-def _mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
-    value = {} if raw.get(part) is None else raw[part]
-    if isinstance(value, Mapping):
-        return _named(value)
-    problems.told.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
-    return {}
-
-
-def _named(value: Any) -> Any:
-    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it is."""
-    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
-
-
-def _mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> list[dict[str, Any]]:
-    value = [] if raw.get(part) is None else raw[part]
-    if isinstance(value, list) and all(isinstance(one, Mapping) and one for one in value):
-        return [_named(one) for one in value]
-    problems.told.append(f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}].")
-    return []
-
-
-def _unknown(where: str, name: str, known: Iterable[Any]) -> str:
-    sentence = str(unknown_name("key", str(name), map(str, known)))
-    return sentence if where == name else f"In `{where}`: {sentence}"
+def _anchored(settings: dict[str, Any], problems: Problems) -> dict[str, Any]:
+    """With paths that hold anywhere; where prompts cannot be read, that is told once and others stand in for them."""
+    try:
+        return anchored(settings)
+    except OptionError as error:
+        problems.add(str(error), "prompts")
+        return anchored(settings | {"prompts": DEFAULTS["prompts"]})

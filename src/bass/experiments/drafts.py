@@ -14,7 +14,8 @@ import numpy as np
 
 from bass.engine.requests import StepRecord
 from bass.errors import BassError, RunFolderError
-from bass.experiments.records import read_lines
+from bass.experiments.lines import read_lines
+from bass.experiments.own_files import content
 from bass.experiments.strict import Json
 from bass.files import write_atomically
 from bass.hub import resolve
@@ -87,8 +88,8 @@ def read_texts(folder: Path) -> list[str]:
     if not path.exists():
         return []
     try:
-        texts = json.loads(path.read_bytes())
-    except ValueError as error:
+        texts = json.loads(content(path))
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged ({error}): delete it, and tokens are shown by their ids.") from error
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise RunFolderError(f"{path} must hold a list of strings, one for each token id: delete it, and tokens are shown by their ids.")

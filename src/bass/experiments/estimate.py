@@ -2,11 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from bass.experiments.cells import Pairs, Task
-from bass.experiments.executors import by_models
+from bass.experiments.orders import Orders
+from bass.experiments.settings import Settings
+from bass.experiments.turns import by_models
+from bass.llm import LLM
 
-TOKENS = 8  # of a timed call
+TOKENS = 4  # of a timed call
 
 
 def estimate(tasks: Sequence[Task]) -> float:
@@ -14,26 +18,45 @@ def estimate(tasks: Sequence[Task]) -> float:
 
     A cell's pace is taken to be that of the first one with its models and its batch. Raises what the cells would raise.
     """
-    pairs, paces, total = Pairs(), {}, 0.0
-    for task in by_models(tasks):
+    pairs, orders, total = Pairs(), Orders(), 0.0
+    paces: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for task in by_models(tasks, orders):
         settings = task.settings
-        order = settings.order()
+        order = orders.of(settings)
         key = (str(order.target), str(order.device), order.dtype, repr(order.quantizations), settings.batch, order.draft is None)
         if key not in paces:
-            began = time.perf_counter()
-            llm, call = order.serve(pairs.models(order)), settings.calls[0]
+            began, order = time.perf_counter(), settings.order()
+            llm = order.serve(pairs.models(order))
             total += time.perf_counter() - began
-            options = settings.stream_with | {"max_new_tokens": TOKENS, "time_budget": None, "ignore_eos": True, "stop": ()}
-            prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
-            for _ in range(2):  # the first is warm-up
-                began = time.perf_counter()
-                llm.generate(prompts, num_return_sequences=samples, **options)
-            paces[key] = (time.perf_counter() - began) / (TOKENS * -(-len(prompts) * samples // settings.batch))
-        total += paces[key] * weight(task)
+            paces[key] = _pace(llm, settings)
+        prefill, pace = paces[key]
+        total += _batches(settings) * (prefill + pace * settings.max_new_tokens)
     return total
 
 
+def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
+    """Seconds of a prefill, and then of each token of a full batch. Statistics, which need the device's ceilings, are not asked for."""
+    call = settings.calls[0]
+    prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
+    options = settings.stream_with
+    options |= {"max_new_tokens": TOKENS, "time_budget": None, "ignore_eos": True, "stop": (), "num_return_sequences": samples}
+    generation = llm.stream(prompts, **options)
+    for _ in generation:
+        pass
+    trace = generation.run.trace
+    prefill = min(trace.prefilled.values())
+    first, *rest = trace.steps  # the first pays for what happens once; it counts where there is no other
+    began, timed = (first.at, rest) if rest else (prefill, [first])
+    tokens = sum(float(step.emitted.sum()) / int(step.active.sum()) for step in timed)
+    return prefill, (timed[-1].at - began) / tokens
+
+
 def weight(task: Task) -> int:
-    """What a cell has to do, in tokens of a full batch: for an estimate, and for the bar of what remains."""
-    settings = task.settings
-    return settings.max_new_tokens * sum(-(-call.requests // settings.batch) for call in settings.calls)
+    """What a cell has to do, in tokens of a full batch: for the bar of what remains."""
+    return task.settings.max_new_tokens * _batches(task.settings)
+
+
+def _batches(settings: Settings) -> int:
+    """How many full batches its calls are."""
+    calls, sequences = settings.size
+    return calls * -(-sequences // settings.batch)

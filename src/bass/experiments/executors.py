@@ -1,17 +1,22 @@
-"""Where cells run: one after the other in this process, or on a Ray cluster."""
+"""Where cells run: in this process one turn of a cell after the other, or on a Ray cluster."""
 
+import contextlib
 import importlib
+import itertools
 import math
 import os
 import sys
+import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
 from bass.errors import BassError, OptionError
-from bass.experiments.cells import Pairs, Task, failed, finish, run_cell, share_done
+from bass.experiments.cells import Pairs, Task, failed, finish, run_turn, share_done
 from bass.experiments.records import Summary
+from bass.experiments.turns import by_turns
 
 RETRIES = 3  # of a cell whose process was killed: it goes on from its first unfinished repeat
 POLL_SECONDS = 1.0
@@ -32,7 +37,7 @@ class Watch(Protocol):
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs cells, each by `run_cell`, in any order and in any process."""
+    """Runs cells, each turn of each by `run_turn`, in any process. No cell gets its next turn before its rivals had theirs."""
 
     @abstractmethod
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
@@ -42,16 +47,20 @@ class Executor(Protocol):
 @final
 @dataclass(frozen=True)
 class Local(Executor):
-    """One cell at a time, in this process."""
+    """One turn of one cell at a time, in this process."""
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        pairs = Pairs()
-        for task in by_models(tasks):
+        pairs, ended = Pairs(), set[str]()
+        for task, turn in by_turns(tasks):
+            if task.id in ended:  # it failed
+                continue
 
             def say(share: float, task: Task = task) -> None:
                 watch.at(task, share)
 
-            watch.ended(task, run_cell(task, pairs, say))
+            if (summary := run_turn(task, turn, pairs, say)) is not None:
+                ended.add(task.id)
+                watch.ended(task, summary)
 
 
 @final
@@ -79,9 +88,14 @@ class Ray(Executor):
         except ImportError as error:
             raise OptionError("`--executor ray` needs Ray, which is not installed: `pip install 'bass[ray]'`, or leave it out.") from error
         try:
-            ray.init(
-                address=self.address, log_to_driver=False, logging_level="ERROR", **({} if self.address else {"include_dashboard": False})
-            )
+            # Ray puts the folder it is initialised in first on its workers' paths, where its files would shadow installed modules.
+            with tempfile.TemporaryDirectory(prefix="bass-") as empty, contextlib.chdir(empty):
+                ray.init(
+                    address=self.address,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    **({} if self.address else {"include_dashboard": False}),
+                )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise OptionError(f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray start --head`.") from error
         try:
@@ -90,25 +104,31 @@ class Ray(Executor):
             ray.shutdown()
 
     def _run(self, ray: Any, tasks: Sequence[Task], watch: Watch) -> None:
-        remote = ray.remote(remote_cell).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES)
+        remote = ray.remote(remote_turn).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES)
         has = ray.cluster_resources()
         for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
             if wanted > has.get(name, 0):
                 raise OptionError(
                     f"A cell asks for {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: ask for less, or add machines."
                 )
-        waiting = {remote.remote(task, tuple(sys.path)): task for task in by_models(tasks)}
-        while waiting:
-            ended, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
-            for reference in ended:
-                task = waiting.pop(reference)
-                watch.ended(task, self._result(ray, reference, task))
-            for task in waiting.values():
-                watch.at(task, share_done(task))
+        ended = set[str]()
+        for turn, tasks_of_turn in itertools.groupby(sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)):
+            left = [task for task, _ in tasks_of_turn if task.id not in ended]
+            waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}  # without what was made of it here
+            while waiting:
+                ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
+                for reference in ready:
+                    task = waiting.pop(reference)
+                    if (summary := self._result(ray, reference, task)) is not None:
+                        ended.add(task.id)
+                        watch.ended(task, summary)
+                for task in waiting.values():
+                    watch.at(task, share_done(task))
 
-    def _result(self, ray: Any, reference: Any, task: Task) -> Summary:
+    def _result(self, ray: Any, reference: Any, task: Task) -> Summary | None:
         try:
-            return Summary.from_json(ray.get(reference))
+            text = ray.get(reference)
+            return None if text is None else Summary.from_json(text)
         except ray.exceptions.RayTaskError as error:  # raised by the cell itself: nothing can be written, or what is there is damaged
             if isinstance(error.cause, BassError):  # in its own words, without the worker's traceback
                 raise error.cause from error
@@ -122,18 +142,8 @@ class Ray(Executor):
 _PAIRS = Pairs()  # of a worker's process
 
 
-def remote_cell(task: Task, path: Sequence[str]) -> str:
-    """`run_cell` in a worker, which finds the user's own modules as the process that sent it does."""
+def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:
+    """`run_turn` in a worker, which finds the user's own modules as the process that sent it does."""
     sys.path += [folder for folder in path if folder not in sys.path]
-    return run_cell(task, _PAIRS).to_json()
-
-
-def by_models(tasks: Sequence[Task]) -> list[Task]:
-    """The cells in an order in which no models are loaded twice: those that name the same stand together, the one with a draft first."""
-    orders = [task.settings.order() for task in tasks]
-    targets = [(str(o.target), str(o.device), o.dtype, repr(o.quantizations[0])) for o in orders]
-    drafts = [
-        (target, None if o.draft is None else (str(o.draft), repr(o.quantizations[1]))) for o, target in zip(orders, targets, strict=True)
-    ]
-    places = [(targets.index(t), d[1] is None, drafts.index(d), i) for i, (t, d) in enumerate(zip(targets, drafts, strict=True))]
-    return [tasks[i] for *_, i in sorted(places)]
+    summary = run_turn(task, turn, _PAIRS)
+    return None if summary is None else summary.to_json()

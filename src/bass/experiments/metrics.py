@@ -1,19 +1,23 @@
 """Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by name.
 
+`result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names, and one rule: what does not apply has
+no value (None in Python, null in JSON, no entry in a run folder, a dash in a table), and is never 0.
+
 measure(repeat)           the value of each metric that applies
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
 over_repeats(measured)    a cell's value of each: the mean of its repeats
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 
 from bass.experiments import acceptance, against_plain, speed
-from bass.experiments.repeats import Limits, Repeat
+from bass.experiments.repeats import Repeat
+from bass.experiments.units import number, shown
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -21,7 +25,7 @@ Better = Literal["lower", "higher", "neither"]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """A number of a repeat; None where it does not apply.
+    """A number of a repeat; None where it does not apply. `heading`: what it is called in tables.
 
     `by_request`, where there is one: the values of single requests, of which the metric is the mean. They are what intervals over
     requests and paired comparisons are made of.
@@ -34,15 +38,29 @@ class Metric:
     function: Callable[[Repeat], float | None]
     by_request: Callable[[Repeat], dict[int, float]] | None = None
 
+    @property
+    def heading(self) -> str:
+        """Short, for people."""
+        return _HEADINGS.get(self.name, self.name)
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of what `show` gives."""
+        return shown(self.unit)
+
+    def show(self, value: float | None) -> str:
+        """A value of it in a table."""
+        return number(value, self.unit)
+
 
 @final
 @dataclass(frozen=True)
 class Profile:
-    """A list of numbers of a repeat, by draft position or length; empty where there is none."""
+    """A list of numbers of a repeat, by draft position or length; empty where there is none. An entry that does not apply is None."""
 
     name: str
     doc: str
-    function: Callable[[Repeat], list[float]]
+    function: Callable[[Repeat], Sequence[float | None]]
 
 
 def _doc(function: Callable[..., object]) -> str:
@@ -69,6 +87,14 @@ def _mean(name: str, unit: str, better: Better, by_request: Callable[[Repeat], d
     return Metric(name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request)
 
 
+_HEADINGS = {
+    "acceptance_rate": "accepted",
+    "tokens_per_second": "speed",
+    "speedup_all": "speed-up",
+    "mbu": "MBU",
+    "mfu": "MFU",
+}
+
 _AGAINST_PLAIN = (
     _metric("ratio", "higher", against_plain.speedup),
     _metric("ratio", "higher", against_plain.speedup_first),
@@ -81,11 +107,19 @@ _AGAINST_PLAIN = (
 )
 
 _METRICS = (
-    _metric("tokens per call", "higher", acceptance.mean_acceptance_length),
-    _mean("mean_acceptance_length_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
+    _metric("steps", "neither", acceptance.steps),
+    _metric("calls", "neither", acceptance.row_steps),
+    _metric("tokens", "neither", acceptance.drafted),
+    _metric("tokens", "neither", acceptance.accepted),
+    _metric("tokens", "neither", acceptance.emitted),
+    _metric("tokens", "neither", speed.tokens),
+    _metric("seconds", "lower", speed.seconds),
+    _metric("seconds", "lower", speed.prefill_seconds),
+    _metric("tokens per call", "higher", acceptance.tau),
+    _mean("tau_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
     _metric("tokens per call", "higher", acceptance.accepted_per_call),
     _metric("tokens per call", "neither", acceptance.drafted_per_call),
-    _metric("share", "higher", acceptance.draft_acceptance_rate),
+    _metric("share", "higher", acceptance.acceptance_rate),
     _metric("share", "higher", acceptance.token_acceptance_rate),
     _metric("tokens", "lower", acceptance.wasted_drafted_tokens),
     _metric("tokens per token", "lower", acceptance.wasted_per_token),
@@ -113,10 +147,10 @@ _METRICS = (
 )
 
 _PROFILES = (
-    acceptance.conditional_acceptance,
-    acceptance.conditional_counts,
-    acceptance.unconditional_acceptance,
-    acceptance.unconditional_counts,
+    acceptance.acceptance_by_position,
+    acceptance.reached_by_position,
+    acceptance.unconditional_acceptance_by_position,
+    acceptance.judged_by_position,
     acceptance.drafted_histogram,
     acceptance.accepted_histogram,
     acceptance.accepted_by_length,
@@ -124,6 +158,15 @@ _PROFILES = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
 AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
+# What `result.stats` and `--json` say of one call, and a run folder says of its cells in other ways.
+OF_A_CALL: Mapping[str, str] = {
+    "capture_seconds": "Seconds in which the call waited for CUDA graphs to be captured; no other time has them in it.",
+    "lossless": "Whether the verifier says that the tokens follow the target's distribution.",
+    "batch_invariant": "Whether the drafter says that a row's tokens do not depend on its batch; with a batch-wide policy they do.",
+}
+# Of a table, in its order: those that a reader asks for first, and what of the device was used.
+FIGURES = ("all", "first", "last", "tokens_per_second", "speedup_all", "tau", "acceptance_rate")
+COLUMNS = (*FIGURES, "mbu", "mfu")
 PROFILES: Mapping[str, Profile] = {function.__name__: Profile(function.__name__, _doc(function), function) for function in _PROFILES}
 
 
@@ -133,14 +176,11 @@ def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, 
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def profiles(repeat: Repeat) -> dict[str, list[float]]:
+def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
     """Every profile of the repeat."""
-    return {name: profile.function(repeat) for name, profile in PROFILES.items()}
+    return {name: list(profile.function(repeat)) for name, profile in PROFILES.items()}
 
 
 def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
     """The mean over repeats of each metric, over those in which it applies."""
     return {name: float(np.mean(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
-
-
-__all__ = ["AGAINST_PLAIN", "METRICS", "PROFILES", "Limits", "Metric", "Profile", "Repeat", "measure", "over_repeats", "profiles"]

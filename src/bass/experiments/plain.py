@@ -7,6 +7,8 @@ from typing import Any
 
 from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
+from bass.experiments.orders import Orders
+from bass.experiments.own_files import content
 from bass.experiments.records import AgainstPlain, RunFolder
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import LIMITS, Settings
@@ -16,7 +18,7 @@ from bass.llm import Order
 # In these a cell may differ from the one that it is held against; in the first line they are compared as `Order` has them.
 _AS_ORDERED = ("target", "device", "dtype", "quantization")
 _OWN = ("draft", "draft_quantization", "policy", "drafter", "stop_rule", "verifier", "cache", "attention", "cuda_graphs", *LIMITS)
-_ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
+ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
@@ -25,7 +27,8 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     It decodes the same requests with the same target at the same batch. Of several, the one most like the cell: in whether noise belongs
     to positions (a coupled verifier), in the cache, in the attention, in the use of graphs; of those, the first.
     """
-    ordered = [(task, task.settings.order()) for task in tasks]
+    orders = Orders()
+    ordered = [(task, orders.of(task.settings)) for task in tasks]
     plains: dict[str, list[tuple[Task, Order]]] = {}
     for task, order in ordered:
         if _is_plain(order):
@@ -74,7 +77,7 @@ def _is_plain(order: Order) -> bool:
 def _decoding(settings: Settings, order: Order) -> str:
     """What is decoded, by which target, on which device, as a key."""
     loaded: Iterable[Any] = (str(order.target), str(order.device), order.dtype, order.quantizations[0])
-    return repr((*loaded, *(getattr(settings, name) for name in _ALIKE)))
+    return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
 
 
 def _likeness(plain: Order, own: Order) -> tuple[bool, bool, bool, bool]:
@@ -90,4 +93,4 @@ def _is_done(run: RunFolder, cell: str) -> bool:
 
 def _fingerprint(run: RunFolder, *cells: str) -> str:
     """Of summaries. A clock may go backwards, so that the ages of files say nothing."""
-    return hashlib.sha256(b"".join((run.cell_folder(cell) / RunFolder.SUMMARY).read_bytes() for cell in cells)).hexdigest()
+    return hashlib.sha256(b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)).hexdigest()

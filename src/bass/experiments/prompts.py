@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bass.errors import OptionError
+from bass.files import read_text
 
 PYTHON = [
     'class Account:\n    """A bank account with an owner and a balance."""\n\n    def __init__(self, owner, balance=0):\n',
@@ -16,6 +17,7 @@ PYTHON = [
     'def merge(left, right):\n    """Merge two sorted lists into one sorted list."""\n    result = []\n',
     'def parse_args(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of a file.")\n',
 ]
+LARGEST_PROMPTS = 1 << 28  # bytes of a file
 Prompt = str | list[int]
 BUILT_IN = {"python": PYTHON}
 
@@ -41,7 +43,7 @@ def _is_prompt(one: Any) -> bool:
 
 def _file(name: str) -> list[Any]:
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = read_text(Path(name), LARGEST_PROMPTS)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`prompts: {name}` cannot be read ({reason}): give a text file, or {', '.join(BUILT_IN)}.") from error

@@ -20,6 +20,15 @@ def bass_version() -> str:
             return "unknown"
 
 
+def cpu_name() -> str:
+    """What the processor is called by its maker, where the system says so; else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 class Here(TypedDict):
     """What every manifest says of the software and the moment."""
 

@@ -11,18 +11,18 @@ jsonl may be incomplete, since a process can end while it writes: it is left out
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
+from bass.experiments.lines import read_lines
+from bass.experiments.own_files import check_cell, content, decoded
 from bass.experiments.strict import Json, checked, parsed
-from bass.files import append, whole_lines
 from bass.results import Completion
 
 FORMAT = 2
@@ -244,11 +244,14 @@ class CellEntry(Json):
     id: str
     settings: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        check_cell(self.id)
+
 
 @final
 @dataclass(frozen=True)
 class Manifest(Json):
-    """What a run folder is a run of. `created`: ISO 8601."""
+    """What a run folder is a run of. `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`; older folders have none."""
 
     bass: str
     commit: str
@@ -261,6 +264,8 @@ class Manifest(Json):
     axes: list[str]
     cells: list[CellEntry]
     format: int = FORMAT
+    inputs: dict[str, str] | None = None
+    notes: list[str] | None = None
 
     REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
 
@@ -281,34 +286,6 @@ class Manifest(Json):
                 f"{where} has the format version {data.get('format')!r}, and this `bass` reads version {FORMAT}: use the `bass` that "
                 f"wrote it ({data.get('bass', 'unknown version')}), or run the experiment again."
             )
-
-
-@final
-@dataclass(frozen=True)
-class Lines(Generic[Value]):
-    """The values of a jsonl file. `dropped`: a sentence about an incomplete last line that was left out, or None."""
-
-    values: list[Value]
-    dropped: str | None = None
-
-
-def append_line(path: Path, value: Json) -> None:
-    """Add one line."""
-    append(path, value.to_json() + "\n")
-
-
-def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
-    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
-    whole, rest = whole_lines(path)
-    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
-    return Lines([read(_decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
-
-
-def _decoded(line: bytes, where: str, remedy: str = Json.REMEDY) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise RunFolderError(f"{where} is damaged ({error.reason}): {remedy}.") from error
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -344,9 +321,9 @@ class RunFolder:
     def manifest(self) -> Manifest:
         """What was asked for."""
         path = self.path / self.MANIFEST
-        if not path.is_file():
+        if not path.exists():
             raise RunFolderError(f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that `bass ablate` wrote.")
-        return Manifest.from_json(_decoded(path.read_bytes(), str(path), Manifest.REMEDY), str(path))
+        return Manifest.from_json(decoded(content(path), str(path), Manifest.REMEDY), str(path))
 
     @property
     def cells(self) -> list[CellEntry]:
@@ -355,6 +332,7 @@ class RunFolder:
 
     def cell_folder(self, cell: str) -> Path:
         """Where a cell's files are."""
+        check_cell(cell)
         return self.path / "cells" / cell
 
     def summary(self, cell: str) -> Summary | None:
@@ -362,7 +340,7 @@ class RunFolder:
         path = self.cell_folder(cell) / self.SUMMARY
         if not path.exists():
             return None
-        summary = Summary.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+        summary = Summary.from_json(decoded(content(path), str(path)), str(path))
         against = self.against_plain(cell)
         if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
             return summary
@@ -375,7 +353,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            return AgainstPlain.from_json(_decoded(path.read_bytes(), str(path)), str(path))
+            return AgainstPlain.from_json(decoded(content(path), str(path)), str(path))
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(f"{path} is damaged: delete it, and give the run's command again, which makes it anew.") from error
 

@@ -8,34 +8,41 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
 from bass.errors import RunFolderError
-from bass.experiments.cells import Task, writing
+from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
 from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
+from bass.experiments.inputs import Inputs, changes, notes
 from bass.experiments.plain import hold_against_plain
-from bass.experiments.provenance import here
+from bass.experiments.provenance import cpu_name, here
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
 from bass.files import write_atomically
 from bass.loading import find_device
 
 LOCK = "lock"
+_MOST_TOLD = 4  # changes, of perhaps hundreds
 
 
 @final
 @dataclass(frozen=True)
 class Ablation:
-    """A plan and the folder of its run. `retry_failed`: whether cells that failed before are run again."""
+    """A plan and the folder of its run.
+
+    retry_failed: whether cells that failed before are run again. redo_changed: whether results that were made with something else than
+    what is there now (a class, a checkpoint, torch) are discarded, and their cells run again, instead of refused.
+    """
 
     plan: Plan
     folder: Path
     retry_failed: bool = False
+    redo_changed: bool = False
 
     def run(self, executor: Executor, watch: Watch) -> dict[str, Summary]:
         """Run the cells that the folder has no summary of. Returns the summaries of all, in the order of the plan.
@@ -76,35 +83,50 @@ class Ablation:
     def _write_texts(self) -> None:
         """The texts of tokens, which are those of all cells where their targets have one tokenizer."""
         if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([str(cell.settings.order().target) for cell in self.plan.cells])
+            tokenizer = common_tokenizer([str(task.order.target) for task in self.tasks])
             if tokenizer is not None:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)
 
     def _enter(self) -> None:
-        """Write the manifest, or find that the one in the folder is of the same run."""
-        path, ours = self.folder / RunFolder.MANIFEST, manifest(self.plan)
-        if not path.exists():
-            if any((self.folder / "cells").glob("*/*")):
-                raise RunFolderError(f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or name another folder.")
-            with writing(self.folder):
-                write_atomically(path, ours.to_json(indent=1) + "\n")
-            return
-        theirs = RunFolder(self.folder).manifest
+        """Write the manifest, or find that the one in the folder is of the same run, and bring it up to date."""
+        path, inputs = self.folder / RunFolder.MANIFEST, Inputs.of(self.tasks, self.plan.config)
+        ours = manifest(self.plan, inputs.all)
+        if path.exists():
+            ours = self._gone_on_with(RunFolder(self.folder).manifest, ours, inputs)
+        elif any((self.folder / "cells").glob("*/*")):
+            raise RunFolderError(f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or name another folder.")
+        with writing(self.folder):
+            write_atomically(path, ours.to_json(indent=1) + "\n")
+
+    def _gone_on_with(self, theirs: Manifest, ours: Manifest, inputs: Inputs) -> Manifest:
+        """The manifest from now on, which describes every result that is kept."""
         another = "name another folder with `--output`"
-        if theirs.bass != ours.bass:
-            raise RunFolderError(
-                f"`{self.folder}` was begun by bass {theirs.bass}, and this is {ours.bass}: go on with that one, or {another}."
-            )
         if theirs.config != ours.config:
             raise RunFolderError(f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): {another}.")
         if theirs.cells != ours.cells:
             raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
-        if theirs.device != ours.device:
-            raise RunFolderError(f"`{self.folder}` was measured on {theirs.device}, and this is {ours.device}: {another}.")
+        found = {task.id: changes(theirs, ours, inputs.cells[task.id]) for task in self.tasks}
+        with_results = [task for task in self.tasks if has_results(task)]
+        stale = [task for task in with_results if found[task.id]]
+        if stale and not self.redo_changed:
+            told = list(dict.fromkeys(sentence for task in stale for sentence in found[task.id]))
+            more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+            cells = "1 cell that was" if len(stale) == 1 else f"{len(stale)} cells that were"
+            raise RunFolderError(
+                f"`{self.folder}` holds results of {cells} made with something else ({'; '.join(told[:_MOST_TOLD])}{more}): {another}, "
+                "or give `--redo_changed`, which discards these results and runs the cells again."
+            )
+        for task in stale:
+            discard(task)
+        if stale:  # the tokenizer may be another one
+            with writing(self.folder):
+                (self.folder / TEXTS).unlink(missing_ok=True)
+        kept = len(with_results) > len(stale)
+        return replace(theirs, inputs=ours.inputs, notes=notes(theirs, ours) or None) if kept else ours
 
 
-def manifest(plan: Plan) -> Manifest:
+def manifest(plan: Plan, inputs: dict[str, str] | None = None) -> Manifest:
     """What the plan is run with, on this machine."""
     return Manifest(
         **here(),
@@ -113,6 +135,7 @@ def manifest(plan: Plan) -> Manifest:
         config=json.loads(json.dumps(plan.config, default=str)),
         axes=plan.axes,
         cells=[CellEntry(cell.id, cell.labels) for cell in plan.cells],
+        inputs=inputs,
     )
 
 
@@ -121,7 +144,7 @@ def device_name(asked: str) -> str:
     device = find_device(asked)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"cpu ({cpu_name()}, {torch.get_num_threads()} threads)"
 
 
 def commit() -> str:
@@ -142,7 +165,7 @@ def commit() -> str:
 def held(folder: Path) -> Iterator[None]:
     """The folder for this process alone; it is free again when the process ends, however it does."""
     with writing(folder):
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

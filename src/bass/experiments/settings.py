@@ -2,16 +2,14 @@
 
 import functools
 import inspect
-from argparse import ArgumentError
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, final
+from typing import Any, final, get_args, get_origin
 
-from jsonargparse import ArgumentParser
-
-from bass.errors import BassError, OptionError, unknown_name
+from bass.errors import OptionError, unknown_name
+from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
 from bass.experiments.strategies import KIND, built
@@ -69,26 +67,46 @@ class Settings:
     tpot_limit: float | None = None
     e2e_limit: float | None = None
 
-    def check(self) -> None:
-        """Refuse values out of their range, as `LLM.stream` would when it is too late."""
+    def examine(self, problems: Problems) -> None:
+        """Note values out of their range, which `LLM.stream` would refuse when it is too late."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
-                raise OptionError(f"`{name}: {value}` is too small: give {least} or more.")
+                problems.add(f"`{name}: {value}` is too small: give {least} or more.", name)
         for name in ("time_budget", *LIMITS):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise OptionError(f"`{name}: {value}` must be more than 0 seconds, or null for no limit.")
+                problems.add(f"`{name}: {value}` must be more than 0 seconds, or null for no limit.")
         if not (self.seed >= -(2**63) and self.seed + self.repeats < 2**63):
-            raise OptionError(f"`seed: {self.seed}` must fit into 64 bits, and so must those of the {self.repeats} repeats.")
+            problems.add(f"`seed: {self.seed}` must fit into 64 bits, and so must those of the {self.repeats} repeats.")
+        try:
+            Sampling(**{name: getattr(self, name) for name in _SAMPLING})
+        except OptionError:  # which says the first thing only
+            for name in _SAMPLING:
+                with problems.noted():
+                    Sampling(**{name: getattr(self, name)})
         if self.dtype.removeprefix("torch.") not in (*DTYPES, "auto"):
-            raise unknown_name("dtype", self.dtype, [*DTYPES, "auto"])
-        Sampling(**{name: getattr(self, name) for name in _SAMPLING})
-        self.read_prompts()
+            problems.add(str(unknown_name("dtype", self.dtype, [*DTYPES, "auto"])), "dtype")
+        with problems.noted("", "prompts"):
+            self.read_prompts()
+
+    def with_defaults(self, names: Collection[str]) -> "Settings":
+        """With the defaults of these settings; other names are left out of account."""
+        return replace(self, **{name: value for name, value in DEFAULTS.items() if name in names}) if names else self
 
     def read_prompts(self) -> list[Prompt]:
         """The prompts themselves."""
+        return self._prompts
+
+    @functools.cached_property
+    def _prompts(self) -> list[Prompt]:
         return read_prompts(self.prompts, self.num_prompts)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many calls have to be made, and how many sequences each of them generates."""
+        prompts = len(self.read_prompts())
+        return (self.repeats * prompts, self.batch) if self.samples is None else (self.repeats, prompts * self.samples)
 
     @property
     def stops(self) -> list[str]:
@@ -120,7 +138,7 @@ class Settings:
         The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft model goes without. Raises a
         `BassError` where parts do not fit together.
         """
-        said = {name: getattr(self, name) for name in inspect.signature(load).parameters if name in SETTINGS}
+        said = {name: getattr(self, name) for name in ORDERED if name != "batch"}
         said |= {key: built(key, said[key]) for key in KIND}
         drafter = said["drafter"]
         if not getattr(drafter, "needs_draft", True):
@@ -146,6 +164,7 @@ class Call:
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
+ORDERED = ("batch", *(name for name in inspect.signature(load).parameters if name in SETTINGS))  # what an `Order` is made of
 DEFAULTS = asdict(Settings())
 _KINDS = {
     "int": "an integer",
@@ -157,30 +176,31 @@ _KINDS = {
 }
 
 
-@functools.cache
-def _parser(name: str) -> ArgumentParser:
-    """One of that setting alone."""
-    parser = ArgumentParser(exit_on_error=False)
-    skip: set[str | int] = {other for other in SETTINGS if other != name}
-    parser.add_class_arguments(Settings, skip=skip, fail_untyped=False)
-    return parser
-
-
 def typed_setting(name: str, value: Any) -> Any:
     """A value as the setting has it; another kind is refused. Strategies are looked at by `Settings.order`."""
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
-    if name in KIND:
-        return value
     hint: Any = SETTINGS[name].type
-    kinds = [_KINDS[getattr(one, "__name__", "list")] for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])]
-    wrong = OptionError(f"`{name}: {f'{value!r:.60}' if value is not None else 'null'}` is of the wrong kind: give {' or '.join(kinds)}.")
-    if (value is None and "null" not in kinds) or (isinstance(value, str) and "a text" not in kinds):  # which jsonargparse lets pass
-        raise wrong
+    if name not in KIND and not _fits(value, hint):
+        kinds = [_KINDS[getattr(one, "__name__", "list")] for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])]
+        said = "null" if value is None else f"{value!r:.60}"
+        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {' or '.join(kinds)}.")
     try:
-        return _parser(name).parse_object({name: value}, defaults=False)[name]
-    except (ArgumentError, TypeError, ValueError) as error:
-        raise wrong from error
+        return float(value) if isinstance(value, int) and hint in (float, float | None) else value
+    except OverflowError as error:
+        raise OptionError(f"`{name}: {value!r:.60}` is too large a number: give a smaller one.") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the type; integers are numbers too, and true and false are none."""
+    if isinstance(hint, UnionType):
+        return any(_fits(value, one) for one in hint.__args__)
+    if get_origin(hint) is list:
+        [inside] = get_args(hint)
+        return isinstance(value, list) and all(_fits(one, inside) for one in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, hint) or (hint is float and isinstance(value, int))
 
 
 def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,14 +236,3 @@ def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:
         result["prompts"] = read_prompts(result["prompts"], None)
     return result
-
-
-def problems_of(settings: Mapping[str, Any]) -> tuple[Settings | None, str | None]:
-    """The settings as an object, or what is wrong with them. Nothing is loaded, and a checkpoint is not looked at."""
-    try:
-        made = Settings(**settings)
-        made.check()
-        made.order()
-    except BassError as error:
-        return None, str(error)
-    return made, None

@@ -12,6 +12,21 @@ from bass.experiments.repeats import Repeat
 from bass.results import Utilization, first_last_all, utilization
 
 
+def tokens(repeat: Repeat) -> float | None:
+    """Kept tokens of all sequences: committed ones, less those that a stop string cut off."""
+    return float(repeat.tokens)
+
+
+def seconds(repeat: Repeat) -> float | None:
+    """From the beginning of the repeat to the last token: prefills included, captures of graphs and warm-up not."""
+    return repeat.seconds
+
+
+def prefill_seconds(repeat: Repeat) -> float | None:
+    """From the beginning of the repeat to the end of the first prefill."""
+    return min((line.prefill_seconds for line in repeat.requests), default=None)
+
+
 def first(repeat: Repeat) -> float | None:
     """Seconds per token of the sequence that finished first, from the end of its prefill. BASS paper: first."""
     return _first_last_all(repeat, 0)
@@ -28,8 +43,7 @@ def mean_of_all(repeat: Repeat) -> float | None:
 
 
 def _first_last_all(repeat: Repeat, which: int) -> float | None:
-    sequences = [(line.prefill_seconds, line.seconds, len(line.tokens)) for line in repeat.requests if line.tokens]
-    return first_last_all(sequences)[which] if sequences else None
+    return first_last_all((line.prefill_seconds, line.seconds, len(line.tokens)) for line in repeat.requests)[which]
 
 
 def seconds_per_token(repeat: Repeat) -> dict[int, float]:
@@ -145,10 +159,8 @@ def mfu_kept(repeat: Repeat) -> float | None:
     return _used(repeat, lambda used: used.mfu_kept)
 
 
-def _used(repeat: Repeat, which: Callable[[Utilization], float]) -> float | None:
-    if repeat.facts is None or not repeat.stepping:
-        return None
-    return which(utilization(repeat.steps, repeat.facts.peaks))
+def _used(repeat: Repeat, which: Callable[[Utilization], float | None]) -> float | None:
+    return None if repeat.facts is None else which(utilization(repeat.steps, repeat.facts.peaks))
 
 
 def peak_memory_bytes(repeat: Repeat) -> float | None:

@@ -1,5 +1,6 @@
 """Strategies as JSON and YAML say them, made into objects, with every parameter's type checked by jsonargparse."""
 
+import functools
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping
@@ -51,10 +52,8 @@ def typed(cls: type, parameter: str, value: Any) -> Any:
     """A value as the class's own annotation wants it: a mapping becomes the dataclass it is said to be."""
     if parameter not in parameters(cls):  # of a class that takes any: it knows what it may be
         return value
-    parser = ArgumentParser(exit_on_error=False)
-    skip: set[str | int] = {name for name in parameters(cls) if name != parameter}
     try:
-        parser.add_class_arguments(cls, "it", skip=skip, fail_untyped=False, instantiate=False)
+        parser = _parser(cls, parameter)
         said = parser.parse_object({"it": {parameter: value}}, defaults=False)
         return parser.instantiate(said).it[parameter]
     except (ArgumentError, TypeError, ValueError) as error:
@@ -62,6 +61,15 @@ def typed(cls: type, parameter: str, value: Any) -> Any:
         raise OptionError(
             f"`{parameter}={value!r}` of `{cls.__name__}` is of the wrong kind: give {getattr(wanted, '__name__', wanted)}."
         ) from error
+
+
+@functools.cache
+def _parser(cls: type, parameter: str) -> ArgumentParser:
+    """One of that parameter alone; making it takes longer than what it is used for."""
+    parser = ArgumentParser(exit_on_error=False)
+    skip: set[str | int] = {name for name in parameters(cls) if name != parameter}
+    parser.add_class_arguments(cls, "it", skip=skip, fail_untyped=False, instantiate=False)
+    return parser
 
 
 def called(spec: Any) -> Any:

@@ -2,7 +2,7 @@
 
     last      the last tokens of each row and their positions
     ahead     where drafted tokens are fed
-    within    a draft, cut to what was asked for
+    within    a draft, cut to what was requested, and what is wrong with it
     window    a row's last token and its draft, with their positions
     leading   how many tokens of a draft stand before the first that is not kept
     commit    a verdict, appended to the rows
@@ -23,6 +23,11 @@ from torch import Tensor
 from bass.kernels.launch import dense, dependent, wait_for_inputs
 
 WIDTH = 32  # places of a program, at least: so that one compiled kernel serves every usual draft length
+CHUNK, WARPS = 4096, 4  # of a distribution that is checked
+
+# What is wrong with a row's draft: bits of its flag, as in `bass.drafters.validity`.
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (tl.constexpr(1 << i) for i in range(5))
+TOLERANCE = tl.constexpr(1e-3)
 
 
 @triton.jit(do_not_specialize=["token_row"])
@@ -46,15 +51,53 @@ def _ahead(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.constexpr):
     tl.store(positions + row * k + i, place, mask=i < k)
 
 
+@triton.jit(do_not_specialize=["k", "prob_row", "prob_slot"])
+@no_type_check
+def _masses(
+    requested, lengths, probs, sums, least, k, vocab, prob_row, prob_slot,
+    SIZE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Of a chunk of each distribution within its row's length: its sum and its least probability."""
+    row, slot, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    wait_for_inputs(PDL)
+    if slot < tl.minimum(tl.load(requested + row), tl.load(lengths + row)):
+        i = chunk * SIZE + tl.arange(0, SIZE)
+        at = probs + row * prob_row + slot * prob_slot + i
+        p = tl.load(at, mask=i < vocab, other=0.0).to(tl.float32)
+        place = (row * k + slot) * tl.num_programs(2) + chunk
+        tl.store(sums + place, tl.sum(p, 0))
+        tl.store(least + place, tl.min(p, 0))
+
+
 @triton.jit(do_not_specialize=["k", "token_row"])
 @no_type_check
-def _within(asked, lengths, tokens, cut, out, k, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def _within(
+    requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks, token_row,
+    SURE: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
-    length = tl.minimum(tl.minimum(tl.load(asked + row), tl.load(lengths + row)), k)
+    room, own = tl.load(requested + row), tl.load(lengths + row).to(tl.int64)
+    length = tl.maximum(tl.minimum(tl.minimum(room, own), k), 0)
+    counts = i < length
+    token = tl.load(tokens + row * token_row + i, mask=counts, other=0).to(tl.int64)
+    known = (token >= 0) & (token < vocab)
+    flag = tl.where((own < 0) & (room > 0), NEGATIVE_LENGTH, 0)
+    flag += tl.max(tl.where(known, 0, UNKNOWN_TOKEN), 0)
+    if not SURE:
+        c = tl.arange(0, CHUNKS)
+        place = (row * k + i)[:, None] * chunks + c[None, :]
+        mask = counts[:, None] & (c < chunks)[None, :]
+        total = tl.sum(tl.load(sums + place, mask=mask, other=0.0), 1)
+        lowest = tl.min(tl.load(least + place, mask=mask, other=0.0), 1)
+        finite = tl.abs(total) < float("inf")  # a sum with NaN in it is NaN
+        flag += tl.max(tl.where(counts & (finite == 0), NOT_FINITE, 0), 0)
+        flag += tl.max(tl.where(counts & finite & (lowest < 0), NEGATIVE, 0), 0)
+        off = finite & (lowest >= 0) & (tl.abs(total - 1) > TOLERANCE)
+        flag += tl.max(tl.where(counts & off, NOT_ONE, 0), 0)
     tl.store(cut + row, length)
-    token = tl.load(tokens + row * token_row + i, mask=(i < k) & (i < length), other=0)
-    tl.store(out + row * k + i, token, mask=i < k)
+    tl.store(out + row * k + i, tl.where(known, token, 0), mask=i < k)
+    tl.store(flags + row, flag.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["k", "token_row", "draft_row"])
@@ -107,29 +150,30 @@ def _commit(
 @triton.jit(do_not_specialize=["k", "token_row", "logprob_row", "draft_row", "prob_row", "prob_slot"])
 @no_type_check
 def _report(
-    lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, vocab,
+    lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k, vocab,
     token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     count = tl.load(emitted + row)
-    place = out + row * (5 + 2 * (2 * k + 1))
+    place = out + row * (6 + 2 * (2 * k + 1))
     tl.store(place, tl.load(lens + row))
     tl.store(place + 1, tl.load(active + row).to(tl.int64))
     tl.store(place + 2, tl.load(lengths + row))
     tl.store(place + 3, tl.minimum(tl.load(accepted + row), count))
     tl.store(place + 4, count)
-    tl.store(place + 5 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k)
+    tl.store(place + 5, tl.load(flags + row))
+    tl.store(place + 6 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k)
     draft = tl.load(drafted + row * draft_row + i, mask=i < k, other=0)
-    tl.store(place + 6 + k + i, draft, mask=i < k)
+    tl.store(place + 7 + k + i, draft, mask=i < k)
     own = tl.load(logprobs + row * logprob_row + i, mask=i <= k, other=0.0).to(tl.float64)
-    tl.store(place + 6 + 2 * k + i, own.to(tl.int64, bitcast=True), mask=i <= k)
+    tl.store(place + 7 + 2 * k + i, own.to(tl.int64, bitcast=True), mask=i <= k)
     if SURE:
         chance = tl.full((WIDTH,), float("nan"), tl.float64)
     else:
         known = (i < k) & (draft >= 0) & (draft < vocab)
         chance = tl.load(probs + row * prob_row + i * prob_slot + draft, mask=known, other=float("nan")).to(tl.float64)
-    tl.store(place + 7 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
+    tl.store(place + 8 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
 
 
 def last(
@@ -149,13 +193,32 @@ def ahead(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -
 
 
 def within(
-    asked: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], tokens: Int[Tensor, "batch k"]
-) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"]]:
-    """The lengths and the tokens of `bass.engine.step.within`."""
-    tokens = dense(tokens)
-    cut, out = torch.empty_like(asked), torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
-    _launch(_within, tokens, (asked, lengths.contiguous(), tokens, cut, out, tokens.shape[1], tokens.stride(0)), tokens.shape[1])
-    return cut, out
+    requested: Int[Tensor, " batch"],
+    lengths: Int[Tensor, " batch"],
+    tokens: Int[Tensor, "batch k"],
+    probs: Float[Tensor, "batch k vocab"] | None,
+    vocab: int,
+) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"], Int[Tensor, " batch"]]:
+    """The lengths, the tokens and the flags of `bass.drafters.validity.within`.
+
+    The distributions are read once, by many programs; without them it is one launch instead of two.
+    """
+    tokens, requested, lengths, k = dense(tokens), requested.contiguous(), lengths.contiguous(), tokens.shape[1]
+    cut, flags = torch.empty_like(requested), torch.empty_like(requested)
+    out = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
+    sums, least, chunks = None, None, 1
+    probs = probs if k else None
+    if probs is not None:
+        probs, chunks = dense(probs), -(-probs.shape[2] // CHUNK)
+        sums, least = torch.empty((2, len(tokens), k, chunks), dtype=torch.float32, device=tokens.device)
+        launch: Any = _masses[(len(tokens), k, chunks)]
+        inputs = requested, lengths, probs, sums, least, k, probs.shape[2], *probs.stride()[:2]
+        with torch.cuda.device_of(tokens):
+            launch(*inputs, SIZE=CHUNK, num_warps=WARPS, **dependent(tokens))
+    options = {"SURE": probs is None, "CHUNKS": triton.next_power_of_2(chunks)}
+    rows = requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks, tokens.stride(0)
+    _launch(_within, tokens, rows, k, **options)
+    return cut, out, flags
 
 
 def window(
@@ -202,18 +265,19 @@ def report(
     lengths: Int[Tensor, " batch"],
     accepted: Int[Tensor, " batch"],
     emitted: Int[Tensor, " batch"],
+    flags: Int[Tensor, " batch"],
     tokens: Int[Tensor, "batch window"],
     logprobs: Float[Tensor, "batch window"],
     drafted: Int[Tensor, "batch k"],
     probs: Float[Tensor, "batch k vocab"] | None,
 ) -> Int[Tensor, "batch report"]:
     """`bass.engine.step.packed`."""
-    lengths, accepted = lengths.contiguous(), accepted.contiguous()
+    lengths, accepted, flags = lengths.contiguous(), accepted.contiguous(), flags.contiguous()
     tokens, logprobs, drafted, k = dense(tokens), dense(logprobs), dense(drafted), drafted.shape[1]
     probs, vocab = (None, 0) if probs is None else (dense(probs), probs.shape[2])
-    out = torch.empty((len(lens), 5 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
+    out = torch.empty((len(lens), 6 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
     strides = tokens.stride(0), logprobs.stride(0), drafted.stride(0), *((0, 0) if probs is None else probs.stride()[:2])
-    inputs = lens, active, lengths, accepted, emitted, tokens, logprobs, drafted, probs, out, k, vocab, *strides
+    inputs = lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k, vocab, *strides
     _launch(_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 

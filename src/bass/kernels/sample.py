@@ -104,6 +104,7 @@ def _tops(
     if GREEDY:
         top, place = tl.max(value, 0, return_indices=True)
         tl.store(places + at, chunk * SIZE + place)
+        tl.store(totals + at, tl.sum(tl.where(value < float("inf"), 0.0, float("nan")), 0))
     else:
         top = tl.max(value, 0)
         level = tl.where(top == float("-inf"), 0.0, top)  # a chunk may have no token; a row of none is not a number
@@ -168,6 +169,9 @@ def _probs(
     count: tl.constexpr = 1 << BITS
     wait_for_inputs(PDL)
     theirs = _row_tops(tops, row, chunks, CHUNKS)
+    c = tl.arange(0, CHUNKS)
+    total = tl.sum(tl.load(totals + row * chunks + c, mask=c < chunks, other=0.0), 0)
+    finite = (total < float("inf")) & (tl.max(theirs, 0) > float("-inf"))  # a sum with NaN in it is NaN
     if GREEDY:
         p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
     else:
@@ -185,6 +189,7 @@ def _probs(
             p = tl.where(keep, e, 0.0) / (kept.to(tl.float32) / UNIT)
         else:
             p = e / _row_total(totals, theirs, top, row, chunks, inverse, CHUNKS)
+    p = tl.where(finite, p, float("nan"))
     tl.store(out + row * vocab + i, p, mask=live)
 
 

@@ -9,22 +9,36 @@ from typing import Any
 import torch
 
 from bass.errors import CheckpointError
+from bass.files import read_regular
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_NAME = 100  # of a tensor or a file in an error
+LARGEST_JSON = 32 << 20  # bytes of one file; of one with a vocabulary more
+MOST_VALUES = 4_000_000  # that a JSON text may hold, about twice those of the largest tokenizer.json known; reading them takes a second
+MOST_TENSORS, MOST_FILES = 100_000, 10_000  # of a checkpoint; the largest known have 2,000 tensors in 200 files
+MOST_EOS = 1000
 PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object that a JSON file of a checkpoint holds."""
+def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
+    """The object that a JSON file of a checkpoint holds, which may have `limit` bytes."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parsed_json(read_regular(path, limit))
     except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"`{path}` is not readable as JSON ({error}): download the checkpoint again.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"`{path}` is not readable as JSON ({reason}): download the checkpoint again.") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
     return value
+
+
+def parsed_json(content: bytes) -> Any:
+    """The value of a JSON text of `MOST_VALUES` at most, counted before it is parsed. Raises `ValueError` or `RecursionError`."""
+    values = sum(map(content.count, (b",", b"[", b"{")))
+    if values > MOST_VALUES:
+        raise ValueError(f"it holds about {values:,} values, and the limit is {MOST_VALUES:,}")
+    return json.loads(content.decode("utf-8"))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -34,7 +48,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"No checkpoint folder at `{folder}`: give a folder with config.json and safetensors files, or a hub id such as org/name."
         )
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
         raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
     return read_json(folder / "config.json")
@@ -49,13 +63,15 @@ def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
 def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
     """The end-of-sequence tokens that generation_config.json names; if it names none, those of config.json, whose content is `config`."""
     named = {folder / "config.json": config}
-    if (generation := folder / "generation_config.json").is_file():
+    if (generation := folder / "generation_config.json").exists():
         named = {generation: read_json(generation), **named}
     for path, content in named.items():
         ids = content.get("eos_token_id")
         ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
         if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-            raise CheckpointError(f"`{path}` has the eos_token_id {ids}, which is no token id: correct it, or download it again.")
+            raise CheckpointError(f"`{path}` has the eos_token_id {ids!r:.100}, which is no token id: correct it, or download it again.")
+        if len(ids) > MOST_EOS:
+            raise CheckpointError(f"`{path}` has {len(ids):,} ids in its eos_token_id, and the limit is {MOST_EOS:,}: correct it.")
         if ids:
             return sorted(set(ids))
     return []
@@ -77,6 +93,10 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     names = read_json(folder / INDEX).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise CheckpointError(f"`{folder / INDEX}` has no weight_map: download the checkpoint again.")
+    if len(names) > MOST_TENSORS:
+        raise CheckpointError(
+            f"`{folder / INDEX}` names {len(names):,} tensors, and the limit is {MOST_TENSORS:,}: use another checkpoint."
+        )
     places: dict[Path, list[str]] = {}
     for tensor, file in names.items():
         # A name with a path in it could reach outside of the folder.
@@ -85,6 +105,8 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
                 f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file beside it: download it again."
             )
         places.setdefault(folder / file, []).append(tensor)
+    if len(places) > MOST_FILES:
+        raise CheckpointError(f"`{folder / INDEX}` names {len(places):,} files, and the limit is {MOST_FILES:,}: use another checkpoint.")
     absent = sorted(path.name for path in places if not os.path.isfile(path))  # unlike `is_file`, false for an impossible name
     if absent:
         raise CheckpointError(

@@ -1,8 +1,8 @@
 """The tensors of a folder's safetensors files: headers, checked as they are read, and data, mapped into memory."""
 
-import json
 import math
 import mmap
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard, final
@@ -12,10 +12,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from bass.errors import CheckpointError
-from bass.models.checkpoint import some, weight_files
+from bass.files import open_regular, size_in_words
+from bass.models.checkpoint import MOST_TENSORS, parsed_json, some, weight_files
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-LARGEST_HEADER = 100_000_000  # bytes, as in the format's own library
+LARGEST_HEADERS = 32 << 20  # bytes of those of all files; 100,000 tensors take half of it
 MOST_AXES = 64
 STAGED_BYTES = 32 << 20  # of each of the two buffers that a GPU is fed from
 
@@ -44,13 +45,17 @@ class TensorFiles:
         """Read the headers; a `CheckpointError` names the file that is missing or damaged."""
         places = weight_files(folder)
         stored: dict[str, Stored] = {}
+        room = LARGEST_HEADERS
         for path in places:
-            for name, tensor in read_header(path).items():
+            held, length = read_header(path, room)
+            room -= length
+            for name, tensor in held.items():
                 if name in stored:
                     raise CheckpointError(
                         f"`{path}` and `{stored[name].path.name}` both hold `{some([name])}`: download the checkpoint again."
                     )
                 stored[name] = tensor
+            _check_count(path, len(stored))
         lost = sorted(name for path, names in places.items() for name in names if name not in stored or stored[name].path != path)
         if lost:
             raise CheckpointError(f"`{folder}` has an index that names {some(lost)} in files without them: download the checkpoint again.")
@@ -62,18 +67,22 @@ class TensorFiles:
         return sum(path.stat().st_size for path in self.paths)
 
 
-def read_header(path: Path) -> dict[str, Stored]:
-    """What a safetensors file holds. Its data must be covered without gap or overlap, so that a cut file is found."""
+def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Stored], int]:
+    """What a safetensors file holds, and the bytes of its header, of which there may be `limit`.
+
+    Its data must be covered without gap or overlap, so that a cut file is found.
+    """
     try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
-            if not 2 <= length <= min(size - 8, LARGEST_HEADER):
-                raise ValueError("its header is cut off or too long")
-            header = json.loads(file.read(length).decode("utf-8"))
+            if not 2 <= length <= min(size - 8, limit):
+                raise ValueError(f"its header is cut off, or those of all files take more than {size_in_words(LARGEST_HEADERS)}")
+            header = parsed_json(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("its header is no object")
         header.pop("__metadata__", None)
+        _check_count(path, len(header))
         found = {name: _stored(path, name, value, 8 + length) for name, value in header.items()}
         end = 8 + length
         for name, tensor in sorted(found.items(), key=lambda item: (item[1].start, item[1].stop)):
@@ -83,8 +92,16 @@ def read_header(path: Path) -> dict[str, Stored]:
         if end != size:
             raise ValueError(f"it has {size} bytes and should have {end}")
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"`{path}` is damaged or truncated ({error}): download it again.") from error
-    return found
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"`{path}` is damaged or truncated ({reason}): download it again.") from error
+    return found, length
+
+
+def _check_count(path: Path, tensors: int) -> None:
+    if tensors > MOST_TENSORS:
+        raise CheckpointError(
+            f"`{path}`, with the files before it, holds {tensors:,} tensors, and the limit is {MOST_TENSORS:,}: use another checkpoint."
+        )
 
 
 def _stored(path: Path, name: str, value: Any, base: int) -> Stored:
@@ -136,7 +153,7 @@ class TensorReader:
         """Never closed by hand: a tensor may still look into it."""
         if path not in self._maps:
             try:
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             except (OSError, ValueError) as error:
                 raise CheckpointError(f"`{path}` cannot be read ({error}): download it again.") from error

@@ -21,6 +21,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.quantized import quantizable, quantize, quantize_head, quantize_layer, unfilled
 from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import Source
+from bass.printable import printable
 
 Family = type[CausalDecoder]
 SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
@@ -200,18 +201,18 @@ def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"loading {folder.name}", total=total)
+        task = progress.add_task(f"loading {printable(folder.name)}", total=total)
         yield lambda count: progress.advance(task, count)
 
 
 def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
-    """Drop the token ids from `vocab_size` on, in place: they can be neither fed nor drawn any more.
+    """Drop the token ids from `vocab_size` on, if there are any, in place: they can be neither fed nor drawn any more.
 
-    Checkpoints of one tokenizer pad their vocabularies to different sizes; a draft and a target must have one. The ids
-    dropped are no tokens: no tokenizer makes them, and training has left them about no probability. What remains is the
-    decoder's distribution, given that its token is one.
+    Checkpoints of one tokenizer pad their vocabularies to different sizes. A draft must not propose ids that the target lacks;
+    these are padding, to which training has left about no probability. What remains is the decoder's distribution, given that
+    its token is another one.
     """
-    if vocab_size != decoder.shape.vocab_size:
+    if vocab_size < decoder.shape.vocab_size:
         for owner, name in ((decoder, "embed"), (decoder, "head_bias"), (decoder.head, "weight"), (decoder.head, "bias")):
             parameter = getattr(owner, name, None)
             if parameter is not None:

@@ -128,7 +128,7 @@ class Setup:
         sequences = Sequences.empty(room.batch, int(room.limits.max()), list(self.eos), self.device)
         target = self.wrap_target(self.world.scorer("target", self.pairing, room, self.device), sequences)
         drafter = self.maker()(self, requests, Scorers(self, room, sequences, target))
-        step = SpeculativeStep(target, drafter, self.verifier, self.warp)
+        step = SpeculativeStep(target, drafter, self.verifier, self.warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
         return Run(requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy)
 

@@ -1,14 +1,26 @@
 """Conversations as text, by the checkpoint's own template."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
 from bass.errors import CheckpointError, RequestError
+from bass.files import read_regular
+from bass.text import template_process
 
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, below what fills a machine
+ADDED, TIMES = 200_000, 10  # characters that a template may write on its own, and for each of the messages
+LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
+WAITING_SECONDS = 60  # for a process that the machine has no time for; one that computes ends after a second
+TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
 
 
 @final
@@ -22,8 +34,11 @@ class ChatTemplates:
     @classmethod
     def read(cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> "ChatTemplates":
         """Those of chat_template.jinja and additional_chat_templates/, or else those of tokenizer_config.json."""
-        files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-        if (folder / "chat_template.jinja").is_file():
+        more = islice((folder / "additional_chat_templates").glob("*.jinja"), MOST_FILES + 1)
+        files = {path.stem: path for path in sorted(more)}
+        if len(files) > MOST_FILES:
+            raise CheckpointError(f"`{folder / 'additional_chat_templates'}` holds more than {MOST_FILES} templates: remove some.")
+        if (folder / "chat_template.jinja").exists():
             files = {"default": folder / "chat_template.jinja"} | files
         if files:
             return cls({name: _text(path) for name, path in files.items()}, special)
@@ -41,7 +56,8 @@ class ChatTemplates:
     def render(self, messages: Sequence[Mapping[str, Any]], name: str = "default", add_generation_prompt: bool = True) -> str:
         """The conversation as one text, special tokens included; `add_generation_prompt` opens the assistant's turn.
 
-        Templates come with checkpoints and are not trusted: they run in a sandbox, and may not write without end.
+        Templates come with checkpoints and are not trusted: each runs in Jinja's sandbox, in a process of its own, for a second of
+        processor time at most (which takes a tenth of a second longer than rendering it here).
         """
         check_messages(messages)
         if name not in self.templates:
@@ -49,26 +65,15 @@ class ChatTemplates:
             raise CheckpointError(
                 f"The checkpoint has no chat template `{name}` ({known}): write the prompt as text, or add chat_template.jinja."
             )
-        import jinja2  # here, because few runs need it
-
-        try:
-            template = _environment().from_string(self.templates[name])
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise CheckpointError(f"The checkpoint's chat template `{name}` is no valid Jinja ({error}): download it again.") from error
-        written: list[str] = []
-        size = 0
         values = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
-        try:
-            for text in template.generate(**values | dict(self.special)):
-                written.append(text)
-                size += len(text)
-                if size > LONGEST:
-                    raise OverflowError(f"it writes more than {LONGEST} characters")
-        except Exception as error:  # whatever a template does, up to calling a number
+        said = _in_a_process(self.templates[name], values | dict(self.special))
+        if "invalid" in said:
+            raise CheckpointError(f"The checkpoint's chat template `{name}` is no valid Jinja ({said['invalid']}): download it again.")
+        if "refused" in said:
             raise RequestError(
-                f"The chat template refuses the conversation ({error}): change the messages, or write the prompt as text."
-            ) from error
-        return "".join(written)
+                f"The chat template refuses the conversation ({said['refused']}): change the messages, or write the prompt as text."
+            )
+        return said["text"]
 
 
 def check_messages(messages: Any) -> None:
@@ -80,39 +85,27 @@ def check_messages(messages: Any) -> None:
             raise RequestError(f'Message {i} is {message!r:.100}: give each a "role" and a "content", both texts.')
 
 
-def _environment() -> Any:
-    """The functions and tags that `transformers` gives to templates, in Jinja's sandbox."""
-    from datetime import datetime
-
-    import jinja2
-    import jinja2.ext
-    import jinja2.nodes
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(jinja2.ext.Extension):
-        """`{% generation %}` marks what the assistant says, for training; the text in it stays as it is."""
-
-        tags = {"generation"}  # noqa: RUF012  (Jinja's)
-
-        def parse(self, parser: Any) -> Any:
-            """The statements between the tags, in a scope of their own."""
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return jinja2.nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
-
-        def _said(self, caller: Any) -> str:
-            return caller()
-
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-    environment.filters["tojson"] = tojson
-    environment.globals |= {"raise_exception": raise_exception, "strftime_now": lambda form: datetime.now().strftime(form)}
-    return environment
+def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """What `template_process` says of the template, or that it did not end within its limits."""
+    where = [find_spec(name) for name in ("jinja2", "markupsafe")]
+    path = [str(Path(spec.origin).parents[1]) for spec in where if spec is not None and spec.origin is not None]
+    try:
+        longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
+        asked = json.dumps({"path": path, "template": template, "values": values, "longest": longest})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"A message holds what JSON cannot say ({error}): give texts, numbers, lists and mappings.") from error
+    command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]
+    kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
+    try:
+        ended = subprocess.run(command, input=asked, capture_output=True, encoding="utf-8", env=kept, timeout=WAITING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"refused": TOO_LONG}
+    if ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"refused": TOO_LONG}
+    if ended.returncode:
+        why = f"signal {-ended.returncode}" if ended.returncode < 0 else (ended.stderr.strip().splitlines() or ["an error"])[-1]
+        return {"refused": f"its process ended with {why}"}
+    return json.loads(ended.stdout)
 
 
 def _by_name(listed: Any) -> dict[Any, Any]:
@@ -126,6 +119,7 @@ def _by_name(listed: Any) -> dict[Any, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, LARGEST_FILE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"`{path}` is not readable as text ({error}): download it again.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"`{path}` is not readable as text ({reason}): download it again.") from error

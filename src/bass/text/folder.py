@@ -1,13 +1,16 @@
 """From the files of a checkpoint folder to one `tokenizers` object, by the rules of `transformers`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
-from bass.models.checkpoint import read_json
+from bass.files import read_regular
+from bass.models.checkpoint import parsed_json, read_json
 from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
+from bass.text.limits import LARGEST_FILE, check_json, check_merges, check_vocabulary
 from bass.text.pieces import Pieces, merges
 from bass.text.special import SpecialTokens, optional_json
 
@@ -16,7 +19,7 @@ JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.j
 
 def source(folder: Path) -> str | None:
     """The file that holds the vocabulary: the first of them that is there."""
-    return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).is_file()), None)
+    return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).exists()), None)
 
 
 def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTokenizer, dict[str, str]]:
@@ -27,13 +30,15 @@ def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTok
     config = optional_json(folder / "config.json")
     name = class_name(config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class"))
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
-    loaded = FastTokenizer.from_file(str(folder / JSON)) if file == JSON else None
+    said = parsed_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
+    check_json(said)
+    loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None  # of a key that is there twice, the one that was checked
     pieces = Pieces.read(folder / PIECES) if file == PIECES else None
     defaults = kind.special if kind else pieces.special if pieces else {}
     own = loaded.get_added_tokens_decoder() if loaded else {}
     special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
     if kind is not None:
-        vocabulary, merged = _pieces_and_merges(folder, file, pieces)
+        vocabulary, merged = _pieces_and_merges(folder, said, pieces)
         fast = kind.build(vocabulary, merged, settings | special.texts)
         if loaded is not None and loaded.post_processor is not None:
             fast.post_processor = loaded.post_processor
@@ -56,12 +61,15 @@ def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTok
     return fast, special.texts
 
 
-def _pieces_and_merges(folder: Path, file: str, pieces: Pieces | None) -> tuple[dict[str, int], Merges]:
+def _pieces_and_merges(folder: Path, said: dict[str, Any] | None, pieces: Pieces | None) -> tuple[dict[str, int], Merges]:
+    """Those of tokenizer.model, of tokenizer.json, whose content is `said`, or else of vocab.json and merges.txt."""
     if pieces is not None:
         return pieces.vocabulary, merges(pieces.vocabulary)
-    if file == VOCABULARY:
+    if said is None:
+        check_vocabulary(read_json(folder / VOCABULARY, LARGEST_FILE))
+        check_merges(read_regular(folder / MERGES, LARGEST_FILE).count(b"\n"))
         return BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
-    model = read_json(folder / JSON)["model"]
+    model = said["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):  # of a unigram model: pieces with their scores
         vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}

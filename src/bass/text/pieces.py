@@ -1,13 +1,18 @@
 """A sentencepiece model (tokenizer.model) as a vocabulary with merges."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers
 from tokenizers.models import BPE, Unigram
 
+from bass.files import read_regular
 from bass.text.kinds import Merges, spaced_decoder
+from bass.text.limits import MOST_TOKENS, check_vocabulary
 
+LARGEST_MODEL = 32 << 20  # bytes; the largest known has 5 MB
+MOST_SPLITS = 4_000_000  # ways to split a piece into two; of the largest known there are two million
 _UNIGRAM, _CONTROL, _USER_DEFINED = 1, 3, 4  # of sentencepiece_model.proto
 
 
@@ -29,10 +34,13 @@ class Pieces:
         from sentencepiece import sentencepiece_model_pb2  # here, because few checkpoints need it
 
         model = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
-        model.ParseFromString(path.read_bytes())
+        model.ParseFromString(read_regular(path, LARGEST_MODEL))
         spec = model.trainer_spec
         if not model.pieces:
             raise ValueError("it holds no pieces")
+        texts = [piece.piece for piece in model.pieces[: MOST_TOKENS + 1]]
+        check_vocabulary(texts)
+        _check_splits(texts)
         ends = {"bos_token": (spec.bos_id, spec.bos_piece), "eos_token": (spec.eos_id, spec.eos_piece)}
         ends["unk_token"] = (spec.unk_id, spec.unk_piece)
         return cls(
@@ -67,6 +75,12 @@ class Pieces:
         replace = decoders.Sequence([decoders.Replace("▁", " ")])
         fast.decoder = spaced_decoder(strip=False) if self.byte_fallback else replace
         return fast
+
+
+def _check_splits(pieces: Iterable[str]) -> None:
+    splits = sum(max(len(piece) - 1, 0) for piece in pieces)
+    if splits > MOST_SPLITS:
+        raise ValueError(f"its pieces can be split in {splits:,} ways, and the limit is {MOST_SPLITS:,}")
 
 
 def merges(vocabulary: dict[str, int]) -> Merges:

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, processors
 
 from bass.models.checkpoint import read_json
+from bass.text.limits import check_added, grown
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 Token = str | AddedToken
@@ -43,6 +44,7 @@ class SpecialTokens:
         others: Any = pieces or []
         by_id: dict[int, AddedToken] = {}
         if "added_tokens_decoder" in settings:
+            check_added(settings["added_tokens_decoder"])  # their number, before they are made
             by_id = {int(index): _added(token) for index, token in settings["added_tokens_decoder"].items()}
         else:
             legacy = optional_json(folder / "special_tokens_map.json")
@@ -76,9 +78,9 @@ class SpecialTokens:
         """Add those that the tokenizer lacks: by id first, so that they get the ids they are known by."""
         adding: list[Token] = [token for _, token in sorted(self.by_id.items())]
         known = {token.content for token in fast.get_added_tokens_decoder().values()} | {str(token) for token in adding}
-        for token in (*self.named.values(), *self.others):
-            if str(token) not in known and token not in adding:
-                adding.append(token)
+        more = dict.fromkeys(token for token in (*self.named.values(), *self.others) if str(token) not in known)
+        adding += more
+        check_added(adding, grown(fast.normalizer))
         names = set(self.texts.values())
         tokens = [AddedToken(token, special=True) if isinstance(token, str) else token for token in adding]
         for token in tokens:
@@ -102,7 +104,7 @@ class SpecialTokens:
 
 def optional_json(path: Path) -> dict[str, Any]:
     """What the file holds; nothing where there is none."""
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _tokens_of(settings: Mapping[str, Any]) -> dict[str, Any]:

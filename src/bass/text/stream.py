@@ -1,23 +1,30 @@
 """Text as its tokens come."""
 
+from codecs import IncrementalDecoder, getincrementaldecoder
 from dataclasses import dataclass, field
+from typing import final
 
-from bass.text.tokenizer import OPENING, Tokenizer
+from bass.text.tokenizer import Tokenizer
 
-_BROKEN = "\N{REPLACEMENT CHARACTER}"
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+_MOST_INCOMPLETE = 4  # tokens: a character that is incomplete has three bytes at most
 
 
+@final
 @dataclass
 class TextStream:
-    """Turns tokens into text as they come, and never into half a character.
+    """Turns tokens into text that no later token changes.
 
-    The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once. Where a character is made of
-    byte tokens, that takes waiting for the end of their run: a run that is no valid UTF-8 as a whole has no characters.
+    The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once; so do,
+    after every token, the pieces so far and `ending()`. Where a character is made of byte tokens, the
+    pieces wait for the end of the bytes' run: a run that is not valid UTF-8 as a whole has no characters.
     """
 
     tokenizer: Tokenizer
-    _window: list[int] = field(default_factory=list)  # decoded together: an id's text can depend on the one before it
-    _shown: int = 0  # of those, how many are in the text already given out
+    # [shown | not shown yet], decoded together: the text of an id can depend on the one before it
+    _window: list[int] = field(default_factory=list)
+    _shown: int = 0
+    _run: "_ByteRun | None" = None  # at the end of the window
     _rest: str = ""  # text that cannot be tidied before it is known what follows
 
     def push(self, *tokens: int) -> str:
@@ -25,46 +32,111 @@ class TextStream:
         whole = self._at_once(tokens) if len(tokens) > 1 else None
         return "".join(map(self._push, tokens)) if whole is None else whole
 
+    def ending(self, most_broken: int | None = None) -> str:
+        """What `flush` would return now.
+
+        most_broken: the most replacement characters wanted of a run of bytes that is not valid so far.
+        """
+        raw = self._text_up_to(len(self._window)) if self._run is None else self._run.text(most_broken)
+        return self.tokenizer.tidy(self._rest + raw)
+
+    def flush(self) -> str:
+        """The text still held back; an incomplete character becomes a replacement character."""
+        text = self.ending()
+        self._window, self._shown, self._run, self._rest = [], 0, None, ""
+        return text
+
     def _at_once(self, tokens: tuple[int, ...]) -> str | None:
-        """The text of several tokens by one decoding; None where a character may be incomplete after them, or broken."""
+        """The text of several tokens by one decoding; None where a character may be incomplete."""
         known = [token for token in tokens if self._is_text(token)]
         if not known or known[-1] in self.tokenizer.bytes:
             return None
         window, self._window = self._window, self._window + known
-        before, after = self._decode()
-        if len(after) <= len(before) or _BROKEN in after[len(before) :]:
+        text = self._text_up_to(len(self._window))
+        if not text or BROKEN in text:
             self._window = window
             return None
-        return self._give(after[len(before) :])
+        return self._give(text, len(self._window))
 
     def _push(self, token: int) -> str:
         if not self._is_text(token):
             return ""
+        byte = self.tokenizer.bytes.get(token)
+        if byte is not None:
+            self._run = self._run or _ByteRun(self.tokenizer, list(self._window))
+            self._run.push(token, byte)
+            self._window.append(token)
+            return ""
+        self._run = None
         self._window.append(token)
-        if token in self.tokenizer.bytes:
+        text = self._text_up_to(len(self._window))
+        if text.endswith(BROKEN) and not self.tokenizer.bytes:
+            return self._settled(text)
+        return self._give(text, len(self._window)) if text else ""
+
+    def _settled(self, text: str) -> str:
+        """What is certain of a text that ends in an incomplete character, or in bytes that are none.
+
+        Nothing while few tokens wait; then what the first of them decode to, unless that ends within
+        a character.
+        """
+        upto = len(self._window) - _MOST_INCOMPLETE
+        if upto - self._shown <= _MOST_INCOMPLETE:
             return ""
-        before, after = self._decode()
-        if len(after) <= len(before) or (after.endswith(_BROKEN) and not self.tokenizer.bytes):
-            return ""
-        return self._give(after[len(before) :])
+        begun = self._text_up_to(upto)
+        return self._give(begun, upto) if text.startswith(begun) and len(begun) < len(text) else ""
 
     def _is_text(self, token: int) -> bool:
         return token not in self.tokenizer.silent and self.tokenizer.fast.id_to_token(token) is not None
 
-    def flush(self) -> str:
-        """The text still held back; an incomplete character becomes a replacement character."""
-        before, after = self._decode()
-        return self._give(after[len(before) :], at_end=True)
+    def _text_up_to(self, end: int) -> str:
+        """The text, not yet shown, of the window's tokens up to `end`."""
+        if end == self._shown:
+            return ""
+        return added_text(self.tokenizer, self._window[: self._shown], self._window[self._shown : end])
 
-    def _decode(self) -> tuple[str, str]:
-        return self.tokenizer.raw(self._window[: self._shown]), self.tokenizer.raw(self._window)
-
-    def _give(self, text: str, at_end: bool = False) -> str:
-        self._window = self._window[self._shown :]
-        self._shown = len(self._window)
-        if not self.tokenizer.clean_up:
-            return text
+    def _give(self, text: str, end: int) -> str:
+        """`text`, which is that of the window up to `end`, as far as it can be tidied."""
+        self._window, self._shown, self._run = self._window[self._shown :], end - self._shown, None
         text = self._rest + text
-        end = len(text) if at_end else len(text.rstrip(OPENING))
-        self._rest = text[end:]
-        return self.tokenizer.tidy(text[:end])
+        known = self.tokenizer.tidied_length(text)
+        self._rest = text[known:]
+        return self.tokenizer.tidy(text[:known])
+
+
+@final
+@dataclass
+class _ByteRun:
+    """Byte tokens in a row: characters while all are valid UTF-8, else a replacement character each."""
+
+    tokenizer: Tokenizer
+    before: list[int]  # the tokens that the last character is decoded after
+    characters: str = ""
+    last: list[int] = field(default_factory=list)  # tokens of a character that is incomplete
+    count: int = 0
+    # None when a byte was wrong
+    utf8: IncrementalDecoder | None = field(default_factory=getincrementaldecoder("utf-8"))
+
+    def push(self, token: int, byte: int) -> None:
+        """Take one more token."""
+        self.count += 1
+        self.last.append(token)
+        try:
+            complete = self.utf8 is not None and self.utf8.decode(bytes([byte]))
+        except UnicodeDecodeError:
+            self.utf8, complete = None, False
+        if complete:
+            added = added_text(self.tokenizer, self.before, self.last)
+            self.characters += added
+            self.before, self.last = [*self.before, *self.last] if not added else self.last, []
+
+    def text(self, most_broken: int | None) -> str:
+        """What the tokens so far decode to; while not valid, at most so many replacement characters."""
+        if not self.last:
+            return self.characters
+        return BROKEN * (self.count if most_broken is None else min(self.count, most_broken))
+
+
+def added_text(tokenizer: Tokenizer, before: list[int], tokens: list[int]) -> str:
+    """What `tokens` add to the text of `before`, untidied."""
+    return tokenizer.raw(before + tokens)[len(tokenizer.raw(before)) :]

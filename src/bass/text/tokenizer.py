@@ -14,12 +14,16 @@ from tokenizers.models import BPE
 from bass.errors import CheckpointError, RequestError
 from bass.text.chat import ChatTemplates
 from bass.text.folder import assemble, source
+from bass.text.limits import MOST_WRITTEN, grown
 from bass.text.special import optional_json
+from bass.text.timed import within
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
+ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
 _SPACED = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"} | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
-OPENING = " 'nvr"  # a text that ends with none of these is tidied the same whatever follows: no mark goes on after another
+
+_MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of them
 
 
 @final
@@ -45,17 +49,26 @@ class Tokenizer:
         except (CheckpointError, *_GRAVE):
             raise
         except BaseException as error:  # the library raises plain Exception, and panics that are none
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split()) or type(error).__name__
             raise CheckpointError(f"`{folder / file}` is not a readable tokenizer ({reason}): download it again.") from error
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint puts around a text."""
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise RequestError("The text holds half of a surrogate pair, which is no character: give text that is valid Unicode.")
+        seconds = ENCODING_SECONDS + len(text) * SECONDS_PER_CHARACTER
         try:
-            return self.fast.encode(text, add_special_tokens=add_special_tokens).ids
+            if len(text) * self._growth > MOST_WRITTEN:
+                raise ValueError(f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become")
+            [encoded] = within(seconds, lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens))
+            return encoded.ids
         except _GRAVE:
             raise
+        except TimeoutError as error:
+            raise CheckpointError(
+                f"The tokenizer of the checkpoint takes more than {seconds:.1f} seconds for a text of {len(text):,} characters: its "
+                "patterns do not end in useful time, so use another checkpoint."
+            ) from error
         except BaseException as error:  # as above
             raise CheckpointError(f"The tokenizer of the checkpoint cannot encode the text ({error}): download it again.") from error
 
@@ -65,7 +78,12 @@ class Tokenizer:
 
     def raw(self, ids: list[int]) -> str:
         """Text of `ids` before it is tidied."""
-        return self.fast.decode(ids, skip_special_tokens=True)
+        try:
+            return self.fast.decode(ids, skip_special_tokens=True)
+        except _GRAVE:
+            raise
+        except BaseException as error:  # as above
+            raise CheckpointError(f"The tokenizer of the checkpoint cannot decode its own tokens ({error}): download it again.") from error
 
     def tidy(self, text: str) -> str:
         """The decoded text as the checkpoint wants it seen, without the spaces that stand before punctuation."""
@@ -74,10 +92,27 @@ class Tokenizer:
                 text = text.replace(mark, tidied)
         return text
 
+    def tidied_length(self, text: str) -> int:
+        """The length of the beginning of `text` that is tidied the same whatever follows it."""
+        if not self.clean_up:
+            return len(text)
+        # What follows can change an end that begins with a space: of spaces and apostrophes, with
+        # the beginning of n't, 've or 're in it.
+        begun = text.removesuffix("v").removesuffix("r").rstrip(" '")
+        begun = begun.removesuffix("n").rstrip(" '")
+        first = text.find(" ", len(begun))
+        spaces = len(text) - first - len(text[first:].lstrip(" "))
+        return len(text) if first < 0 else first + max(spaces - _MOST_TAKEN, 0)
+
     @property
     def vocabulary(self) -> dict[str, int]:
         """Token -> id, added tokens included."""
         return self.fast.get_vocab(with_added_tokens=True)
+
+    @functools.cached_property
+    def _growth(self) -> int:
+        """A bound on the characters that are made of one before it is encoded."""
+        return grown(self.fast.normalizer) * grown(self.fast.pre_tokenizer)
 
     @functools.cached_property
     def silent(self) -> frozenset[int]:
@@ -85,11 +120,11 @@ class Tokenizer:
         return frozenset(index for index, token in self.fast.get_added_tokens_decoder().items() if token.special)
 
     @functools.cached_property
-    def bytes(self) -> frozenset[int]:
-        """Ids of tokens that stand for one byte each, of which the decoder makes characters."""
-        if "ByteFallback" not in _types(json.loads(self.fast.to_str())["decoder"]):
-            return frozenset()
-        return frozenset(index for token, index in self.vocabulary.items() if _BYTE.fullmatch(token))
+    def bytes(self) -> dict[int, int]:
+        """Id -> value of the tokens that stand for one byte each; the decoder makes them characters."""
+        if self.fast.decoder is None or "ByteFallback" not in _types(json.loads(self.fast.decoder.__getstate__())):
+            return {}
+        return {index: int(token[3:5], 16) for token, index in self.vocabulary.items() if _BYTE.fullmatch(token)}
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:

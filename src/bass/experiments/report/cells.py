@@ -115,3 +115,10 @@ def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     for cell in sorted(cells, key=lambda cell: cell.batch):
         groups.setdefault(cell.label, []).append(cell)
     return groups
+
+
+def at_one_batch(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
+    """The cells of the largest batch that most settings have."""
+    batches = [cell.batch for cell in cells]
+    batch = max(set(batches), key=lambda b: (batches.count(b), b), default=0)
+    return [cell for cell in cells if cell.batch == batch], batch

@@ -8,8 +8,9 @@ from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import difference
 from bass.experiments.report.summary import DECIDES
-from bass.experiments.report.words import counted, number, shown
+from bass.experiments.report.words import counted
 from bass.experiments.statistics import Comparison
+from bass.experiments.units import number, shown
 
 MOST_TOLD = 20  # settings in words, those that differ first
 

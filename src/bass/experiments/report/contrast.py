@@ -31,10 +31,14 @@ class Lead:
         """Whether the interval leaves out 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
+    @property
+    def within(self) -> str:
+        """`2.60 to 2.83`; nothing where there is no interval."""
+        return "" if self.low is None or self.high is None else f"{_bound(self.low)} to {_bound(self.high)}"
+
     def in_words(self) -> str:
         """`2.71 times as fast (2.60 to 2.83)`."""
-        within = "" if self.low is None or self.high is None else f" ({_bound(self.low)} to {_bound(self.high)})"
-        return f"{self.times:.2f} times as fast{within}"
+        return f"{self.times:.2f} times as fast{self.within and f' ({self.within})'}"
 
 
 def _bound(times: float) -> str:

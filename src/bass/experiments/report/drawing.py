@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from jaxtyping import Int
 
 from bass.errors import OptionError
 from bass.experiments.report.palette import DASHES, MARKERS, SERIES, colours, themed
+from bass.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 300  # of a line
 INCHES = (6.4, 3.5)
+PANEL, MOST_COLUMNS, LETTERS = 1.55, 3, 78  # of small panels: inches of height, panels beside each other, letters of all their titles
 LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands before it
 
 
@@ -74,7 +77,9 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "bass",
         "hatch.linewidth": 0.6,
     }
-    with matplotlib.rc_context(chosen):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # the current folder may have a matplotlibrc, of somebody's who would have LaTeX run
+        matplotlib.rcParams.update(chosen)
         yield
 
 
@@ -87,6 +92,37 @@ def new_figure(panels: int = 1, **options: Any) -> "tuple[Figure, list[Axes]]":
     return figure, list(axes)
 
 
+def facets(labels: Sequence[str], xlabel: str, ylabel: str) -> "tuple[Figure, dict[str, Axes]]":
+    """A figure with a panel for each label, all with the same y axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(len(labels), MOST_COLUMNS)
+    rows = -(-len(labels) // columns)
+    figure = Figure(figsize=(INCHES[0], max(INCHES[1] * 0.75, PANEL * rows + 0.9)), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel().tolist()
+    panels = dict(zip(labels, grid, strict=False))
+    for label, ax in panels.items():
+        ax.set_title("\n".join(wrapped(label, LETTERS // columns)), fontsize=8)
+        ax.locator_params(nbins=5)
+    for ax in grid[len(labels) :]:
+        ax.remove()
+    for ax in grid[max(0, len(labels) - columns) : len(labels)]:  # the lowest of each column; a label of the figure would hit its legend
+        ax.set_xlabel(xlabel)
+    figure.supylabel(ylabel, fontsize=9)
+    return figure, panels
+
+
+def wrapped(label: str, width: int) -> list[str]:
+    """A label in lines, two at the most."""
+    lines = textwrap.wrap(literal(label), width, break_long_words=True) or [""]
+    return lines if len(lines) <= 2 else [lines[0], f"{lines[1][: width - 1]}…"]
+
+
+def beside(axes: "Axes", x: Sequence[float], y: Sequence[float], label: str, **options: Any) -> None:
+    """What a series is to be compared with, in grey behind it."""
+    axes.plot(x, y, label=literal(label), color=colours()["faint"], linestyle=(0, (1, 1.5)), linewidth=1.2, zorder=1, **options)
+
+
 def series(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], label: str, **options: Any) -> None:
     """A series with a colour, a dash and a mark of its own."""
     chosen = {"color": colours()[SERIES[number]], "linestyle": DASHES[number], "marker": MARKERS[number], "markersize": 5} | options
@@ -94,7 +130,8 @@ def series(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], la
 
 
 def literal(label: str) -> str:
-    """A label as it is: matplotlib reads `$` as mathematics, and leaves out what begins with `_`."""
+    """A label as it is: matplotlib reads `$` as mathematics, leaves out what begins with `_`, and draws no control characters."""
+    label = printable(label, keep="\n")
     return f"\u200b{label}".replace("$", r"\$") if label.startswith("_") else label.replace("$", r"\$")
 
 

@@ -1,23 +1,28 @@
 """A run, or two, as one HTML page that needs nothing beside it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bass.errors import RunFolderError
+from bass.experiments.conditions import remarks
 from bass.experiments.drafts import read_drafts, read_texts
-from bass.experiments.metrics import METRICS
+from bass.experiments.metrics import COLUMNS, METRICS, Metric
 from bass.experiments.records import Manifest, RunFolder
 from bass.experiments.report.cells import Cell, read_cells
 from bass.experiments.report.compared import compared, in_words, pairs
+from bass.experiments.report.contrast import lead
 from bass.experiments.report.drawing import Plot
 from bass.experiments.report.lossy import lossy
 from bass.experiments.report.palette import asset
 from bass.experiments.report.picture import embedded, picture
 from bass.experiments.report.plots import plots
-from bass.experiments.report.summary import sentences, winners
-from bass.experiments.report.words import COLUMNS, counted, number, shown
-from bass.experiments.statistics import LEVEL
+from bass.experiments.report.summary import DECIDES, Winner, sentences, winners
+from bass.experiments.report.words import counted
+from bass.experiments.statistics import LEVEL, interval
+from bass.experiments.units import NOTHING
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000
@@ -29,13 +34,12 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
     cells = read_cells(run)
     done = _done(run, cells)
     found = winners(done)
-    told_of = [cell for winner in found.values() for cell in (winner.best, winner.plain) if cell is not None]
+    told_of = [cell for winner in found.values() for cell in (winner.best, winner.fastest_plain) if cell is not None]
     # Of more settings than a plot can show, those of one work can be compared with each other.
     first = sorted([*told_of, *done], key=lambda cell: cell.work != done[0].work)
     drawn = plots(done, [cell.label for cell in first])
-    best = [winner.best for winner in found.values()]
-    pictures, notes = paint(run, done, best)
-    tables = [figures(done, best)]
+    pictures, notes = paint(run, done, [winner.best for winner in found.values()])
+    tables = [figures(done, found)]
     broken = [cell for cell in cells if not cell.done]
     if broken:
         tables.append(unmeasured(broken))
@@ -47,6 +51,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         "summary": told,
         "tables": tables,
         "plots": drawn,
+        "words": [(METRICS[name].heading, METRICS[name].doc) for name in (*COLUMNS, "mfu_kept") if name != "speedup_all"],
         "sources": [("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))],
     }
     html = ""
@@ -90,6 +95,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         warnings=[f"{name}: {text}" for name, run, cells in zip("AB", (a, b), both, strict=True) for text in warnings(run, cells)],
         summary=told,
         tables=tables,
+        words=[(name, METRICS[name].doc) for name in METRICS if name in names],
         sources=[(f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False)) for n, r in (("A", a), ("B", b))],
     )
     return html, told
@@ -100,8 +106,7 @@ def render(check: bool = True, **values: Any) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    words = [(m.name, m.doc) for m in METRICS.values()]
-    given = {"pictures": [], "data": embedded([], []), "plots": [], "plots_first": False, "words": words} | values
+    given = {"pictures": [], "data": embedded([], []), "plots": [], "plots_first": False, "words": []} | values
     html = environment.from_string(asset("page.html")).render(css=asset("report.css"), script=asset("report.js"), **given)
     html = html.encode(errors="backslashreplace").decode()  # half a character, which JSON can hold and a page cannot
     if check and len(html.encode()) > MOST_BYTES:
@@ -120,7 +125,7 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     """What a reader must know of before the figures."""
     waiting = [cell for cell in cells if cell.summary is None]
     failed = [cell for cell in cells if cell.summary is not None and not cell.done]
-    told = []
+    told = remarks(run)
     if waiting:
         told.append(
             f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no figures yet. What there is, is shown."
@@ -135,22 +140,49 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     return told + [note for cell in cells for note in cell.lines.notes]
 
 
-def figures(cells: Sequence[Cell], best: Sequence[Cell]) -> dict[str, Any]:
-    """The table of all cells that are done."""
-    metrics = [METRICS[name] for name in COLUMNS if any(cell.values(name) for cell in cells)]
+def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
+    """The table of all cells that are done, each value with its interval over repeats."""
+    shown = [METRICS[name] for name in COLUMNS if name != "speedup_all" and any(cell.values(name) for cell in cells)]
+    plain = {place: cell for place, winner in found.items() if (cell := winner.fastest_plain) is not None}
+    compared = any(cell.place in plain and cell is not plain[cell.place] for cell in cells)
     rows = []
     for cell in sorted(cells, key=lambda cell: cell.batch):
-        values = [number(cell.value(metric.name), metric.unit) for metric in metrics]
-        rows.append({"best": cell in best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
-    names = {"mean_acceptance_length": "tau", "draft_acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
-    names |= {"tokens_per_second": "speed", "speedup_all": "speed-up"}
-    heads = [{"text": names.get(m.name, m.name), "unit": shown(m.unit)} for m in metrics]
-    rivals = "of each batch" if all("," not in cell.place for cell in cells) else "of each batch and work"
-    note = f"Means over the repeats. The fastest {rivals} is bold."
-    if any(metric.name == "speedup_all" for metric in metrics):  # the summary has the ratio of the means
-        note += " Speed-up: plain decoding's `all` over this one's, in each repeat."
+        values = [_with_interval(cell, metric) for metric in shown]
+        if compared:
+            values.insert(1, _times_plain(cell, found.get(cell.place)))
+        winner = found.get(cell.place)
+        best = winner is not None and winner.clear and winner.best is cell
+        rows.append({"best": best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
+    heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
+    if compared:
+        heads.insert(1, {"text": "speed-up", "unit": "times plain"})
+    rivals = "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
+    note = f"Means over the repeats; below each its {100 * LEVEL:.0f} % interval over repeats, where there are two or more. Bold: the "
+    note += f"fastest {rivals}, where its lead is beyond the noise."
+    if compared:
+        note += " Speed-up: how many times as fast as the fastest plain decoding there, as the summary defines it."
     heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
     return {"title": "Figures", "note": note, "heads": heads, "rows": rows, "words": False, "folded": False}
+
+
+def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
+    """A value, and below it where the mean of many repeats would lie."""
+    values = cell.values(metric.name)
+    told = {"text": metric.show(cell.value(metric.name))}
+    if len(values) > 1:
+        around = interval(np.array(values))
+        most = 1.0 if metric.unit == "share" and max(values) <= 1 else np.inf
+        told["small"] = f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
+    return told
+
+
+def _times_plain(cell: Cell, winner: Winner | None) -> dict[str, str]:
+    """How many times as fast as plain decoding, at the level of the summary's sentences."""
+    plain = None if winner is None else winner.fastest_plain
+    if winner is None or plain is None or plain is cell:
+        return {"text": "1" if plain is cell else NOTHING}
+    found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
+    return {"text": NOTHING} if found is None else {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
 
 
 def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:

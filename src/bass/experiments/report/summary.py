@@ -7,11 +7,15 @@ from typing import final
 from bass.experiments.metrics import METRICS
 from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import Lead, lead
-from bass.experiments.report.words import number, shown
 from bass.experiments.statistics import LEVEL
+from bass.experiments.units import number, shown
 
 DECIDES = METRICS["all"]  # the metric by which a setting wins: seconds per token, the mean of all sequences
 MOST_TOLD = 6  # places, of perhaps hundreds
+RATIO = (  # the only one on the page
+    f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the mean over sequences, from the end of the "
+    "prefill; then the mean over repeats)."
+)
 
 
 @final
@@ -28,6 +32,11 @@ class Winner:
         return None if not self.best.speculative else next((cell for cell in self.others if not cell.speculative), None)
 
     @property
+    def fastest_plain(self) -> Cell | None:
+        """The best one that drafts nothing."""
+        return next((cell for cell in (self.best, *self.others) if not cell.speculative), None)
+
+    @property
     def second(self) -> Cell | None:
         """The second best."""
         return self.others[0] if self.others else None
@@ -35,6 +44,12 @@ class Winner:
     def over(self, other: Cell) -> Lead | None:
         """How many times as fast the best is; the interval allows for its having been chosen as the best."""
         return lead(self.best, other, DECIDES, max(1, len(self.others)))
+
+    @property
+    def clear(self) -> bool:
+        """Whether the best one is faster than every other by more than the noise; one without a rival is not."""
+        found = None if self.second is None else self.over(self.second)
+        return found is not None and found.clear
 
 
 def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
@@ -53,49 +68,68 @@ def _decides(cell: Cell) -> float:
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first."""
+    """The summary, the most important sentence first: it says nothing that the noise may have made."""
     if not found:
         return [f"No cell has a time per token (`{DECIDES.name}`), since none finished a request: no setting can be called the fastest."]
-    told = [_head(found)]
+    told = [_head(found), *_over_plain(found)]
     told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
     if len(found) > MOST_TOLD:
-        told.append(f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all, the best of each in bold.")
+        told.append(f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all.")
     leads = _leads(found)
-    lost = [place for place, winner in found.items() if winner.others and not winner.best.speculative]
-    if lost and any(cell.speculative for winner in found.values() for cell in winner.others):
-        told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
         told.append(f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the lead is noise: take more repeats.")
     if len(alone) < len(leads):
         told.append(f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best having been chosen among several.")
-    told.append("Times are means over repeats.")
-    return told
+    return [*told, *([RATIO] if leads else [])]
 
 
 def _head(found: Mapping[str, Winner]) -> str:
-    """Which setting wins, where, and whether that is more than noise."""
-    names = [winner.best.choice for winner in found.values()]
-    most = max(dict.fromkeys(names), key=names.count)
-    where = [place for place, winner in found.items() if winner.best.choice == most]
-    leads = {place: lead for place, lead in _leads(found).items() if place in where}
-    if not any(winner.others for winner in found.values()):
+    """Which setting wins where, by more than the noise."""
+    rivals = {place: winner for place, winner in found.items() if winner.others}
+    if not rivals:
         return "One setting was run: there is nothing to compare it with." if len(found) == 1 else "No setting has a rival at its place."
-    rare = "No setting wins everywhere, " if 2 * len(where) <= len(found) else ""
-    head = f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at {_places(where, found)}"
-    over_plain = [lead.times for place in where if (plain := found[place].plain) and (lead := found[place].over(plain))]
-    if over_plain:
-        low, high = (f"{times:.2f}" for times in (min(over_plain), max(over_plain)))
-        head += f", {low if low == high else f'{low} to {high}'} times as fast as plain decoding"
-    clear = [place for place, lead in leads.items() if lead.clear]
-    sure = f"beyond the noise ({100 * LEVEL:.0f} %)"
-    if all(lead.low is None for lead in leads.values()):
-        return f"{head}."
+    clear = {place: winner for place, winner in rivals.items() if winner.clear}
     if not clear:
-        return f"{head}; its lead over the second best is within the noise: take more repeats before you rely on it."
-    if len(clear) == len(leads):
-        return f"{head}; its lead over the second best is {sure}."
-    return f"{head}; its lead over the second best is {sure} at {_places(clear, found)}, and elsewhere within it."
+        where = _places([*rivals], found)
+        if all(lead.low is None for lead in _leads(rivals).values()):
+            return (
+                f"With one repeat of each setting, nobody can say which is the fastest at {_places([*rivals], found)}: take more repeats."
+            )
+        where = _places([*rivals], found)
+        return f"At {where} the lead of the fastest setting is within the noise: take more repeats before you rely on it."
+    names = [winner.best.choice for winner in clear.values()]
+    most = max(dict.fromkeys(names), key=names.count)
+    where = [place for place, winner in clear.items() if winner.best.choice == most]
+    rare = "No setting wins everywhere, " if len(set(names)) > 1 else ""
+    head = f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at {_places(where, found)}"
+    by = [lead.times for place in where if (lead := _lead_over_plain(clear[place])) is not None and lead.clear]
+    head += f", {_range(by)} times as fast as plain decoding" if by else ""
+    unsure = [place for place in rivals if place not in clear]
+    rest = f"; at {_places(unsure, found)} the lead of the fastest is within the noise" if unsure else ""
+    return f"{head}: a lead beyond the noise ({100 * LEVEL:.0f} %){rest}."
+
+
+def _over_plain(found: Mapping[str, Winner]) -> list[str]:
+    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and where it is not."""
+    told = []
+    unsure = {place: lead for place, w in found.items() if not w.clear and (lead := _lead_over_plain(w)) is not None and lead.clear}
+    if unsure:
+        by = _range([lead.times for lead in unsure.values()])
+        told.append(f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, which is beyond the noise.")
+    lost = [place for place, winner in found.items() if winner.others and not winner.best.speculative]
+    if lost and any(cell.speculative for winner in found.values() for cell in winner.others):
+        told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
+    return told
+
+
+def _lead_over_plain(winner: Winner) -> Lead | None:
+    return None if winner.plain is None else winner.over(winner.plain)
+
+
+def _range(times: Sequence[float]) -> str:
+    low, high = (f"{value:.2f}" for value in (min(times), max(times)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:

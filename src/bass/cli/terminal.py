@@ -1,0 +1,106 @@
+"""All that the command line prints: text goes through `printable`, and a terminal is left as it was found."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any, final
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from bass.printable import printable
+
+SHOWN = "\n\t"  # what a text of several lines keeps
+SIZES = {"COLUMNS": (20, 1000), "LINES": (1, 1000)}  # least and most that the environment is believed
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)  # SIGTSTP, Ctrl-Z, stops the process
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def say(text: str, stderr: bool = False) -> None:
+    """Print a text, and a line break after it."""
+    print(printable(text, SHOWN), file=sys.stderr if stderr else sys.stdout)
+
+
+def give(text: str, file: Any = None) -> None:
+    """Write data, such as generated text, to standard output or another stream: as it is, unless that is a terminal."""
+    file = file or sys.stdout
+    file.write(printable(text, SHOWN) if file.isatty() else text)
+
+
+@final
+class Screen(Console):
+    """A rich console on which only the console itself steers the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, SHOWN), style, control)
+
+
+def console(stderr: bool = False, **options: Any) -> Screen:
+    """A console for what bass says. A `COLUMNS` or `LINES` of the environment that is no size of a terminal is ignored."""
+    believed = {name: value for name, value in os.environ.items() if name not in SIZES or _is_size(value, *SIZES[name])}
+    return Screen(stderr=stderr, highlight=False, emoji=False, _environ=believed, **options)
+
+
+def _is_size(text: str, least: int, most: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most
+
+
+@contextlib.contextmanager
+def left_as_found() -> Iterator[None]:
+    """Within it a signal that ends or stops the process shows the cursor first, which a live display may have hidden."""
+    if threading.current_thread() is not threading.main_thread():  # where no signal comes
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        show_cursor()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        signal.signal(number, end)  # it was stopped, and goes on
+
+    taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def show_cursor() -> None:
+    """Have every terminal of this process show its cursor; one that does not take it now is not waited for."""
+    for handle in (1, 2):
+        with contextlib.suppress(OSError, ValueError):
+            if os.isatty(handle) and select.select([], [handle], [], 0)[1]:
+                os.write(handle, SHOW_CURSOR)
+
+
+@contextlib.contextmanager
+def said_printably() -> Iterator[None]:
+    """Within it Python's own warnings, and errors that nobody can catch, are printed as `say` would."""
+    format_warning, hooks = warnings.formatwarning, (sys.unraisablehook, threading.excepthook)
+
+    def traced(args: Any) -> None:
+        if args.exc_type is not SystemExit:  # with which a thread may end
+            trace = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
+            say(f"Ignored: {''.join(trace).rstrip()}", stderr=True)
+
+    warnings.formatwarning = lambda *said, **more: printable(format_warning(*said, **more), SHOWN)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = traced
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = traced
+    try:
+        yield
+    finally:
+        warnings.formatwarning = format_warning
+        sys.unraisablehook, threading.excepthook = hooks

@@ -1,0 +1,114 @@
+"""What a drafter's answer must be: a draft of the requested shape, drawn from distributions over the target's vocabulary.
+
+A verifier trusts the distributions that a draft reports. One that is none, such as the NaN of a model that overflows, would be
+emitted as text that follows no model's law, so the run ends instead.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.errors import StrategyError
+from bass.interfaces import Drafter
+from bass.kernels import serves
+from bass.records import Draft
+
+# Bits of a row's flag, as in `bass.kernels.rows`, and what they mean.
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (1 << i for i in range(5))
+TOLERANCE = 1e-3  # of a sum in float32
+_OWN = "a drafter reports the distribution that each token was drawn from, after the same warp"
+_REASONS = {
+    UNKNOWN_TOKEN: (
+        "a token outside of the vocabulary",
+        "every drafted id must be one of the target's: a table or an index of the drafter is wrong",
+    ),
+    NEGATIVE_LENGTH: ("a negative length", "a length is a number of drafted tokens, 0 or more"),
+    NOT_FINITE: (
+        "probabilities that are not finite (NaN or infinity)",
+        "the weights of a model that drafts are damaged, or its dtype is too narrow (float16 ends at 65,504): "
+        'load it again, or give `dtype="bfloat16"` or "float32"',
+    ),
+    NEGATIVE: ("negative probabilities", _OWN),
+    NOT_ONE: ("probabilities that do not sum to 1", _OWN),
+}
+
+
+def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int) -> Draft:
+    """The answer, if it is a draft of up to `k` tokens for each of `batch` rows; only shapes and types are looked at.
+
+    Raises `StrategyError`.
+    """
+    name = f"`{type(drafter).__name__}.propose`"
+    if not isinstance(draft, Draft):
+        raise StrategyError(f"{name} returned {_kind(draft)}: give a `bass.records.Draft`.")
+    fields = {"tokens": draft.tokens, "probs": draft.probs, "lengths": draft.lengths}
+    for field, value in fields.items():
+        if not isinstance(value, Tensor) and not (field == "probs" and value is None):
+            raise StrategyError(f"{name} gave {_kind(value)} as `{field}`: give a tensor.")
+    for field, value in (("tokens", draft.tokens), ("lengths", draft.lengths)):
+        if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+            raise StrategyError(f"{name} gave `{field}` of {_dtype(value)}: give integers.")
+    if draft.probs is not None and not draft.probs.is_floating_point():
+        raise StrategyError(f"{name} gave `probs` of {_dtype(draft.probs)}: give float32, or None.")
+    shapes = [None if value is None else list(value.shape) for value in fields.values()]
+    columns = shapes[0][1] if len(shapes[0] or ()) == 2 else -1  # pyright: ignore[reportOptionalSubscript]
+    if (
+        shapes[0] != [batch, columns]
+        or not 0 <= columns <= k
+        or shapes[2] != [batch]
+        or (shapes[1] is not None and (len(shapes[1]) != 3 or shapes[1][:2] != shapes[0]))
+    ):
+        raise StrategyError(
+            f"{name} was asked for up to {k} tokens for {batch} rows and gave tokens {shapes[0]} of lengths {shapes[2]} "
+            f"with probabilities {shapes[1]}: give tokens [{batch}, {k}], lengths [{batch}], and probabilities with one more "
+            "axis than tokens, or None."
+        )
+    if draft.probs is not None and draft.probs.shape[2] != vocab:
+        raise StrategyError(
+            f"`{type(drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, and the target has "
+            f"{vocab}: they must be over the same vocabulary."
+        )
+    return draft
+
+
+def within(requested: Int[Tensor, " batch"], draft: Draft, vocab: int) -> tuple[Draft, Int[Tensor, " batch"]]:
+    """The draft without what stands beyond the requested lengths or its own, and a flag for each row: what is wrong with it.
+
+    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite, nowhere negative, and sum to 1
+    within 1e-3 in float32, all of this as far as the row's length. An unknown token is replaced by 0, a negative length too. On a
+    CPU, where the host sees them without waiting, columns that no row uses are left out; elsewhere shapes are static.
+    """
+    if serves(draft.tokens):
+        from bass.kernels.rows import within as kernel
+
+        lengths, tokens, flags = kernel(requested, draft.lengths, draft.tokens, draft.probs, vocab)
+        return Draft(tokens, draft.probs, lengths), flags
+    own = draft.lengths.to(torch.int64)
+    lengths, k = torch.minimum(own, requested).clamp(0, draft.tokens.shape[1]), draft.tokens.shape[1]
+    if lengths.device.type == "cpu":
+        k = int(lengths.max())
+    counts = torch.arange(k, device=lengths.device) < lengths[:, None]
+    tokens, probs = draft.tokens[:, :k].to(torch.int64), None if draft.probs is None or not k else draft.probs[:, :k]
+    unknown = counts & ((tokens < 0) | (tokens >= vocab))
+    flags = UNKNOWN_TOKEN * unknown.any(1) + NEGATIVE_LENGTH * ((own < 0) & (requested > 0))
+    if probs is not None:
+        total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
+        finite = counts & total.isfinite()
+        flags = flags + NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
+        flags = flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
+    return Draft(torch.where(counts & ~unknown, tokens, 0), probs, lengths), flags
+
+
+def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
+    """What to tell the user of a draft with this flag, which is not 0."""
+    reason, cause = next(text for bit, text in _REASONS.items() if flag & bit)
+    label = drafter.label
+    return StrategyError(f"{label[0].upper()}{label[1:]} gave a draft with {reason}: {cause}.")
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"{type(value).__name__}"
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")

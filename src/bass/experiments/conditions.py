@@ -1,0 +1,184 @@
+"""The machine during each repeat, so that what it does is not taken for an effect: an optional file of a cell's folder.
+
+FOLDER/cells/ID/conditions.jsonl    one `ConditionLine` per repeat; a folder of an older run has none
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+
+from bass.errors import is_out_of_memory
+from bass.experiments.lines import read_lines
+from bass.experiments.records import RunFolder
+from bass.experiments.strict import Json
+
+CONDITIONS = "conditions.jsonl"
+MOST_SPREAD = 0.1  # of the calibrations of a run, see `spread`: beyond it the machine was noisy
+PIECES = 5  # of a calibration, one directly after the other
+SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}  # side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU
+WORK = {  # what is timed, in the words of a report
+    "product": "matrix product",
+    "read": "read of memory",
+    "device_product": "matrix product on the GPU",
+    "device_read": "read of memory on the GPU",
+}
+
+
+@final
+@dataclass(frozen=True)
+class ConditionLine(Json):
+    """What the machine was like directly before a repeat and during it. None: the system does not say, or there is no GPU."""
+
+    repeat: int
+    began: str  # ISO 8601
+    load: float  # average number of runnable processes in the minute before
+    others: float | None  # processors that other processes kept busy during the repeat, on average
+    clock_mhz: float | None  # of the processors, before it
+    product: float | None  # seconds of a fixed matrix product on the CPU, before it
+    read: float | None  # seconds of a fixed read of memory on the CPU, before it
+    device_clock_mhz: float | None
+    device_product: float | None
+    device_read: float | None
+    peak_memory_bytes: int | None  # the most that was allocated on the GPU during it
+
+
+@final
+class Conditions:
+    """Made directly before a repeat; `line` is called after it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._began, self._load, self._clock = datetime.now(UTC), os.getloadavg()[0], cpu_clock()
+        self._times = calibrated(torch.device("cpu"))
+        self._device_times = (None, None) if self._cuda is None else calibrated(self._cuda)
+        self._device_clock = None if self._cuda is None else gpu_clock(self._cuda)
+        if self._cuda is not None:
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+        self._since = time.perf_counter(), time.process_time(), busy_seconds()
+
+    def line(self, repeat: int) -> ConditionLine:
+        """What it was like until now."""
+        wall, own, busy = self._since
+        now = busy_seconds()
+        others = None
+        if busy is not None and now is not None:
+            others = max(now - busy - (time.process_time() - own), 0.0) / max(time.perf_counter() - wall, 1e-9)
+        return ConditionLine(
+            repeat,
+            self._began.isoformat(timespec="milliseconds"),
+            self._load,
+            others,
+            self._clock,
+            *self._times,
+            self._device_clock,
+            *self._device_times,
+            None if self._cuda is None else torch.cuda.max_memory_allocated(self._cuda),
+        )
+
+
+def calibrated(device: torch.device) -> tuple[float | None, float | None]:
+    """Seconds of a fixed matrix product and of a fixed read of memory, in float32; None where there is no room for them."""
+    try:
+        square, data = _operands(device) if device.type == "cpu" else _operands.__wrapped__(device)  # a GPU's are given back
+        return _seconds(lambda: square @ square, device), _seconds(lambda: data.sum(), device)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None, None
+
+
+@functools.cache
+def _operands(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    side, size = SIZES[device.type]
+    return torch.ones(side, side, device=device), torch.ones(size // 4, device=device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    def timed(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    timed(1)  # a clock that had gone down goes up, and caches are as after any other piece
+    return timed(PIECES)
+
+
+def busy_seconds() -> float | None:
+    """Processor time of all processes since the machine was started, and what a hypervisor took; None where the system does not say."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+        user, nice, system, _idle, _waiting, *interrupts_and_stolen = ticks
+        return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
+def cpu_clock() -> float | None:
+    """Mean clock of the processors in MHz, where the system says it."""
+    found = [float(text) / 1000 for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq") if (text := _text(path))]
+    if not found:
+        lines = (_text(Path("/proc/cpuinfo")) or "").splitlines()
+        found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return float(np.mean(found)) if found else None
+
+
+def gpu_clock(device: torch.device) -> float | None:
+    """In MHz, where torch can ask the driver, which needs the package nvidia-ml-py."""
+    try:
+        return float(torch.cuda.clock_rate(device))
+    except (ImportError, RuntimeError, AttributeError):
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def read_conditions(folder: Path) -> list[ConditionLine]:
+    """The lines of a cell, those of repeats that did not end among them."""
+    return read_lines(folder / CONDITIONS, ConditionLine.from_json).values
+
+
+def spread(values: Iterable[float]) -> float:
+    """The distance from the 10th to the 90th percentile, in shares of the median."""
+    low, middle, high = np.percentile(list(values), [10, 50, 90])
+    return float((high - low) / middle)
+
+
+def remarks(run: RunFolder) -> list[str]:
+    """What the figures of a run have to be read with: that the machine was noisy, and what changed between its sessions."""
+    lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
+    return [*noise(lines), *(run.manifest.notes or [])]
+
+
+def noise(lines: Iterable[ConditionLine]) -> list[str]:
+    """A sentence where the calibrations differ by more than `MOST_SPREAD`."""
+    lines = list(lines)
+    times = {name: [value for line in lines if (value := getattr(line, name)) is not None] for name in WORK}
+    spreads = {name: spread(values) for name, values in times.items() if len(values) > 1}
+    worst = max(spreads, key=lambda name: spreads[name], default="")
+    if not worst or spreads[worst] <= MOST_SPREAD:
+        return []
+    low, high = (1e3 * value for value in np.percentile(times[worst], [10, 90]))
+    busy = [line.others for line in lines if line.others is not None]
+    others = f" Other processes kept {np.mean(busy):.1f} of {os.cpu_count()} processors busy." if busy else ""
+    return [
+        f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} repeats, "
+        f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} of its median; "
+        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be the machine's: "
+        "measure again when it is quiet."
+    ]

@@ -1,0 +1,38 @@
+"""Files of one JSON value per line: appended to while a run goes on, read without a line that a crash has cut off."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar, final
+
+from bass.errors import RunFolderError
+from bass.experiments.own_files import check_no_link, decoded
+from bass.experiments.strict import Json
+from bass.files import append, whole_lines
+
+Value = TypeVar("Value")
+
+
+@final
+@dataclass(frozen=True)
+class Lines(Generic[Value]):
+    """The values of a jsonl file. `dropped`: a sentence about an incomplete last line that was left out, or None."""
+
+    values: list[Value]
+    dropped: str | None = None
+
+
+def append_line(path: Path, value: Json) -> None:
+    """Add one line."""
+    append(path, value.to_json() + "\n")
+
+
+def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
+    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
+    check_no_link(path)
+    try:
+        whole, rest = whole_lines(path)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
+    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
+    return Lines([read(decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)

@@ -1,0 +1,64 @@
+"""What settings ask `load` for, looked at once for all cells that ask for the same."""
+
+from dataclasses import dataclass, field
+from typing import final
+
+from bass.errors import BassError
+from bass.experiments.settings import ORDERED, Settings
+from bass.llm import Order
+
+# What may be wrong with an order, and is put right by the defaults of these settings: single ones, then those that must fit together.
+_SUSPECTS = (*((name,) for name in ORDERED), ("drafter", "stop_rule", "draft"), ("cache", "attention"), ("device", "cuda_graphs"))
+
+
+@final
+@dataclass
+class Orders:
+    """The orders of settings. Those that name the same parts share one, so nothing may be run with it: strategies may hold state."""
+
+    _known: dict[str, Order] = field(default_factory=dict, repr=False)
+    _wrong: dict[str, tuple[list[str], frozenset[str]]] = field(default_factory=dict, repr=False)
+
+    def of(self, settings: Settings) -> Order:
+        """As `Settings.order`. Raises a `BassError` where there is none."""
+        key = _key(settings)
+        if key not in self._known:
+            self._known[key] = settings.order()
+        return self._known[key]
+
+    def problems(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
+        """All that is wrong with the parts, and the settings that would have to change."""
+        key = _key(settings)
+        if key in self._known:
+            return [], frozenset()
+        if key not in self._wrong:
+            self._wrong[key] = self._examined(settings)
+        return self._wrong[key]
+
+    def _examined(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
+        """One error after the other, each put right by the first defaults that change what is raised next."""
+        told: list[str] = []
+        changed: set[str] = set()
+        error = self._error(settings)
+        while error is not None:
+            told.append(error)
+            for names in _SUSPECTS:
+                trial = settings.with_defaults(names)
+                if trial != settings and (found := self._error(trial)) != error:
+                    break
+            else:
+                return told, frozenset(ORDERED)
+            settings, error = trial, found
+            changed |= {*names}
+        return told, frozenset(changed)
+
+    def _error(self, settings: Settings) -> str | None:
+        try:
+            self.of(settings)
+        except BassError as error:
+            return str(error)
+        return None
+
+
+def _key(settings: Settings) -> str:
+    return repr([getattr(settings, name) for name in ORDERED])

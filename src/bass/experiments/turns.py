@@ -1,0 +1,59 @@
+"""In which order cells run: those that are compared take turns, and as few models as possible are loaded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bass.experiments.cells import Task
+from bass.experiments.orders import Orders
+from bass.experiments.plain import ALIKE
+from bass.llm import Order
+
+Model = tuple[Any, ...]
+
+
+def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
+    """All turns of all cells, by group: the first turn of each cell, then the second of each, so that all meet the same machine.
+
+    A group are the cells that decode the same work (target, prompts, batch, sampling), which are compared. Groups that need more than
+    one pair of models are merged where they need the same ones, so that each is loaded once in a round.
+    """
+    known = Orders()
+    ordered = by_models(tasks, known)
+    works = [_work(task) for task in ordered]
+    needed: dict[str, set[tuple[Model, Model | None]]] = {}
+    for task, work in zip(ordered, works, strict=True):
+        needed.setdefault(work, set()).add(_models(known.of(task.settings)))
+    groups: dict[object, list[Task]] = {}
+    for task, work in zip(ordered, works, strict=True):
+        pairs = _loaded(needed[work])
+        groups.setdefault(work if len(pairs) == 1 else pairs, []).append(task)
+    for group in groups.values():
+        for turn in range(max(len(task.turns) for task in group)):
+            yield from ((task, turn) for task in group if turn < len(task.turns))
+
+
+def by_models(tasks: Sequence[Task], known: Orders | None = None) -> list[Task]:
+    """The cells in an order in which no models are loaded twice: those that name the same stand together, the one with a draft first."""
+    known = known or Orders()
+    models = [_models(known.of(task.settings)) for task in tasks]
+    targets = [target for target, _ in models]
+    first_target, first_pair = ({value: i for i, value in reversed([*enumerate(values)])} for values in (targets, models))
+    places = [(first_target[t], draft is None, first_pair[t, draft], i) for i, (t, draft) in enumerate(models)]
+    return [tasks[i] for *_, i in sorted(places)]
+
+
+def _work(task: Task) -> str:
+    """What is decoded, as a key."""
+    return repr((str(task.settings.target), *(getattr(task.settings, name) for name in ALIKE)))
+
+
+def _models(order: Order) -> tuple[Model, Model | None]:
+    """Which target, and which draft."""
+    target = (str(order.target), str(order.device), order.dtype, repr(order.quantizations[0]))
+    return target, None if order.draft is None else (str(order.draft), repr(order.quantizations[1]))
+
+
+def _loaded(models: set[tuple[Model, Model | None]]) -> frozenset[tuple[Model, Model | None]]:
+    """The pairs that have to be loaded: a target alone is in each of its pairs."""
+    paired = {target for target, draft in models if draft is not None}
+    return frozenset((target, draft) for target, draft in models if draft is not None or target not in paired)

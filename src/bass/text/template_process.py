@@ -1,0 +1,88 @@
+"""A process that renders one chat template, within limits of time and memory. It is run by `bass.text.chat`, and imported by nobody.
+
+A template comes with a checkpoint. Jinja's sandbox keeps it from Python, but not from a string of a billion characters, which no
+thread can end. Standard input: {"path", "template", "values", "longest"} as JSON; standard output: {"text"}, or {"invalid"} or
+{"refused"} with the reason. It imports nothing of bass, which would take longer than what it does.
+"""
+
+import json
+import resource
+import sys
+from typing import Any
+
+SECONDS, MEMORY = 1, 1 << 30  # of processor time; bytes of address space
+
+
+def environment() -> Any:
+    """The functions and tags that `transformers` gives to templates, in Jinja's sandbox."""
+    from datetime import datetime
+
+    import jinja2
+    import jinja2.ext
+    import jinja2.nodes
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(jinja2.ext.Extension):
+        """`{% generation %}` marks what the assistant says, for training; the text in it stays as it is."""
+
+        tags = {"generation"}  # noqa: RUF012  (Jinja's)
+
+        def parse(self, parser: Any) -> Any:
+            """The statements between the tags, in a scope of their own."""
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
+
+        def _said(self, caller: Any) -> str:
+            return caller()
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    made.filters["tojson"] = tojson
+    made.globals |= {"raise_exception": raise_exception, "strftime_now": lambda form: datetime.now().strftime(form)}
+    return made
+
+
+def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, str]:
+    """The text, of `longest` characters at most; or why there is none."""
+    import jinja2
+
+    try:
+        compiled = environment().from_string(template)
+    except (jinja2.TemplateError, RecursionError, MemoryError) as error:
+        return {"invalid": _reason(error)}
+    written: list[str] = []
+    size = 0
+    try:
+        for text in compiled.generate(**values):
+            written.append(text)
+            size += len(text)
+            if size > longest:
+                raise OverflowError(f"it writes more than {longest:,} characters")
+    except Exception as error:  # whatever a template does, up to calling a number
+        written.clear()
+        return {"refused": _reason(error)}
+    return {"text": "".join(written)}
+
+
+def _reason(error: Exception) -> str:
+    return f"it takes more than {MEMORY >> 20} MiB" if isinstance(error, MemoryError) else str(error) or type(error).__name__
+
+
+def main() -> None:
+    """Serve one request."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+    asked = json.load(sys.stdin)
+    sys.path += asked["path"]
+    print(json.dumps(rendered(asked["template"], asked["values"], asked["longest"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""All that is wrong with a config is told at once, a line each; and looking at many cells costs little."""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bass.errors import OptionError
+from bass.experiments.checkpoints import check_checkpoints
+from bass.experiments.config import MOST_CELLS, examined, with_overrides
+from unit.checkpoints import Pair, Said
+
+Command = Callable[..., Said]
+
+# Settings of the base run that are wrong independently of each other, and what is said of each.
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a range": ({"max_new_tokens": 0}, "`max_new_tokens: 0` is too small"),
+    "another range": ({"repeats": 0}, "`repeats: 0` is too small"),
+    "a warp": ({"temperature": -1}, "`temperature=-1.0` is out of range"),
+    "another warp": ({"top_p": 7}, "`top_p=7.0`"),
+    "a time": ({"time_budget": 0}, "`time_budget: 0.0` must be more than 0 seconds"),
+    "a limit": ({"ttft_limit": -1}, "`ttft_limit: -1.0` must be more than 0 seconds"),
+    "a dtype": ({"dtype": "float31"}, "Unknown dtype `float31`"),
+    "a device": ({"device": "gpu9"}, "gpu9"),
+    "a kind": ({"batch": "many"}, "`batch: 'many'` is of the wrong kind"),
+    "a setting": ({"temprature": 1}, "Unknown setting `temprature`"),
+    "prompts": ({"prompts": "nowhere.jsonl"}, "`prompts: nowhere.jsonl` cannot be read"),
+    "a policy": ({"policy": "baas"}, "Unknown policy `baas`"),
+    "a verifier": ({"verifier": "rejecton"}, "Unknown verifier `rejecton`"),
+    "a parameter": ({"drafter": {"class_path": "ngram", "init_args": {"langest": 3}}}, "Unknown parameter of drafter `Ngram` `langest`"),
+    "a pairing": ({"cache": "split", "attention": "sdpa"}, "Cannot pair `SDPA` with `SplitCache`"),
+    "a target": ({"target": "./no-target"}, "no-target"),
+    "a draft": ({"draft": "./no-draft"}, "no-draft"),
+}
+
+
+def told(raw: dict[str, Any]) -> list[str]:
+    """The problems of a config, its checkpoints looked at."""
+    made, problems = examined({"name": "x"} | raw)
+    try:
+        check_checkpoints(made, problems)
+    except OptionError as error:
+        return str(error).splitlines()
+    return []
+
+
+def test_a_mistake_hides_no_other(pair: Pair) -> None:
+    """Each beside several others, those that are looked at before it and after it among them."""
+    right = {"target": str(pair.target), "draft": str(pair.draft), "max_new_tokens": 8}
+    pairs = [pair for i, pair in enumerate(itertools.combinations(WRONG.values(), 2)) if i % 3 == 0]
+    for (one, first), (other, second) in pairs:
+        lines = told({"base": right | one | other})
+        for words in (first, second):
+            assert any(words in line for line in lines), (one, other, lines)
+
+
+def test_all_mistakes_of_a_config_are_told_a_line_each(pair: Pair, tmp_path: Path, bass_command: Command) -> None:
+    base = {"target": str(pair.target), "draft": str(pair.draft)}
+    for said, _ in WRONG.values():
+        base |= said
+    raw = {"base": base, "axes": {"batsh": [1], "seed": [1, "x"]}, "points": 3, "exclude": [{"polcy": 1}], "nam": 1, "quick": {"bas": {}}}
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
+    said = bass_command("ablate", str(tmp_path / "all.yaml"), "--quick", "--seed", "3", "--output", str(tmp_path / "out"))
+    others = ["`quick.bas`", "`seed` is an axis", "`batsh`", "`seed: 'x'`", "`points: 3`", "`exclude.polcy`", "Unknown key `nam`"]
+    wanted = [words for _, words in WRONG.values()] + others
+    head, *lines = said.err.splitlines()
+    assert (said.status, said.out) == (2, "")
+    assert head == f"bass: The config `all` has {len(wanted)} problems:", said.err
+    assert len(lines) == len(wanted)
+    for words in wanted:
+        assert sum(words in line for line in lines) == 1, (words, said.err)
+    assert all(line.startswith("  ") and line.endswith((".", ")")) for line in lines)
+
+
+def test_what_is_wrong_with_some_cells_hides_nothing_of_others(pair: Pair) -> None:
+    base = {"target": str(pair.target), "draft": str(pair.draft), "prompts": ["def f("]}
+    axes = {"batch": [0, 1], "policy": ["fixed", "baas"], "max_new_tokens": [0, 4, 5000], "seed": list(range(MOST_CELLS))}
+    lines = told({"base": base, "axes": {name: axes[name] for name in ("batch", "policy", "max_new_tokens")}})
+    for words in ("`batch: 0`", "`baas`", "`max_new_tokens: 0`", "exceeds the context"):
+        assert any(words in line for line in lines), lines
+    lines = told({"base": base | {"repeats": 0}, "axes": axes})
+    for words in (f"{MOST_CELLS} are the most", "`repeats: 0`"):
+        assert any(words in line for line in lines), lines
+
+
+def test_two_tokens_outside_of_a_vocabulary_and_a_long_prompt_are_both_told(pair: Pair) -> None:
+    base = {"target": str(pair.target), "draft": str(pair.draft), "max_new_tokens": 4}
+    lines = told({"base": base | {"prompts": [[1, 99_999], [1] * 5000]}})
+    assert any("99999" in line for line in lines)
+    assert any("exceeds the context" in line for line in lines)
+
+
+def test_overrides_that_do_not_fit_are_told_with_what_is_wrong_in_the_config() -> None:
+    raw = {"name": "x", "base": {"temprature": 1}, "axes": {"batch": [1]}, "quick": {"bas": {}}}
+    with pytest.raises(OptionError, match=r"has 2 problems:\n.*`quick\.bas`.*\n.*`batch` is an axis"):
+        with_overrides(raw, False, [("base.batch", 2)])
+
+
+MANY = """
+base: {max_new_tokens: 4, num_prompts: 1, repeats: 1, policy: fixed}
+axes:
+  policy.k: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+  verifier: [rejection, block]
+  temperature: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+  seed: [1, 2, 3, 4, 5]
+  batch: [1, 2]
+"""
+
+
+def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(pair: Pair, tmp_path: Path, bass_command: Command) -> None:
+    """Of processor time. Here types are checked, which takes longer; as a command it is the import of torch that takes most."""
+    (tmp_path / "many.yaml").write_text(MANY, encoding="utf-8")
+    models = ("--target", str(pair.target), "--draft", str(pair.draft), "--prompts", "[def f(]", "--output", str(tmp_path / "out"))
+    began = time.process_time()
+    said = bass_command("ablate", str(tmp_path / "many.yaml"), "--dry_run", *models)
+    took = time.process_time() - began
+    assert said.status == 0, said.err
+    assert "2000 of 2000 cells to run" in said.out
+    assert "1999-" in said.out
+    assert took < 3, f"{took:.1f} s"

@@ -1,0 +1,47 @@
+"""Files of others are read within limits and never waited for."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from bass.files import open_regular, read_regular, write_atomically
+
+
+def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "file", 5) == read_regular(tmp_path / "link", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than the limit of 4 bytes"):
+        read_regular(tmp_path / "file", 4)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "nowhere", 5)
+
+
+def test_what_is_no_regular_file_is_an_error_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        kinds = {"pipe": "a named pipe", "link": "a named pipe", "socket": "a socket", ".": "a folder", "/dev/zero": "a device"}
+        for name, kind in kinds.items():
+            with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
+                open_regular(tmp_path / name)
+
+
+def test_a_file_that_grows_while_it_is_read_keeps_to_the_limit() -> None:
+    endless = Path("/proc/self/maps")  # its size is said to be 0
+    assert endless.stat().st_size == 0
+    with pytest.raises(OSError, match="larger than the limit"):
+        read_regular(endless, 100)
+
+
+def test_a_file_is_written_without_touching_what_lies_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("as it was")
+    (tmp_path / "new.part").symlink_to("other")
+    write_atomically(tmp_path / "new", "text")
+    os.mkfifo(tmp_path / "new.part")
+    write_atomically(tmp_path / "new", "another")
+    assert ((tmp_path / "other").read_text(), (tmp_path / "new").read_text()) == ("as it was", "another")
+    assert sorted(os.listdir(tmp_path)) == ["new", "other"]
