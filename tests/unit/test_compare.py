@@ -19,7 +19,7 @@ SPEEDS = st.lists(st.floats(50, 5000), min_size=REPEATS, max_size=REPEATS)
 def repeats(speeds: Sequence[float], steps: int) -> list[Stats]:
     """Repeats of one request at these speeds in tokens per second."""
     figures: dict[str, Any] = dict.fromkeys(Stats.__dataclass_fields__, 0)
-    figures |= {"acceptance_by_position": [], "reached_by_position": [], "lossless": True}
+    figures |= {"acceptance_by_position": [], "reached_by_position": [], "lossless": True, "batch_invariant": True}
     return [Stats(**figures | {"tokens": TOKENS, "steps": steps, "seconds": TOKENS / speed}) for speed in speeds]
 
 
