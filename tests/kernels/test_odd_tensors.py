@@ -146,7 +146,7 @@ def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_a
     graph: Any = SimpleNamespace(replay=lambda: happened.append(step.asked.tolist()))
     vars(step).update(
         sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2), under_way=None, turn=0,
-        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, reports=(report.clone(), report.clone()))},
+        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(), reports=(report.clone(), report.clone()))},
     )  # fmt: skip
     monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited")))
     step.launch(sequences, np.array([1, 0]), 1, 8)

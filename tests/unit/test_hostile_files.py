@@ -174,7 +174,7 @@ def test_a_decoder_that_panics_is_told(pair: Pair, tmp_path: Path) -> None:
     edited(folder, {"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 2**63}})
     tokenizer = Tokenizer.read(folder)
     assert tokenizer is not None
-    with pytest.raises(CheckpointError, match=r"cannot decode its tokens \(.*\): download it again\.$"):
+    with pytest.raises(CheckpointError, match=r"cannot decode its own tokens \(.*\): download it again\.$"):
         tokenizer.decode([tokenizer.vocabulary["a"]])
 
 

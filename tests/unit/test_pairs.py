@@ -123,10 +123,10 @@ def test_without_both_tokenizers_the_sizes_must_be_equal(pair: Pair, tmp_path: P
 def test_config_headers_and_tokenizer_are_read_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, str]] = []
 
-    def counted(what: str, function: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def reading(path: Path) -> Any:
+    def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def reading(path: Path, *more: Any) -> Any:
             read.append((what, str(path)))
-            return function(path)
+            return function(path, *more)
 
         return reading
 
