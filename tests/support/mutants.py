@@ -300,7 +300,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row at its limit shortens the others' drafts", 16, RUN,
-        "asked_lengths(policy, state, batch), limits - lens - 1)", "asked_lengths(policy, state, batch), (limits - lens - 1)[active].min())", (LIMIT,),
+        "asked_lengths(policy, state, batch), limits - lens - 1)", "asked_lengths(policy, state, batch), (limits - lens - 1)[seated].min())", (LIMIT,),
     ),
     Mutant(
         "one finished row ends the batch", 16, "records.py",
