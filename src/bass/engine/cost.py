@@ -139,14 +139,17 @@ def model_cost(decoder: CausalDecoder, layers: int | None = None, has_head: bool
 
 def pass_cost(decoder: CausalDecoder, layers: int | None = None) -> PassCost:
     """Of a pass that gives logits, by all layers or the first ones."""
-    windows = tuple(rule.window for rule in decoder.shape.rules[:layers])
-    return PassCost(model_cost(decoder, layers), windows)
+    return PassCost(model_cost(decoder, layers), _windows(decoder, layers))
 
 
 def fill_cost(decoder: CausalDecoder) -> PassCost:
     """Of a pass that only writes keys and values: the last layer's queries and all that follows are left out."""
     layers = decoder.shape.layers - 1
-    return PassCost(model_cost(decoder, layers, has_head=False), pass_cost(decoder).windows[:layers])
+    return PassCost(model_cost(decoder, layers, has_head=False), _windows(decoder, layers))
+
+
+def _windows(decoder: CausalDecoder, layers: int | None) -> tuple[int | None, ...]:
+    return tuple(rule.window for rule in decoder.shape.rules[:layers])
 
 
 @dataclass(frozen=True)

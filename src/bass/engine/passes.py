@@ -6,7 +6,7 @@
 
 A pass is noted when it is launched, or captured in a graph; its positions travel with each step's report, so that the count
 follows the rows' own lengths without a further read of the host. Whoever writes a drafter has nothing to do: its
-`DrafterContext` hands out scorers that are logged.
+`Workbench` hands out scorers that are logged.
 """
 
 from dataclasses import dataclass, field
