@@ -1,16 +1,24 @@
 """Tier 5: planted defects. `make mutants` runs the tests against each; here, that each still fits the source it is planted in."""
 
+import ast
+
 import pytest
 
-from support.mutants import MUTANTS, Mutant
-from support.mutation import SOURCE, TESTS, attempt, mutated
+from support.mutants import MUTANTS
+from support.mutants.mutant import Mutant
+from support.mutation import TESTS, attempt
+from support.planting import find, planted
 
 TRAPS = range(1, 19)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_a_mutant_applies_in_exactly_one_place_and_leaves_valid_python(mutant: Mutant) -> None:
-    compile(mutated(mutant, (SOURCE / mutant.file).read_text(encoding="utf-8")), mutant.file, "exec")
+    file, text = planted(mutant)
+    compile(text, str(file), "exec")
+    assert ast.unparse(ast.parse(text)) != ast.unparse(
+        ast.parse(find(mutant.symbol).read_text(encoding="utf-8"))
+    )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.mutants import MUTANTS, Mutant, select
+from support.mutants import MUTANTS, select
+from support.mutants.mutant import Mutant
+from support.planting import SOURCE, planted
 
 TESTS = Path(__file__).resolve().parents[1]
-SOURCE = TESTS.parent / "src" / "bass"
 AT_ONCE = 2
 TIMEOUT = 150.0  # seconds: a mutant that never ends is a dead one
 
@@ -30,36 +31,55 @@ class Outcome:
     error: str = ""
 
 
-def mutated(mutant: Mutant, source: str) -> str:
-    """The source with the edit applied, which must be possible in exactly one place."""
-    count = source.count(mutant.old)
-    if count != 1:
-        raise ValueError(f"Mutant `{mutant.name}`: its text occurs {count} times in {mutant.file}, and must occur once: {mutant.old!r}")
-    return source.replace(mutant.old, mutant.new)
-
-
 def attempt(mutant: Mutant) -> Outcome:
     """Run the mutant's tests on a copy of the source with the edit in it."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="bass-mutant-") as folder:
         copy = Path(folder) / "bass"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors", "tokenizer.json"))
-        path = copy / mutant.file
-        path.write_text(mutated(mutant, path.read_text(encoding="utf-8")), encoding="utf-8")
+        shutil.copytree(
+            SOURCE,
+            copy,
+            ignore=shutil.ignore_patterns("__pycache__", "*.safetensors", "tokenizer.json"),
+        )
+        file, text = planted(mutant)
+        (copy / file).write_text(text, encoding="utf-8")
         environment = os.environ | {
             "PYTHONPATH": folder,
-            "BASS_EXPECTED_SOURCE": str(copy),  # conftest.py asserts that it is this copy which is imported
+            "BASS_EXPECTED_SOURCE": str(
+                copy
+            ),  # conftest.py asserts that it is this copy which is imported
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             "HYPOTHESIS_PROFILE": "mutants",
         }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", *mutant.tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--no-header",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+            *mutant.tests,
+        ]
         try:
-            done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+            done = subprocess.run(
+                command,
+                cwd=TESTS,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return Outcome(mutant, f"no end within {TIMEOUT:.0f} s", time.perf_counter() - began)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"The tests of mutant `{mutant.name}` did not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"The tests of mutant `{mutant.name}` did not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
     failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     killer = failed.group(1) if failed else "unknown test" if done.returncode else None
     error = re.search(r"^\S+:\d+: (.*)$", done.stdout, re.MULTILINE)
@@ -69,13 +89,15 @@ def attempt(mutant: Mutant) -> Outcome:
 def main() -> int:
     """Print one line per mutant as it is decided, then the table; 1 if any survived."""
     parser = argparse.ArgumentParser(prog="python -m support.mutants", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only mutants whose name contains one of these")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="only mutants whose name contains one of these"
+    )
     chosen = select(parser.parse_args().only)
     if not chosen:
         print("No mutant has such a name. They are:", *(m.name for m in MUTANTS), sep="\n  ")
         return 2
     for mutant in chosen:
-        mutated(mutant, (SOURCE / mutant.file).read_text(encoding="utf-8"))
+        planted(mutant)
     outcomes: list[Outcome] = []
     began = time.perf_counter()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -89,7 +111,9 @@ def main() -> int:
     print(f"\n{'mutant':{width}}  trap  killed by")
     for o in outcomes:
         print(f"{o.mutant.name:{width}}  {o.mutant.trap or '-':>4}  {_short(o.killer)}")
-    print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} killed in {time.perf_counter() - began:.0f} s.")
+    print(
+        f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} killed in {time.perf_counter() - began:.0f} s."
+    )
     return 1 if survivors else 0
 
 

@@ -1,0 +1,129 @@
+"""The tests that kill mutants, by short names: files, or tests of a file, relative to tests/."""
+
+ENUMERATION = "laws/test_0_enumeration.py"
+GREEDY = "laws/test_1_greedy.py"
+MATRIX = f"{GREEDY}::test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens"
+LAYOUTS = (
+    f"{GREEDY}::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens"
+)
+WITNESS = f"{GREEDY}::test_every_query_finds_its_rows_committed_tokens_and_no_others"
+WRONG = f"{GREEDY}::test_a_drafter_that_is_always_wrong_gives_plain_decoding_one_token_a_step"
+TWO_ROWS = (
+    f"{GREEDY}::test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_other"
+)
+EQUAL = f"{GREEDY}::test_a_draft_equal_to_the_target_is_always_accepted"
+EOS = f"{GREEDY}::test_an_end_of_sequence_at_any_place_of_an_accepted_draft_ends_that_row_there_and_no_other"
+PAD_EOS = f"{GREEDY}::test_an_end_of_sequence_token_that_is_also_the_padding_of_every_buffer_ends_only_where_it_is_emitted"
+LIMIT = f"{GREEDY}::test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others"
+ACCOUNT = f"{GREEDY}::test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones"
+STOPS = f"{GREEDY}::test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires"
+LOGPROBS = f"{GREEDY}::test_log_probabilities_are_the_targets_own"
+SHARED = f"{GREEDY}::test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle"
+LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_the_same_tokens"
+ALONE = "laws/test_2_invariance.py::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance"
+PLAIN = "laws/test_2_invariance.py::test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on"
+JOINT = "laws/test_4_joint_law.py"
+LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
+ONE_SEED = "laws/test_6_coupled.py"
+WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
+STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
+NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
+    f"unit/test_{name}.py"
+    for name in ("noise", "sampling", "policies", "records", "caches", "attention", "verifiers")
+)
+VECTORS = "unit/test_verifiers_vectors.py"
+
+ROOM, POOL, TAKES, NOBODY, LEADER, OUTLIVE = (
+    f"unit/test_paged.py::test_{law}"
+    for law in (
+        "requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_their_own_tokens",
+        "the_pool_has_the_blocks_of_as_many_prompts_and_requests_as_there_are_rows",
+        "a_follower_takes_exactly_the_shared_positions",
+        "nobody_writes_into_a_block_that_several_rows_name",
+        "a_leader_is_filled_after_its_followers_have_their_seats",
+        "shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_last",
+    )
+)
+
+KERNELS = "kernels/test_kernels.py"
+TWINS, ABOVE, READS = (
+    f"{KERNELS}::test_{law}"
+    for law in (
+        "the_kernels_equal_their_twins",
+        "what_lies_above_the_visible_positions_changes_no_bit",
+        "a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees",
+    )
+)
+
+
+ROWS, ROWS_TEST = "kernels/rows.py", "kernels/test_rows.py"
+VERIFIER, STEP, RUN, DRAFTER = (
+    "verifiers/rejection.py",
+    "engine/step.py",
+    "engine/run.py",
+    "drafters/model.py",
+)
+BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
+    f"verifiers/{name}.py"
+    for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
+)
+SLOTS, SDPA, SPLIT, PADDED, PAGED = (
+    "engine/slots.py",
+    "attention/sdpa.py",
+    "caches/split.py",
+    "caches/padded.py",
+    "caches/paged.py",
+)
+AHEAD, EARLY = (
+    "kernels/ahead.py",
+    ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",),
+)
+AT_ONCE, TURNED = (
+    "kernels/ahead_attention.py",
+    ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",),
+)
+ADDED, NORMED = (
+    "kernels/ahead_added.py",
+    ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",),
+)
+IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_blocks",)
+SOON = "unit/test_steps_ahead.py"
+TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand"
+KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
+VALIDITY, INVALID = "drafters/validity.py", "laws/test_7_invalid_drafts.py"
+PAIRS = "unit/test_pairs.py"
+ONE_PADDING = (
+    f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
+)
+NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
+RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
+    "unit/test_stop_rules.py",
+    "unit/test_drafters.py",
+    "laws/test_3_stop_rules.py",
+    "laws/test_3_drafters.py",
+)
+RULED = f"{STOP_LAWS}::test_the_joint_law_of_three_tokens_is_the_targets"
+FED, AFTER, FIRST = (
+    f"{DRAFT_LAWS}::test_a_{law}"
+    for law in (
+        "model_in_an_ensemble_has_been_fed_every_committed_token",
+        "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
+        "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
+    )
+)
+TRANSCRIPT = "text/transcript.py"
+STOPPED = (
+    "unit/test_stop_strings.py::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
+)
+PARTS = "unit/test_stop_strings.py::test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_prefix_says"
+REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
+ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
+ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))
+REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
+    f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
+    f"{DRAFTED}::test_the_probability_of_a_drafted_token_is_that_of_the_distribution_it_was_drawn_from",
+    f"{DRAFTED}::test_timing_the_parts_of_a_step_changes_nothing_of_the_run",
+    f"{AGAINST}::test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same",
+    f"{ABLATE}::test_a_cell_is_held_against_plain_decoding_repeat_by_repeat",
+    f"{ABLATE}::test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew",
+)

@@ -1,0 +1,238 @@
+"""Defects of the verifiers."""
+
+from support.mutants.killers import ENUMERATION, LOSSES, ONE_SEED, VECTORS, VERIFIERS, WRONG
+from support.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "the bonus comes from the draft",
+        "next_probs",
+        "return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)",
+        (
+            "bonus = (accepted == draft.lengths)[:, None] & (draft.lengths > 0)[:, None]\n"
+            "return torch.where(bonus, refused, torch.where(residual.sum(1, keepdim=True) > 0, residual, target))"
+        ),
+        (ENUMERATION,),
+        trap=1,
+    ),
+    Mutant(
+        "acceptance is cut to the batch's minimum",
+        "Rejection.__call__",
+        "kept.cumprod(1).sum(1)",
+        "kept.cumprod(1).sum(1).amin().expand(len(kept))",
+        (ENUMERATION,),
+        trap=3,
+    ),
+    Mutant(
+        "the first drafted token is not verified",
+        "Rejection.__call__",
+        "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts",
+        (
+            "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts\nkept[:, :1] = counts[:, :1]"
+        ),
+        (ENUMERATION,),
+        trap=9,
+    ),
+    Mutant(
+        "a token is judged by the distribution after it",
+        "accept_probs",
+        "target_probs[:, :index.shape[1]]",
+        "target_probs[:, 1:]",
+        (
+            WRONG,
+            ENUMERATION,
+        ),
+        trap=9,
+    ),
+    Mutant(
+        "the refused token is emitted too",
+        "emit.emit",
+        "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
+        "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < draft.lengths, accepted + 1, accepted))",
+        (ENUMERATION,),
+        trap=9,
+    ),
+    Mutant(
+        "a row's boundary uses the residual",
+        "next_probs",
+        "accepted < draft.lengths",
+        "accepted < draft.tokens.shape[1]",
+        (ENUMERATION,),
+        trap=13,
+    ),
+    Mutant(
+        "tokens beyond a row's length are verified too",
+        "Rejection.__call__",
+        "draft.lengths[:, None]",
+        "k + 0 * draft.lengths[:, None]",
+        (ENUMERATION,),
+        trap=13,
+    ),
+    Mutant(
+        "a row of length 0 is given one token when others draft",
+        "Rejection.__call__",
+        "draft.lengths[:, None]",
+        "draft.lengths.clamp(min=1)[:, None]",
+        (ENUMERATION,),
+        trap=14,
+    ),
+    Mutant(
+        "the residual keeps the refused token of a deterministic draft",
+        "next_probs",
+        "one_hot(target, draft.tokens[rows, at])",
+        "torch.zeros_like(target)",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "a deterministic token is always accepted",
+        "accept_probs",
+        "return target",
+        "return torch.ones_like(target)",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "the residual is the distance",
+        "next_probs",
+        "(target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)",
+        "(target - refused * (accepted < draft.lengths)[:, None]).abs()",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "the residual is drawn at the next slot's noise",
+        "emit.emit",
+        "noise.residual.gather(1, accepted[:, None])",
+        "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))",
+        (
+            VERIFIERS,
+            ENUMERATION,
+        ),
+    ),
+    Mutant(
+        "acceptance goes on after a refusal",
+        "Rejection.__call__",
+        "kept.cumprod(1)",
+        "kept",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification forgets how improbable the prefix was",
+        "Block.__call__",
+        "next_probs(draft, weighted, accepted)",
+        "next_probs(draft, target_probs, accepted)",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification stops at the first prefix that fails",
+        "Block.__call__",
+        "torch.where(passes, length, 0).amax",
+        "passes.cumprod(1).sum",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification judges a row's end like its middle",
+        "pass_probs",
+        "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)",
+        "before",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification accepts a prefix with its joint probability",
+        "pass_probs",
+        "torch.where(length == draft.lengths[:, None], joint[:, 1:], before)",
+        "joint[:, 1:]",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "a prefix of the block gains what a token has over one",
+        "prefix_probs",
+        "(probs[i] * ratio[:, i]).clamp(max=1)",
+        "probs[i] * ratio[:, i]",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification keeps the deterministic token in its residual",
+        "pass_probs",
+        "weighted[:, 1:k].scatter(2, draft.tokens[:, 1:, None], 0)",
+        "weighted[:, 1:k]",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "block verification is rejection",
+        "Block.__call__",
+        "k = draft.tokens.shape[1]",
+        (
+            "from bass.verifiers.rejection import Rejection\nreturn Rejection()(draft, target_probs, noise)\nk = draft.tokens.shape[1]"
+        ),
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "coupled noise belongs to the slot and not to the position",
+        "Coupled.__call__",
+        "race(target_probs, noise.keys, noise.first)",
+        "race(target_probs, noise.keys, 0 * noise.first)",
+        (ONE_SEED,),
+    ),
+    Mutant(
+        "coupled verification takes the noise of the step",
+        "Coupled.__call__",
+        "race(target_probs, noise.keys, noise.first)",
+        "race(target_probs, (noise.uniforms[:, 0, 3] * 2.0 ** 52).long(), noise.first)",
+        (ONE_SEED,),
+    ),
+    Mutant(
+        "coupled verification emits the drafted token after a difference",
+        "Coupled.__call__",
+        "tokens = race(target_probs, noise.keys, noise.first)",
+        ("tokens = race(target_probs, noise.keys, noise.first)\ntokens[:, :-1] = draft.tokens"),
+        (ONE_SEED,),
+    ),
+    Mutant(
+        "exact match goes on after a difference",
+        "emit.leading",
+        "(kept & counts).cumprod(1)",
+        "kept & counts",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "exact match goes on beyond a row's length",
+        "emit.leading",
+        "(kept & counts).cumprod",
+        "kept.cumprod",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "exact match draws with the draft's noise",
+        "ExactMatch.__call__",
+        "noise.residual",
+        "noise.draft",
+        (ENUMERATION,),
+    ),
+    Mutant(
+        "typical acceptance claims to be lossless",
+        "Typical",
+        "lossless: ClassVar[bool] = False",
+        "lossless: ClassVar[bool] = True",
+        (LOSSES,),
+    ),
+    Mutant(
+        "typical acceptance knows no entropy",
+        "typical",
+        "delta * (-torch.special.entr(judged).sum(2)).exp()",
+        "delta + 0 * judged.sum(2)",
+        (VECTORS,),
+    ),
+    Mutant(
+        "synthetic acceptance is of the position after",
+        "Synthetic.__call__",
+        "noise.accept[:, i] < self.rate(i)",
+        "noise.accept[:, i] < self.rate(i + 1)",
+        (VECTORS,),
+    ),
+    Mutant(
+        "synthetic acceptance looks at the target",
+        "Synthetic.__call__",
+        "noise.accept[:, i] < self.rate(i)",
+        "(noise.accept[:, i] < self.rate(i)) & (target_probs[:, i].amax(-1) > 0.4)",
+        (VECTORS,),
+    ),
+)
