@@ -1,17 +1,23 @@
-"""How near do the attention backends come to the bandwidth of the memory, and which of them wins where?
+"""How near do the attention backends come to the bandwidth of the memory, and which of them wins
+where?
 
-    python benchmarks/attention.py [--pairs paper llama] [--windows 1 8] [--batches 1 2 4 8 16 32] [--contexts 256 512 ... 8192]
-                                   [--backends pad split ragged paged sdpa] [--rotate 256] [--repeats 5] [--no-check] [--quick]
+    python benchmarks/attention.py [--pairs paper llama] [--windows 1 8] [--batches 1 2 4 8 16 32]
+                                   [--contexts 256 512 ... 8192] [--backends pad split ragged paged
+                                   sdpa] [--rotate 256] [--repeats 5] [--no-check] [--quick]
 
-A decoding window over full caches in bfloat16, with the heads of two targets: "paper" (32 query heads, 32 key heads of 128
-dimensions) and "llama" (32 and 8). Lengths are equal, or skewed: one row, in the middle of the batch, has the whole context and each
-other one an eighth of it. GB/s counts the keys and values that the rows really need, each once, whatever a backend reads; the column
-"q" is what queries and outputs come to, in percent of that. Time is that of one call of `run` in replays of a CUDA graph that goes through
-the caches of as many layers as hold `--rotate` megabytes, so that every key comes from memory; the queries, which in a model the
-kernel before has just written, stay in the L2. `plan`, which a pass makes once for all layers, is made before. The paged
-cache names its blocks in the order in which it gives them out to new rows. What the last call of a replay gave is compared with
-the float64 reference in two rows, the longest and one before it. Prints the bound first, a table for each pair, window and kind of
-lengths, answers to three questions, and one JSON line last. `--device cpu` with TRITON_INTERPRET=1 shows that it runs, and no more.
+A decoding window over full caches in bfloat16, with the heads of two targets: "paper" (32 query
+heads, 32 key heads of 128 dimensions) and "llama" (32 and 8). Lengths are equal, or skewed: one
+row, in the middle of the batch, has the whole context and each other one an eighth of it. GB/s
+counts the keys and values that the rows really need, each once, whatever a backend reads; the
+column "q" is what queries and outputs come to, in percent of that. Time is that of one call of
+`run` in replays of a CUDA graph that goes through the caches of as many layers as hold `--rotate`
+megabytes, so that every key comes from memory; the queries, which in a model the kernel before has
+just written, stay in the L2. `plan`, which a pass makes once for all layers, is made before. The
+paged cache names its blocks in the order in which it gives them out to new rows. What the last call
+of a replay gave is compared with the float64 reference in two rows, the longest and one before it.
+Prints the bound first, a table for each pair, window and kind of lengths, answers to three
+questions, and one JSON line last. `--device cpu` with TRITON_INTERPRET=1 shows that it runs, and no
+more.
 """
 
 import argparse
@@ -44,7 +50,9 @@ LEAST_SECONDS = 2e-3  # of replays between two events
 AIM = 0.7  # of the copy bandwidth, for `ragged` at this context and from this batch on
 AIM_CONTEXT, AIM_BATCH = 2048, 8
 SLACK = 1.03  # two times closer than this are a tie
-TWINS: dict[type, AttentionBackend[Any, Any]] = {cls.view_type: cls() for cls in (Reference, ReferenceRagged, ReferencePaged)}
+TWINS: dict[type, AttentionBackend[Any, Any]] = {
+    cls.view_type: cls() for cls in (Reference, ReferenceRagged, ReferencePaged)
+}
 
 
 class Heads(NamedTuple):
@@ -95,7 +103,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call: the median, the least and the most of the repeats; and how far the result was from the reference."""
+    """Seconds per call: the median, the least and the most of the repeats; and how far the result
+    was from the reference.
+    """
 
     seconds: float
     least: float
@@ -106,7 +116,9 @@ class Timing:
 Timings = dict[Case, dict[str, Timing]]  # by backend
 
 
-def cases(pairs: list[str], windows: list[int], batches: list[int], contexts: list[int]) -> list[Case]:
+def cases(
+    pairs: list[str], windows: list[int], batches: list[int], contexts: list[int]
+) -> list[Case]:
     """All combinations, table by table; one row alone cannot be skewed."""
     return [
         Case(pair, window, skewed, batch, context)
@@ -119,8 +131,13 @@ def cases(pairs: list[str], windows: list[int], batches: list[int], contexts: li
     ]
 
 
-def seconds_per_call(run: Callable[[int], Tensor], layers: int, device: torch.device, repeats: int) -> tuple[list[float], Tensor]:
-    """Seconds per call in each repeat, and what the last layer's call gave. On a CPU wall time, on a GPU that of a graph's replays."""
+def seconds_per_call(
+    run: Callable[[int], Tensor], layers: int, device: torch.device, repeats: int
+) -> tuple[list[float], Tensor]:
+    """Seconds per call in each repeat, and what the last layer's call gave.
+
+    On a CPU wall time, on a GPU that of a graph's replays.
+    """
     out = run(0)  # compiles what must be compiled
 
     def work() -> None:
@@ -155,7 +172,10 @@ def seconds_per_call(run: Callable[[int], Tensor], layers: int, device: torch.de
 
 
 def copy_bandwidth(device: torch.device, repeats: int) -> float:
-    """Bytes read and written per second by a large copy. (As a part of a graph it would be a third slower.)"""
+    """Bytes read and written per second by a large copy.
+
+    (As a part of a graph it would be a third slower.)
+    """
     source = torch.ones(2**25 if device.type == "cpu" else 2**31, dtype=torch.uint8, device=device)
     target, times = torch.empty_like(source), []
     for _ in range(repeats):
@@ -173,10 +193,19 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def filled(cache_class: type[KVCache[Any]], case: Case, layers: int, device: torch.device) -> KVCache[Any]:
+def filled(
+    cache_class: type[KVCache[Any]], case: Case, layers: int, device: torch.device
+) -> KVCache[Any]:
     """A cache of random numbers, each row with the room that it needs."""
     heads = PAIRS[case.pair]
-    shape = DecoderShape(1, heads.query, heads.key, heads.dim, case.context, (AttentionRule(heads.dim**-0.5),) * layers)
+    shape = DecoderShape(
+        1,
+        heads.query,
+        heads.key,
+        heads.dim,
+        case.context,
+        (AttentionRule(heads.dim**-0.5),) * layers,
+    )
     cache: Any = cache_class.allocate(shape, Room.of(case.lengths), device, DTYPE)
     for storage in (cache.k, cache.v):
         storage.normal_()
@@ -184,13 +213,20 @@ def filled(cache_class: type[KVCache[Any]], case: Case, layers: int, device: tor
 
 
 @torch.inference_mode()
-def measure(case: Case, backends: list[str], device: torch.device, rotate: int, repeats: int, check: bool) -> dict[str, Timing]:
-    """Time each backend over its cache's layout; `rotate`: bytes of keys and values to go through before any is read again."""
+def measure(
+    case: Case, backends: list[str], device: torch.device, rotate: int, repeats: int, check: bool
+) -> dict[str, Timing]:
+    """Time each backend over its cache's layout;
+
+    `rotate`: bytes of keys and values to go through before any is read again.
+    """
     heads, layers = PAIRS[case.pair], max(1, -(-rotate // case.key_bytes))
     rule = AttentionRule(heads.dim**-0.5)
     torch.manual_seed(0)
     q = torch.randn(case.batch, case.window, heads.query, heads.dim, device=device).to(DTYPE)
-    positions = torch.as_tensor(case.lengths, device=device)[:, None] + torch.arange(-case.window, 0, device=device)
+    positions = torch.as_tensor(case.lengths, device=device)[:, None] + torch.arange(
+        -case.window, 0, device=device
+    )
     found: dict[str, Timing] = {}
     for cache_class in CACHES.values():
         fitting = [name for name in backends if BACKENDS[name].view_type is cache_class.view_type]
@@ -200,32 +236,59 @@ def measure(case: Case, backends: list[str], device: torch.device, rotate: int, 
             views, backend = [cache.view(layer) for layer in range(layers)], BACKENDS[name]()
             plan = backend.plan(positions, case.context)
             times, out = seconds_per_call(
-                lambda layer, backend=backend, views=views, plan=plan: backend.run(q, views[layer], plan, rule), layers, device, repeats
+                lambda layer, backend=backend, views=views, plan=plan: backend.run(
+                    q, views[layer], plan, rule
+                ),
+                layers,
+                device,
+                repeats,
             )
             error = error_of(out, q, cache, layers - 1, positions, case, rule) if check else None
             found[name] = Timing(statistics.median(times), min(times), max(times), error)
             if error is not None and not error < TOLERANCE:
-                raise SystemExit(f"`{name}` is off by {error:.1e} at {case}; at most {TOLERANCE:.0e} is rounding.")
+                raise SystemExit(
+                    f"`{name}` is off by {error:.1e} at {case}; at most {TOLERANCE:.0e} is "
+                    "rounding."
+                )
     return {name: found[name] for name in backends}
 
 
-def error_of(out: Tensor, q: Tensor, cache: KVCache[Any], layer: int, positions: Tensor, case: Case, rule: AttentionRule) -> float:
-    """|out - reference| / |reference| in the longest row and the one before it: the larger of the two."""
+def error_of(
+    out: Tensor,
+    q: Tensor,
+    cache: KVCache[Any],
+    layer: int,
+    positions: Tensor,
+    case: Case,
+    rule: AttentionRule,
+) -> float:
+    """|out - reference| / |reference| in the longest row and the one before it: the larger of the
+    two.
+    """
     rows = slice(max(case.batch // 2 - 1, 0), case.batch // 2 + 1)
     view = cache.rows(rows.start, rows.stop).view(layer)
     twin = TWINS[type(view)]
-    right = twin.run(q[rows], view, twin.plan(positions[rows], case.context), rule).double().flatten(1)
+    right = (
+        twin.run(q[rows], view, twin.plan(positions[rows], case.context), rule).double().flatten(1)
+    )
     return float(((out[rows].double().flatten(1) - right).norm(dim=1) / right.norm(dim=1)).max())
 
 
 def lead(found: dict[str, Timing]) -> float | None:
-    """The time of the best other backend over that of `ragged`; None where there is nothing to compare."""
+    """The time of the best other backend over that of `ragged`;
+
+    None where there is nothing to compare.
+    """
     others = [timing.seconds for name, timing in found.items() if name != "ragged"]
     return min(others) / found["ragged"].seconds if "ragged" in found and others else None
 
 
-def reaches_the_aim(timings: Timings, bandwidth: float) -> dict[tuple[str, int, str], tuple[float, Case]]:
-    """For each table with such cases, the lowest share of the bandwidth that `ragged` has at the aim's context and batches, and where."""
+def reaches_the_aim(
+    timings: Timings, bandwidth: float
+) -> dict[tuple[str, int, str], tuple[float, Case]]:
+    """For each table with such cases, the lowest share of the bandwidth that `ragged` has at the
+    aim's context and batches, and where.
+    """
     lowest: dict[tuple[str, int, str], tuple[float, Case]] = {}
     for case, found in timings.items():
         if "ragged" in found and case.context == AIM_CONTEXT and case.batch >= AIM_BATCH:
@@ -236,7 +299,9 @@ def reaches_the_aim(timings: Timings, bandwidth: float) -> dict[tuple[str, int, 
 
 
 def slower_than_the_paper(timings: Timings) -> list[tuple[Case, str, float]]:
-    """Where `ragged` takes longer than `pad` or `split` by more than the slack: than which, and how many times as long."""
+    """Where `ragged` takes longer than `pad` or `split` by more than the slack: than which, and how
+    many times as long.
+    """
     slower = []
     for case, found in timings.items():
         papers = [name for name in ("pad", "split") if name in found]
@@ -250,7 +315,11 @@ def slower_than_the_paper(timings: Timings) -> list[tuple[Case, str, float]]:
 
 def split_over_pad(timings: Timings) -> dict[Case, float]:
     """The time of `split` over that of `pad`: above 1 PAD is faster."""
-    return {case: found["split"].seconds / found["pad"].seconds for case, found in timings.items() if {"split", "pad"} <= found.keys()}
+    return {
+        case: found["split"].seconds / found["pad"].seconds
+        for case, found in timings.items()
+        if {"split", "pad"} <= found.keys()
+    }
 
 
 def named(case: Case) -> str:
@@ -263,11 +332,26 @@ def bounds(chosen: list[Case], bandwidth: float) -> Table:
     """Microseconds that the keys and values alone take at the bandwidth."""
     contexts = sorted({case.context for case in chosen})
     table = Table(
-        "pair", "lengths", "batch", *(_right(str(n)) for n in contexts), title="bound, us: needed keys and values at the copy bandwidth"
+        "pair",
+        "lengths",
+        "batch",
+        *(_right(str(n)) for n in contexts),
+        title="bound, us: needed keys and values at the copy bandwidth",
     )
-    for pair, lengths, batch in dict.fromkeys((case.pair, case.group[2], case.batch) for case in chosen):
-        of_row = {case.context: case for case in chosen if (case.pair, case.group[2], case.batch) == (pair, lengths, batch)}
-        table.add_row(pair, lengths, str(batch), *(f"{of_row[n].key_bytes / bandwidth * 1e6:.1f}" for n in contexts))
+    for pair, lengths, batch in dict.fromkeys(
+        (case.pair, case.group[2], case.batch) for case in chosen
+    ):
+        of_row = {
+            case.context: case
+            for case in chosen
+            if (case.pair, case.group[2], case.batch) == (pair, lengths, batch)
+        }
+        table.add_row(
+            pair,
+            lengths,
+            str(batch),
+            *(f"{of_row[n].key_bytes / bandwidth * 1e6:.1f}" for n in contexts),
+        )
     return table
 
 
@@ -275,18 +359,35 @@ def rates(timings: Timings, bandwidth: float) -> Table:
     """GB/s and percent of the bandwidth for the cases of one group; the best of a row is bold."""
     pair, window, lengths = next(iter(timings)).group
     backends = list(next(iter(timings.values())))
-    columns = [_right(text) for text in ("batch", "context", "q %", *backends, "ragged us", "over best other")]
-    table = Table(*columns, title=f"{pair}, window {window}, {lengths} lengths: GB/s of needed keys and values, % of the copy bandwidth")
+    columns = [
+        _right(text)
+        for text in ("batch", "context", "q %", *backends, "ragged us", "over best other")
+    ]
+    table = Table(
+        *columns,
+        title=(
+            f"{pair}, window {window}, {lengths} lengths: GB/s of needed keys and values, % of "
+            "the copy bandwidth"
+        ),
+    )
     for case, found in timings.items():
-        best, ratio, ours = min(found, key=lambda name: found[name].seconds), lead(found), found.get("ragged")
+        best, ratio, ours = (
+            min(found, key=lambda name: found[name].seconds),
+            lead(found),
+            found.get("ragged"),
+        )
         cells = []
         for name, timing in found.items():
             rate = case.key_bytes / timing.seconds
             cell = f"{rate / 1e9:.0f} {rate / bandwidth:4.0%}"
             cells.append(f"[bold]{cell}[/]" if name == best else cell)
-        ends = ("" if ours is None else f"{ours.seconds * 1e6:.1f}", "" if ratio is None else f"{ratio:.2f}x")
+        ends = (
+            "" if ours is None else f"{ours.seconds * 1e6:.1f}",
+            "" if ratio is None else f"{ratio:.2f}x",
+        )
         table.add_row(
-            str(case.batch), str(case.context), f"{case.query_bytes / case.key_bytes:.1%}", *cells, *ends,
+            str(case.batch), str(case.context), f"{case.query_bytes / case.key_bytes:.1%}", *cells,
+            *ends,
             end_section=case.context == max(c.context for c in timings),
         )  # fmt: skip
     return table
@@ -295,14 +396,23 @@ def rates(timings: Timings, bandwidth: float) -> Table:
 def answers(timings: Timings, bandwidth: float, console: Console) -> dict[str, Any]:
     """Print what the figures say to the three questions, and give it for the record."""
     lowest = reaches_the_aim(timings, bandwidth)
-    console.print(f"\n(a) Does `ragged` reach {AIM:.0%} of the copy bandwidth at context {AIM_CONTEXT} from batch {AIM_BATCH} on?")
+    console.print(
+        f"\n(a) Does `ragged` reach {AIM:.0%} of the copy bandwidth at context {AIM_CONTEXT} from "
+        f"batch {AIM_BATCH} on?"
+    )
     for (pair, window, lengths), (share, case) in lowest.items():
         verdict = "yes" if share >= AIM else "no"
-        console.print(f"    {verdict}: {pair}, window {window}, {lengths} lengths: at least {share:.0%} (batch {case.batch})")
+        console.print(
+            f"    {verdict}: {pair}, window {window}, {lengths} lengths: at least {share:.0%} "
+            f"(batch {case.batch})"
+        )
     if not lowest:
         console.print("    not measured")
     slower = slower_than_the_paper(timings)
-    console.print(f"(b) `ragged` is slower than `pad` or `split` by more than {SLACK - 1:.0%} in {len(slower)} of {len(timings)} cases")
+    console.print(
+        f"(b) `ragged` is slower than `pad` or `split` by more than {SLACK - 1:.0%} in "
+        f"{len(slower)} of {len(timings)} cases"
+    )
     for case, name, ratio in slower:
         console.print(f"    {named(case)}: {ratio:.2f} times as long as `{name}`")
     ratios = split_over_pad(timings)
@@ -312,7 +422,8 @@ def answers(timings: Timings, bandwidth: float, console: Console) -> dict[str, A
         "tie": sum(1 / SLACK <= ratio <= SLACK for ratio in ratios.values()),
     }
     console.print(
-        f"(c) PAD is faster than SPLIT in {counts['pad']} cases, SPLIT in {counts['split']}, and {counts['tie']} are within {SLACK - 1:.0%}"
+        f"(c) PAD is faster than SPLIT in {counts['pad']} cases, SPLIT in {counts['split']}, and "
+        f"{counts['tie']} are within {SLACK - 1:.0%}"
     )
     if ratios:
         console.print(_grid(ratios))
@@ -328,8 +439,16 @@ def _grid(ratios: dict[Case, float]) -> Table:
     columns = ("pair", "window", "lengths", "batch", *(_right(str(n)) for n in contexts))
     table = Table(*columns, title="time of SPLIT over that of PAD, by context")
     for group, batch in dict.fromkeys((case.group, case.batch) for case in ratios):
-        of_row = {case.context: ratio for case, ratio in ratios.items() if (case.group, case.batch) == (group, batch)}
-        table.add_row(*map(str, group), str(batch), *(f"{of_row[n]:.2f}" if n in of_row else "" for n in contexts))
+        of_row = {
+            case.context: ratio
+            for case, ratio in ratios.items()
+            if (case.group, case.batch) == (group, batch)
+        }
+        table.add_row(
+            *map(str, group),
+            str(batch),
+            *(f"{of_row[n]:.2f}" if n in of_row else "" for n in contexts),
+        )
     return table
 
 
@@ -339,41 +458,79 @@ def _right(text: str) -> Column:
 
 def parse(given: list[str] | None) -> argparse.Namespace:
     """The options; `--quick` only changes the defaults."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", nargs="+", default=["paper", "llama"], choices=PAIRS)
     parser.add_argument("--windows", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--contexts", nargs="+", type=int, default=[256, 512, 1024, 2048, 4096, 8192])
+    parser.add_argument(
+        "--contexts", nargs="+", type=int, default=[256, 512, 1024, 2048, 4096, 8192]
+    )
     capturable = [name for name, cls in BACKENDS.items() if cls.capturable]
-    parser.add_argument("--backends", nargs="+", default=["pad", "split", "ragged", "paged", "sdpa"], choices=capturable)
-    parser.add_argument("--rotate", type=int, default=256, help="megabytes of keys and values in all layers together, at least")
+    parser.add_argument(
+        "--backends",
+        nargs="+",
+        default=["pad", "split", "ragged", "paged", "sdpa"],
+        choices=capturable,
+    )
+    parser.add_argument(
+        "--rotate",
+        type=int,
+        default=256,
+        help="megabytes of keys and values in all layers together, at least",
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-check", dest="check", action="store_false")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--quick", action="store_true", help="window 8, batches 1 and 8, context 2048, unless they are given")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="window 8, batches 1 and 8, context 2048, unless they are given",
+    )
     if parser.parse_args(given).quick:
         parser.set_defaults(windows=[8], batches=[1, 8], contexts=[2048], repeats=3)
     arguments = parser.parse_args(given)
     if min(arguments.contexts) // SKEW < max(arguments.windows):
-        parser.error(f"a row of {min(arguments.contexts)} // {SKEW} positions has no room for a window of {max(arguments.windows)}")
+        parser.error(
+            f"a row of {min(arguments.contexts)} // {SKEW} positions has no room for a window of "
+            f"{max(arguments.windows)}"
+        )
     return arguments
 
 
 def main(given: list[str] | None = None) -> None:
     """Run the cases."""
     arguments = parse(given)
-    began, device, console = time.perf_counter(), torch.device(arguments.device), Console(width=150, highlight=False)
+    began, device, console = (
+        time.perf_counter(),
+        torch.device(arguments.device),
+        Console(width=150, highlight=False),
+    )
     for name in arguments.backends:
         BACKENDS[name]().check(device)
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    reads, copies = measure_peaks(device, DTYPE).bandwidth, copy_bandwidth(device, arguments.repeats)
-    console.print(f"{hardware}: copies at {copies / 1e9:.0f} GB/s (read and written), reads at {reads / 1e9:.0f} GB/s")
+    reads, copies = (
+        measure_peaks(device, DTYPE).bandwidth,
+        copy_bandwidth(device, arguments.repeats),
+    )
+    console.print(
+        f"{hardware}: copies at {copies / 1e9:.0f} GB/s (read and written), reads at "
+        f"{reads / 1e9:.0f} GB/s"
+    )
     chosen = cases(arguments.pairs, arguments.windows, arguments.batches, arguments.contexts)
     console.print(bounds(chosen, copies))
     timings: Timings = {}
     for group in dict.fromkeys(case.group for case in chosen):
         of_group = {
-            case: measure(case, arguments.backends, device, arguments.rotate * 10**6, arguments.repeats, arguments.check)
+            case: measure(
+                case,
+                arguments.backends,
+                device,
+                arguments.rotate * 10**6,
+                arguments.repeats,
+                arguments.check,
+            )
             for case in chosen
             if case.group == group
         }
@@ -381,11 +538,18 @@ def main(given: list[str] | None = None) -> None:
         timings |= of_group
     summary = answers(timings, copies, console)
     if arguments.check:
-        summary["error"] = {name: max(found[name].error or 0.0 for found in timings.values()) for name in arguments.backends}
+        summary["error"] = {
+            name: max(found[name].error or 0.0 for found in timings.values())
+            for name in arguments.backends
+        }
         worst = ", ".join(f"{name} {error:.1e}" for name, error in summary["error"].items())
-        console.print(f"Largest deviation from the float64 reference, of at most {TOLERANCE:.0e}: {worst}")
+        console.print(
+            f"Largest deviation from the float64 reference, of at most {TOLERANCE:.0e}: {worst}"
+        )
     console.print(f"{len(timings)} cases in {time.perf_counter() - began:.0f} s")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     record = {
         "benchmark": "attention",
         "commit": commit,
@@ -398,7 +562,10 @@ def main(given: list[str] | None = None) -> None:
         "read_bandwidth": reads,
         "summary": summary,
         "us": {  # median, least and most of the repeats
-            named(case): {name: [float(f"{t * 1e6:.4g}") for t in (x.seconds, x.least, x.most)] for name, x in found.items()}
+            named(case): {
+                name: [float(f"{t * 1e6:.4g}") for t in (x.seconds, x.least, x.most)]
+                for name, x in found.items()
+            }
             for case, found in timings.items()
         },
     }

@@ -1,10 +1,12 @@
 """How fast is the embedded pair on a CPU, beside `transformers` on the same weights?
 
-    BASS_DATA=FOLDER python benchmarks/cpu_pair.py [--threads 2] [--repeats 5] [--new-tokens 128] [--temperature 0.2]
+    BASS_DATA=FOLDER python benchmarks/cpu_pair.py [--threads 2] [--repeats 5] [--new-tokens 128]
+    [--temperature 0.2]
 
-FOLDER holds HumanEval.jsonl.gz, whose first prompts are continued, in float32, each to the same number of tokens. Timed
-in one process, in turn, after a warm-up of each: our plain decoding, our speculative decoding, `transformers` generate,
-and `transformers` with `assistant_model` (which has no batches). Prints the bound first, a table, and one JSON line last.
+FOLDER holds HumanEval.jsonl.gz, whose first prompts are continued, in float32, each to the same
+number of tokens. Timed in one process, in turn, after a warm-up of each: our plain decoding, our
+speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (which has
+no batches). Prints the bound first, a table, and one JSON line last.
 """
 
 import argparse
@@ -43,7 +45,9 @@ def read_prompts(count: int) -> list[list[int]]:
     return [tokenizer.encode(text) for text in texts]
 
 
-def ours(llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str, Any]) -> bass.Stats:
+def ours(
+    llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str, Any]
+) -> bass.Stats:
     """Continue the prompts, `batch` at a time; the statistics of the last call."""
     for first in range(0, len(prompts), batch):
         result = llm.generate(prompts[first : first + batch], ignore_eos=True, **options)
@@ -51,7 +55,11 @@ def ours(llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str,
 
 
 def theirs(
-    model: PreTrainedModel, assistant: PreTrainedModel | None, prompts: list[list[int]], batch: int, options: dict[str, Any]
+    model: PreTrainedModel,
+    assistant: PreTrainedModel | None,
+    prompts: list[list[int]],
+    batch: int,
+    options: dict[str, Any],
 ) -> None:
     """The same by `transformers`, which pads on the left."""
     sampling = {"do_sample": options["temperature"] > 0}
@@ -63,7 +71,14 @@ def theirs(
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
         extra = {} if assistant is None else {"assistant_model": assistant}
-        out = model.generate(ids, attention_mask=mask, max_new_tokens=options["max_new_tokens"], pad_token_id=0, **sampling, **extra)
+        out = model.generate(
+            ids,
+            attention_mask=mask,
+            max_new_tokens=options["max_new_tokens"],
+            pad_token_id=0,
+            **sampling,
+            **extra,
+        )
         assert out.shape[1] == longest + options["max_new_tokens"], "the reference stopped early"
 
 
@@ -77,21 +92,32 @@ def reference(folder: Path) -> PreTrainedModel:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--top-p", type=float, default=0.95)
-    parser.add_argument("--lengths", nargs=2, default=("bass", "3"), help="at batch 1 and 8: a fixed draft length, or a policy")
+    parser.add_argument(
+        "--lengths",
+        nargs=2,
+        default=("bass", "3"),
+        help="at batch 1 and 8: a fixed draft length, or a policy",
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     transformers.logging.set_verbosity_error()
     console = Console()
 
     prompts = read_prompts(arguments.prompts)
-    options = {"max_new_tokens": arguments.new_tokens, "temperature": arguments.temperature, "top_p": arguments.top_p}
+    options = {
+        "max_new_tokens": arguments.new_tokens,
+        "temperature": arguments.temperature,
+        "top_p": arguments.top_p,
+    }
     plain = bass.load(num_speculative_tokens=0, dtype="float32", device="cpu", max_batch_size=8)
     speculative = {}
     for batch, lengths in zip((1, 8), arguments.lengths, strict=True):
@@ -101,16 +127,22 @@ def main() -> None:
 
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
     weights = [sum(p.numel() for p in m.parameters()) * 4 for m in (target, draft)]
-    console.print(f"Read bandwidth {peaks.bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads. Bound by bytes of weights:")
     console.print(
-        f"  plain {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token {weights[1] / peaks.bandwidth * 1e3:.2f} ms"
+        f"Read bandwidth {peaks.bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads. Bound by "
+        "bytes of weights:"
+    )
+    console.print(
+        f"  plain {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token "
+        f"{weights[1] / peaks.bandwidth * 1e3:.2f} ms"
     )
 
     runs: dict[tuple[str, int], Callable[[], bass.Stats | None]] = {}
     for batch in (1, 8):
         runs["bass, plain", batch] = lambda b=batch: ours(plain, prompts, b, options)
         runs["bass, speculative", batch] = lambda b=batch: ours(speculative[b], prompts, b, options)
-        runs["transformers, plain", batch] = lambda b=batch: theirs(target, None, prompts, b, options)
+        runs["transformers, plain", batch] = lambda b=batch: theirs(
+            target, None, prompts, b, options
+        )
     runs["transformers, assisted", 1] = lambda: theirs(target, draft, prompts, 1, options)
 
     seconds: dict[tuple[str, int], list[float]] = {name: [] for name in runs}
@@ -127,26 +159,49 @@ def main() -> None:
     tokens = len(prompts) * arguments.new_tokens
     rate = {name: tokens / statistics.median(times) for name, times in seconds.items()}
     table = Table(
-        "", "batch", "tokens/s", "spread", "tau", "bound share", title=f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each"
+        "",
+        "batch",
+        "tokens/s",
+        "spread",
+        "tau",
+        "bound share",
+        title=f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each",
     )
     for (name, batch), value in rate.items():
         times = seconds[name, batch]
         found = stats.get((name, batch))
         spread = f"{tokens / max(times):.0f} - {tokens / min(times):.0f}"
-        table.add_row(name, str(batch), f"{value:.0f}", spread, f"{found.tau:.2f}" if found else "", f"{found.mbu:.0%}" if found else "")
+        table.add_row(
+            name,
+            str(batch),
+            f"{value:.0f}",
+            spread,
+            f"{found.tau:.2f}" if found else "",
+            f"{found.mbu:.0%}" if found else "",
+        )
     console.print(table)
     pairings = [
         ("plain over transformers' plain, batch 1", ("bass, plain", 1), ("transformers, plain", 1)),
         ("plain over transformers' plain, batch 8", ("bass, plain", 8), ("transformers, plain", 8)),
-        ("speculative over transformers' assisted, batch 1", ("bass, speculative", 1), ("transformers, assisted", 1)),
+        (
+            "speculative over transformers' assisted, batch 1",
+            ("bass, speculative", 1),
+            ("transformers, assisted", 1),
+        ),
         ("speculative over our plain, batch 1", ("bass, speculative", 1), ("bass, plain", 1)),
         ("speculative over our plain, batch 8", ("bass, speculative", 8), ("bass, plain", 8)),
-        ("speculative over transformers' plain, batch 8", ("bass, speculative", 8), ("transformers, plain", 8)),
+        (
+            "speculative over transformers' plain, batch 8",
+            ("bass, speculative", 8),
+            ("transformers, plain", 8),
+        ),
     ]
     ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in pairings}
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     record = {
         "benchmark": "cpu_pair",
         "commit": commit,
@@ -155,8 +210,13 @@ def main() -> None:
         "machine": platform.machine(),
         "bandwidth": peaks.bandwidth,
         "config": vars(arguments),
-        "tokens_per_second": {f"{name}, batch {batch}": round(value, 1) for (name, batch), value in rate.items()},
-        "seconds": {f"{name}, batch {batch}": [round(t, 3) for t in times] for (name, batch), times in seconds.items()},
+        "tokens_per_second": {
+            f"{name}, batch {batch}": round(value, 1) for (name, batch), value in rate.items()
+        },
+        "seconds": {
+            f"{name}, batch {batch}": [round(t, 3) for t in times]
+            for (name, batch), times in seconds.items()
+        },
         "ratios": ratios,
     }
     print(json.dumps(record))

@@ -1,13 +1,16 @@
-"""Which options should `make demo` have: how many samples, and how long a draft, on the embedded pair and a CPU?
+"""Which options should `make demo` have: how many samples, and how long a draft, on the embedded
+pair and a CPU?
 
-    python benchmarks/demo.py [--threads 2] [--rounds 9] [--seeds 3] [--batches 1 4 8 16] [--lengths 2 3 4 bass]
+    python benchmarks/demo.py [--threads 2] [--rounds 9] [--seeds 3] [--batches 1 4 8 16] [--lengths
+    2 3 4 bass]
 
-Continues the prompt of `bass generate --example` up to its stop strings, as the demo does. For each number of samples,
-plain decoding and every draft length run in turn, in one process, after a warm-up of each; a length is a number for the
-policy `fixed`, or a policy. Rounds go through the seeds. A ratio compares with the plain run of the same round: of tokens
-per second, and of tokens per second of processor time, which is what counts where the machine is busy with other
-processes (then give `--threads 1`, since threads that wait use time too). Prints the bound first, a table of medians with
-the quartiles of the ratios, and one JSON line last.
+Continues the prompt of `bass generate --example` up to its stop strings, as the demo does. For each
+number of samples, plain decoding and every draft length run in turn, in one process, after a
+warm-up of each; a length is a number for the policy `fixed`, or a policy. Rounds go through the
+seeds. A ratio compares with the plain run of the same round: of tokens per second, and of tokens
+per second of processor time, which is what counts where the machine is busy with other processes
+(then give `--threads 1`, since threads that wait use time too). Prints the bound first, a table of
+medians with the quartiles of the ratios, and one JSON line last.
 """
 
 import argparse
@@ -61,7 +64,9 @@ def quartiles(values: list[float]) -> str:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8, 16])
@@ -74,16 +79,33 @@ def main() -> None:
     bandwidth = measure_peaks(torch.device("cpu"), torch.float32).bandwidth
     models = bass.load(device="cpu").models
     assert models.draft is not None
-    target, draft = (sum(p.nbytes for p in model.parameters()) / bandwidth * 1e3 for model in (models.target, models.draft))
-    console.print(f"Read bandwidth {bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads; load {os.getloadavg()[0]:.2f}. Bound by bytes:")
+    target, draft = (
+        sum(p.nbytes for p in model.parameters()) / bandwidth * 1e3
+        for model in (models.target, models.draft)
+    )
+    console.print(
+        f"Read bandwidth {bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads; load "
+        f"{os.getloadavg()[0]:.2f}. Bound by bytes:"
+    )
     console.print(f"  a plain step {target:.2f} ms, a drafted token {draft:.2f} ms")
 
-    table = Table("samples", "draft length", "tau", "tokens/s", "ratio", "quartiles", "by processor time", "quartiles")
+    table = Table(
+        "samples",
+        "draft length",
+        "tau",
+        "tokens/s",
+        "ratio",
+        "quartiles",
+        "by processor time",
+        "quartiles",
+    )
     record = []
     for batch in arguments.batches:
         runs = {}
         for length in (PLAIN, *arguments.lengths):
-            how = {"num_speculative_tokens": int(length)} if length.isdigit() else {"policy": length}
+            how = (
+                {"num_speculative_tokens": int(length)} if length.isdigit() else {"policy": length}
+            )
             runs[length] = bass.load(device="cpu", max_batch_size=batch, **how)
         found: dict[str, list[Timed]] = {length: [] for length in runs}
         for number in range(-1, arguments.rounds):  # the first is the warm-up
@@ -91,16 +113,39 @@ def main() -> None:
                 timed = run(llm, batch, arguments.new_tokens, max(number, 0) % arguments.seeds)
                 found[length] += [timed] if number >= 0 else []
         for length, own in found.items():
-            ratios = [[a.rates[i] / b.rates[i] for a, b in zip(own, found[PLAIN], strict=True)] for i in range(2)]
-            columns = [text for values in ratios for text in (f"{statistics.median(values):.2f}x", quartiles(values))]
+            ratios = [
+                [a.rates[i] / b.rates[i] for a, b in zip(own, found[PLAIN], strict=True)]
+                for i in range(2)
+            ]
+            columns = [
+                text
+                for values in ratios
+                for text in (f"{statistics.median(values):.2f}x", quartiles(values))
+            ]
             tau = statistics.mean(one.stats.tau for one in own)
             speed = statistics.median(one.rates[0] for one in own)
             table.add_row(str(batch), length, f"{tau:.2f}", f"{speed:.0f}", *columns)
             rounded = [[round(ratio, 3) for ratio in values] for values in ratios]
-            record.append({"samples": batch, "length": length, "tau": round(tau, 3), "ratios": rounded[0], "cpu_ratios": rounded[1]})
+            record.append(
+                {
+                    "samples": batch,
+                    "length": length,
+                    "tau": round(tau, 3),
+                    "ratios": rounded[0],
+                    "cpu_ratios": rounded[1],
+                }
+            )
     console.print(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    about = {"benchmark": "demo", "commit": commit, "torch": torch.__version__, "machine": platform.machine(), "load": os.getloadavg()}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    about = {
+        "benchmark": "demo",
+        "commit": commit,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "load": os.getloadavg(),
+    }
     print(json.dumps(about | {"config": vars(arguments), "runs": record}))
 
 

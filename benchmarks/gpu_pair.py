@@ -1,12 +1,15 @@
 """What does speculation gain with the embedded pair on a GPU, text and acceptance being real?
 
-    [BASS_DATA=FOLDER] python benchmarks/gpu_pair.py [--batches 1 4 8 16 32] [--policies 4 bass measured] [--repeats 5]
-        [--new-tokens 256] [--temperature 0.2] [--top-p 0.95] [--device cuda] [--results FILE]
+    [BASS_DATA=FOLDER] python benchmarks/gpu_pair.py [--batches 1 4 8 16 32] [--policies 4 bass
+        measured] [--repeats 5] [--new-tokens 256] [--temperature 0.2] [--top-p 0.95] [--device
+        cuda] [--results FILE]
 
-FOLDER holds HumanEval.jsonl.gz, of which a batch takes as many prompts as it has rows; without it, prompts of the script's own. A policy
-is a name, or a number for that fixed length. Plain decoding by the same code is timed first, in the same process, and every setting
-runs once to warm up and capture its graphs, then `--repeats` times. Times are from the end of the prefill and without captures; those of
-the parts as `gpu_parts.py` says, at the median draft length. Every row runs to its limit. Prints a table, and one JSON line last.
+FOLDER holds HumanEval.jsonl.gz, of which a batch takes as many prompts as it has rows; without it,
+prompts of the script's own. A policy is a name, or a number for that fixed length. Plain decoding
+by the same code is timed first, in the same process, and every setting runs once to warm up and
+capture its graphs, then `--repeats` times. Times are from the end of the prefill and without
+captures; those of the parts as `gpu_parts.py` says, at the median draft length. Every row runs to
+its limit. Prints a table, and one JSON line last.
 """
 
 import argparse
@@ -28,8 +31,14 @@ import bass
 from bass.experiments.units import number
 from bass.registry import make
 
-VERBS, NOUNS = ("count", "sort", "merge", "parse", "validate", "format"), ("words", "numbers", "lines", "dates", "paths", "records")
-COLUMNS = "policy,batch,ms/token,first,last,spread,speed-up,tokens/s,tau,accepted,step ms,k,draft,verify,sample,host,MBU"
+VERBS, NOUNS = (
+    ("count", "sort", "merge", "parse", "validate", "format"),
+    ("words", "numbers", "lines", "dates", "paths", "records"),
+)
+COLUMNS = (
+    "policy,batch,ms/token,first,last,spread,speed-up,tokens/s,tau,accepted,step "
+    "ms,k,draft,verify,sample,host,MBU"
+)
 
 
 def read_prompts(count: int) -> tuple[str, list[str]]:
@@ -39,7 +48,11 @@ def read_prompts(count: int) -> tuple[str, list[str]]:
         with gzip.open(Path(folder) / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
             return "HumanEval", [json.loads(line)["prompt"] for line in lines][:count]
     made = (
-        f'def {verb}_{noun}(items):\n    """{verb.capitalize()} the {noun} in items and return the result."""\n'
+        (
+            f'def {verb}_{noun}(items):\n    """{verb.capitalize()} the {noun} in items and return '
+            "the "
+            'result."""\n'
+        )
         for verb, noun in itertools.product(VERBS, NOUNS)
     )
     return "own", list(itertools.islice(made, count))
@@ -47,27 +60,45 @@ def read_prompts(count: int) -> tuple[str, list[str]]:
 
 def loaded(policy: str, asked: argparse.Namespace) -> bass.LLM:
     """The embedded pair with one policy."""
-    how = {"num_speculative_tokens": int(policy)} if policy.isdigit() else {"policy": make("policy", policy)}
-    return bass.load(device=asked.device, cache=asked.cache, attention=asked.attention, max_batch_size=max(asked.batches), **how)
+    how = (
+        {"num_speculative_tokens": int(policy)}
+        if policy.isdigit()
+        else {"policy": make("policy", policy)}
+    )
+    return bass.load(
+        device=asked.device,
+        cache=asked.cache,
+        attention=asked.attention,
+        max_batch_size=max(asked.batches),
+        **how,
+    )
 
 
 def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dict[str, Any]:
     """Medians over the repeats."""
-    options = {"max_new_tokens": asked.new_tokens, "temperature": asked.temperature, "top_p": asked.top_p, "ignore_eos": True}
+    options = {
+        "max_new_tokens": asked.new_tokens,
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "ignore_eos": True,
+    }
     llm.generate(prompts, **options)
     results = [llm.generate(prompts, **options, seed=seed) for seed in range(1, asked.repeats + 1)]
     runs, steps = [r.stats for r in results], [s for r in results for s in r.trace]
 
     def median(name: str) -> Any:
         values = [value for stats in runs if (value := getattr(stats, name)) is not None]
-        return statistics.median(values) if values else None  # as an acceptance rate where nothing was drafted
+        # as an acceptance rate where nothing was drafted
+        return statistics.median(values) if values else None
 
     assert llm.models.tokenizer is not None
     mean = statistics.mean(len(llm.models.tokenizer.encode(prompt)) for prompt in prompts)
     return {
         "ms_per_token": {name: median(name) * 1e3 for name in ("first", "last", "all")},
         "spread": [min(s.all for s in runs) * 1e3, max(s.all for s in runs) * 1e3],
-        "tokens_per_second": len(prompts) * asked.new_tokens / statistics.median(s.seconds - s.prefill_seconds for s in runs),
+        "tokens_per_second": len(prompts)
+        * asked.new_tokens
+        / statistics.median(s.seconds - s.prefill_seconds for s in runs),
         "tau": median("tau"),
         "acceptance_rate": median("acceptance_rate"),
         "mbu": median("mbu"),
@@ -80,16 +111,26 @@ def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dic
 def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) -> list[str]:
     """A line of the table."""
     ms, parts = r["ms_per_token"], r.get("parts_ms", {})
-    times = [f"{ms[name]:.3f}" for name in ("all", "first", "last")] + ["-".join(f"{x:.3f}" for x in r["spread"])]
-    figures = [f"{plain['ms_per_token']['all'] / ms['all']:.2f}x", f"{r['tokens_per_second']:.0f}", f"{r['tau']:.2f}"]
+    times = [f"{ms[name]:.3f}" for name in ("all", "first", "last")] + [
+        "-".join(f"{x:.3f}" for x in r["spread"])
+    ]
+    figures = [
+        f"{plain['ms_per_token']['all'] / ms['all']:.2f}x",
+        f"{r['tokens_per_second']:.0f}",
+        f"{r['tau']:.2f}",
+    ]
     figures += [number(r["acceptance_rate"], "share"), f"{r['step_ms']:.2f}", f"{r['mean_k']:.1f}"]
-    figures += [f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host")]
+    figures += [
+        f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host")
+    ]
     return [policy, str(batch), *times, *figures, f"{r['mbu']:.0%}"]
 
 
 def main() -> None:
     """Run the settings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8, 16, 32])
     parser.add_argument("--policies", nargs="+", default=["4", "bass", "measured"])
     parser.add_argument("--repeats", type=int, default=5)
@@ -105,21 +146,44 @@ def main() -> None:
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else platform.machine()
     results, (kind, prompts) = Results(asked.results, device), read_prompts(max(asked.batches))
     if len(prompts) < max(asked.batches):
-        raise SystemExit(f"There are {len(prompts)} prompts for a batch of {max(asked.batches)}: give smaller batches.")
+        raise SystemExit(
+            f"There are {len(prompts)} prompts for a batch of {max(asked.batches)}: give smaller "
+            "batches."
+        )
     models = {policy: loaded(policy, asked) for policy in ("0", *asked.policies)}
-    table = Table(*COLUMNS.split(","), title=f"the embedded pair, {kind} prompts, temperature {asked.temperature}, {device}")
-    config = {option: str(value) if isinstance(value, Path) else value for option, value in vars(asked).items()}
-    how = json.dumps({name: config[name] for name in ("new_tokens", "temperature", "top_p", "cache", "attention", "repeats")})
+    table = Table(
+        *COLUMNS.split(","),
+        title=f"the embedded pair, {kind} prompts, temperature {asked.temperature}, {device}",
+    )
+    config = {
+        option: str(value) if isinstance(value, Path) else value
+        for option, value in vars(asked).items()
+    }
+    how = json.dumps(
+        {
+            name: config[name]
+            for name in ("new_tokens", "temperature", "top_p", "cache", "attention", "repeats")
+        }
+    )
     for batch in asked.batches:
         plain: dict[str, Any] = {}
         for policy, llm in models.items():
-            r = results.measured(f"{policy} batch {batch} {kind} {how}", lambda m=llm, b=batch: measure(m, prompts[:b], asked))
+            r = results.measured(
+                f"{policy} batch {batch} {kind} {how}",
+                lambda m=llm, b=batch: measure(m, prompts[:b], asked),
+            )
             if policy == "0":
                 plain = r
             r["speed_up"] = plain["ms_per_token"]["all"] / r["ms_per_token"]["all"]
             table.add_row(*row_of("plain" if policy == "0" else policy, batch, r, plain))
     console.print(table)
-    record = {"benchmark": "gpu_pair", "commit": commit(), "torch": torch.__version__, "machine": platform.machine(), "prompts": kind}
+    record = {
+        "benchmark": "gpu_pair",
+        "commit": commit(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "prompts": kind,
+    }
     print(json.dumps(results.write(record | {"config": config})))
 
 

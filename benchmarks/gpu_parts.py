@@ -1,4 +1,7 @@
-"""Where the time of a step goes on a GPU: its parts, timed as CUDA graphs of their own. For the benchmarks beside it."""
+"""Where the time of a step goes on a GPU: its parts, timed as CUDA graphs of their own.
+
+For the benchmarks beside it.
+"""
 
 import hashlib
 import json
@@ -24,7 +27,9 @@ WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 
 @torch.inference_mode()
 def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
-    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens; draft_sampling: of draft, warps and draws."""
+    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens;
+    draft_sampling: of draft, warps and draws.
+    """
     step, rows = engine.step, engine.sequences
     assert isinstance(step, GraphedStep)
     rows.lens.fill_(length)
@@ -39,7 +44,9 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
         def sample_drafts() -> None:
             drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
             for i in range(k):
-                probs.append(drafter.warp(logits, History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0])
+                probs.append(
+                    drafter.warp(logits, History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0]
+                )
                 drafted[:, i] = drafter.draw(probs[-1], noise, i)
             torch.stack(probs, 1)
 
@@ -49,11 +56,15 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
 
 
 def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
-    """`parts_at` the engine of the last run, at its median draft length; host: the rest of a step's wall time. Times in ms.
+    """`parts_at` the engine of the last run, at its median draft length; host: the rest of a step's
+    wall time. Times in ms.
 
     sampling_share: warps, draws, verdict and commit, of draft and target, in a step's wall time.
     """
-    step, between = (statistics.median(times) for times in ([s.seconds for s in trace], [s.host_seconds for s in trace]))
+    step, between = (
+        statistics.median(times)
+        for times in ([s.seconds for s in trace], [s.host_seconds for s in trace])
+    )
     if not llm.graphs or llm._kept is None:
         return {}
     k = int(statistics.median(s.k for s in trace))
@@ -64,11 +75,17 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
     return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / (step + between)}
 
 
-def synchronisations(llm: LLM, prompts: list[list[int]], options: dict[str, Any], tokens: tuple[int, int] = (32, 128)) -> float:
-    """How often the host waits for the device in a step: by the calls of two runs that differ in their number of steps."""
+def synchronisations(
+    llm: LLM, prompts: list[list[int]], options: dict[str, Any], tokens: tuple[int, int] = (32, 128)
+) -> float:
+    """How often the host waits for the device in a step: by the calls of two runs that differ in
+    their number of steps.
+    """
     counts, steps = [], []
     for new in tokens:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profile:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        ) as profile:
             trace = llm.generate(prompts, **options | {"max_new_tokens": new}).trace
         counts.append(sum(event.count for event in profile.key_averages() if event.key in WAITS))
         steps.append(len(trace))
@@ -76,7 +93,10 @@ def synchronisations(llm: LLM, prompts: list[list[int]], options: dict[str, Any]
 
 
 def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
-    """Bytes read and written per second by a large copy, the best of 5. (As a part of a graph it would be a third slower.)"""
+    """Bytes read and written per second by a large copy, the best of 5.
+
+    (As a part of a graph it would be a third slower.)
+    """
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     times = []
@@ -93,7 +113,9 @@ def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
 def commit() -> str:
     """The commit that is checked out; empty where there is no repository."""
     asked = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def source() -> str:
@@ -106,7 +128,10 @@ def source() -> str:
 
 
 class Results:
-    """Settings and what was measured of them, kept in a file after each one, if there is a file. Of another source, they are void."""
+    """Settings and what was measured of them, kept in a file after each one, if there is a file.
+
+    Of another source, they are void.
+    """
 
     def __init__(self, path: Path | None, device: str) -> None:
         self.path, self.of = path, {"source": source(), "device": device}

@@ -1,18 +1,22 @@
 """How fast is a speculative step on a GPU, beside what its bytes allow?
 
-    python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7 bass] [--repeats 5]
-        [--quantization none int8 fp8 int8-weight] [--results FILE] [--warm-up] [--host] [--no-graphs] [--no-fused]
+    python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7
+        bass] [--repeats 5] [--quantization none int8 fp8 int8-weight] [--results FILE] [--warm-up]
+        [--host] [--no-graphs] [--no-fused]
 
-The pairs have the shapes of real models and random weights in bfloat16: "paper", a target of 7.7B with a draft of 310M as in the BASS
-paper; "llama", Llama 3.1 8B with Llama 3.2 1B. Acceptance is imposed by position (`Synthetic(0.8)`: position i is kept with
-0.8^i), so no text means anything. Prompts of 150 random tokens, 256 new ones each, temperature 1. Times are from the end of the
-prefill and without captures; every setting runs once to warm up and capture its graphs, then `--repeats` times. Parts of a step are
-timed as graphs of their own, see `gpu_parts.py`. A quantization is of both models.
+The pairs have the shapes of real models and random weights in bfloat16: "paper", a target of 7.7B
+with a draft of 310M as in the BASS paper; "llama", Llama 3.1 8B with Llama 3.2 1B. Acceptance is
+imposed by position (`Synthetic(0.8)`: position i is kept with 0.8^i), so no text means anything.
+Prompts of 150 random tokens, 256 new ones each, temperature 1. Times are from the end of the
+prefill and without captures; every setting runs once to warm up and capture its graphs, then
+`--repeats` times. Parts of a step are timed as graphs of their own, see `gpu_parts.py`. A
+quantization is of both models.
 
-Prints the bound first, at the bandwidth of a copy, a table for people, and one JSON line last. `--results` keeps every setting
-in FILE as soon as it is measured; settings that are there of the same source and device are not measured again. `--warm-up` times
-`LLM.warm_up` for lengths 0 to 16, in a fresh engine and in a second one, whose kernels are compiled; `--host` counts what the host does
-in a step.
+Prints the bound first, at the bandwidth of a copy, a table for people, and one JSON line last.
+`--results` keeps every setting in FILE as soon as it is measured; settings that are there of the
+same source and device are not measured again. `--warm-up` times `LLM.warm_up` for lengths 0 to 16,
+in a fresh engine and in a second one, whose kernels are compiled; `--host` counts what the host
+does in a step.
 """
 
 import argparse
@@ -61,11 +65,18 @@ ASKED = {  # ms per token of all rows, batch 1, 2, 4, 8, 16
     ("llama", "4"): (2.10, 2.12, 2.16, 2.25, 2.45),
 }
 OPTIONS = {"max_new_tokens": NEW, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
-COLUMNS = "pair,k,batch,ms/token,asked,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step ms,draft,verify,sample,host,sampling"
+COLUMNS = (
+    "pair,k,batch,ms/token,asked,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step "
+    "ms,draft,verify,sample,host,sampling"
+)
 
 
-def random_model(config: LlamaConfig, device: torch.device, arguments: argparse.Namespace, draft: bool = False) -> CausalDecoder:
-    """Weights that keep the stream's size, so that nothing overflows; quantized and fused as `load` does it."""
+def random_model(
+    config: LlamaConfig, device: torch.device, arguments: argparse.Namespace, draft: bool = False
+) -> CausalDecoder:
+    """Weights that keep the stream's size, so that nothing overflows; quantized and fused as `load`
+    does it.
+    """
     model = Llama(config, device, torch.bfloat16).requires_grad_(False)
     torch.manual_seed(0)
     for parameter in model.parameters():
@@ -87,32 +98,53 @@ def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespa
     plain = length == "0"
     cache = layout_for(arguments.cache, arguments.attention, models.device)
     backend = backend_for(arguments.attention, cache, models.device)
-    parts = Parts(policy, cache, backend, Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft())
-    return LLM(dataclasses.replace(models, draft=None) if plain else models, parts, batch, "auto" if arguments.graphs else False)
+    parts = Parts(
+        policy, cache, backend, Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft()
+    )
+    return LLM(
+        dataclasses.replace(models, draft=None) if plain else models,
+        parts,
+        batch,
+        "auto" if arguments.graphs else False,
+    )
 
 
 def random_prompts(models: Models, batch: int) -> list[list[int]]:
     """The same ones for every setting of a batch."""
-    return np.random.default_rng(0).integers(0, models.target.shape.vocab_size, (batch, PROMPT)).tolist()
+    return (
+        np.random.default_rng(0)
+        .integers(0, models.target.shape.vocab_size, (batch, PROMPT))
+        .tolist()
+    )
 
 
 def free() -> None:
-    """Give the memory of what is no longer used back: graphs and caches of the last setting, weights of the last pair."""
+    """Give the memory of what is no longer used back: graphs and caches of the last setting,
+    weights of the last pair.
+    """
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def bound_of(models: Models, length: str, batch: int, bandwidth: float, arguments: argparse.Namespace) -> tuple[float, float]:
-    """(ms per token by bytes alone, tau) of a step, at the mean length; of a policy, at length 7."""
+def bound_of(
+    models: Models, length: str, batch: int, bandwidth: float, arguments: argparse.Namespace
+) -> tuple[float, float]:
+    """(ms per token by bytes alone, tau) of a step, at the mean length; of a policy, at length
+    7.
+    """
     k = int(length) if length.isdigit() else 7
     cost = llm_for(models, "7", batch, arguments)._cost()
     tau = (1 - ACCEPTANCE ** (k + 1)) / (1 - ACCEPTANCE)
     kv = batch * (PROMPT + NEW // 2)
-    target, draft = (m.weight_bytes + kv * m.kv_bytes_per_position for m in (cost.target, cost.draft))
+    target, draft = (
+        m.weight_bytes + kv * m.kv_bytes_per_position for m in (cost.target, cost.draft)
+    )
     return (target + k * draft) / bandwidth / tau * 1e3, tau
 
 
-def measure(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    models: Models, length: str, batch: int, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """One setting: medians over the repeats."""
     free()
     torch.cuda.reset_peak_memory_stats()
@@ -120,7 +152,9 @@ def measure(models: Models, length: str, batch: int, arguments: argparse.Namespa
     began = time.perf_counter()
     llm.generate(prompts, **OPTIONS, seed=0)
     first_run = time.perf_counter() - began
-    results = [llm.generate(prompts, **OPTIONS, seed=seed) for seed in range(1, arguments.repeats + 1)]
+    results = [
+        llm.generate(prompts, **OPTIONS, seed=seed) for seed in range(1, arguments.repeats + 1)
+    ]
     runs, steps = [r.stats for r in results], [s for r in results for s in r.trace]
 
     def median(name: str) -> float:
@@ -129,13 +163,18 @@ def measure(models: Models, length: str, batch: int, arguments: argparse.Namespa
     found: dict[str, Any] = {
         "ms_per_token": {name: median(name) * 1e3 for name in ("first", "last", "all")},
         "spread": [min(s.all for s in runs) * 1e3, max(s.all for s in runs) * 1e3],
-        "tokens_per_second": batch * NEW / statistics.median(s.seconds - s.prefill_seconds for s in runs),
+        "tokens_per_second": batch
+        * NEW
+        / statistics.median(s.seconds - s.prefill_seconds for s in runs),
         "tau": median("tau"),
         "mbu": median("mbu"),
         "mfu": median("mfu"),
         "mfu_kept": median("mfu_kept"),
         "step_ms": statistics.median(s.seconds for s in steps) * 1e3,
-        "between_us": {q: float(np.quantile([s.host_seconds for s in steps], p)) * 1e6 for q, p in (("median", 0.5), ("p90", 0.9))},
+        "between_us": {
+            q: float(np.quantile([s.host_seconds for s in steps], p)) * 1e6
+            for q, p in (("median", 0.5), ("p90", 0.9))
+        },
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
         "first_run_s": first_run,
         "captured_later_s": sum(s.capture_seconds for s in runs),
@@ -146,7 +185,9 @@ def measure(models: Models, length: str, batch: int, arguments: argparse.Namespa
 
 
 def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds to capture lengths 0 to 16, with kernels as the process and Triton's cache on disk have them, then with all compiled."""
+    """Seconds to capture lengths 0 to 16, with kernels as the process and Triton's cache on disk
+    have them, then with all compiled.
+    """
 
     def warm_up() -> tuple[float, int]:
         free()
@@ -155,7 +196,9 @@ def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -
         llm.warm_up(random_prompts(models, batch), **OPTIONS)
         torch.cuda.synchronize()
         step = llm._kept.engine.step if llm._kept is not None else None
-        return time.perf_counter() - began, len(step.captured) if isinstance(step, GraphedStep) else 0
+        return time.perf_counter() - began, len(step.captured) if isinstance(
+            step, GraphedStep
+        ) else 0
 
     (seconds, graphs), (again, _) = warm_up(), warm_up()
     return {"seconds": seconds, "again": again, "graphs": graphs}
@@ -165,16 +208,36 @@ def row_of(name: str, length: str, batch: int, r: dict[str, Any]) -> list[str]:
     """A line of the table."""
     asked = dict(zip((1, 2, 4, 8, 16), ASKED.get((name, length), ()), strict=False)).get(batch)
     ms, parts = r["ms_per_token"], r.get("parts_ms", {})
-    figures = [f"{ms['all']:.2f}", "" if asked is None else f"{asked:.2f}", f"{ms['first']:.2f}", f"{ms['last']:.2f}"]
-    figures += ["-".join(f"{x:.2f}" for x in r["spread"]), f"{r['bound_ms_per_token']:.2f}", f"{r['share_of_bound']:.0%}"]
-    figures += [f"{r['tokens_per_second']:.0f}", f"{r['tau']:.2f}", f"{r['mbu']:.0%}", f"{r['mfu']:.1%}", f"{r['peak_gb']:.1f}"]
-    figures += [f"{r['step_ms']:.2f}", *(f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host"))]
+    figures = [
+        f"{ms['all']:.2f}",
+        "" if asked is None else f"{asked:.2f}",
+        f"{ms['first']:.2f}",
+        f"{ms['last']:.2f}",
+    ]
+    figures += [
+        "-".join(f"{x:.2f}" for x in r["spread"]),
+        f"{r['bound_ms_per_token']:.2f}",
+        f"{r['share_of_bound']:.0%}",
+    ]
+    figures += [
+        f"{r['tokens_per_second']:.0f}",
+        f"{r['tau']:.2f}",
+        f"{r['mbu']:.0%}",
+        f"{r['mfu']:.1%}",
+        f"{r['peak_gb']:.1f}",
+    ]
+    figures += [
+        f"{r['step_ms']:.2f}",
+        *(f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host")),
+    ]
     return [name, length, str(batch), *figures, f"{r['sampling_share']:.1%}" if parts else ""]
 
 
 def main() -> None:
     """Run the settings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", nargs="+", default=list(PAIRS), choices=PAIRS)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--lengths", nargs="*", default=["0", "4", "7", "bass"])
@@ -192,33 +255,62 @@ def main() -> None:
     bandwidth, peaks = copy_bandwidth(device), measure_peaks(device, torch.bfloat16)
     results = Results(asked.results, torch.cuda.get_device_name())
     console.print(
-        f"{torch.cuda.get_device_name()}: copies {bandwidth / 1e12:.2f} TB/s, reads {peaks.bandwidth / 1e12:.2f} TB/s, "
+        f"{torch.cuda.get_device_name()}: copies {bandwidth / 1e12:.2f} TB/s, reads "
+        f"{peaks.bandwidth / 1e12:.2f} TB/s, "
         f"bf16 products {peaks.flops / 1e12:.0f} TFLOP/s"
     )
     table = Table(*COLUMNS.split(","))
-    how = f"{asked.cache} {asked.attention}" + (" unfused" if not asked.fused else "") + (" eager" if not asked.graphs else "")
+    how = (
+        f"{asked.cache} {asked.attention}"
+        + (" unfused" if not asked.fused else "")
+        + (" eager" if not asked.graphs else "")
+    )
     for name in asked.pairs:
         for quantization in asked.quantization:
             arguments = argparse.Namespace(**vars(asked) | {"quantization": quantization})
             free()
             target, draft = PAIRS[name]
-            pair = random_model(target, device, arguments), random_model(draft, device, arguments, draft=True)
+            pair = (
+                random_model(target, device, arguments),
+                random_model(draft, device, arguments, draft=True),
+            )
             models = Models(*pair, None, [], device, torch.bfloat16)
             shown = name if quantization == "none" else f"{name} {quantization}"
             for batch in asked.batches if asked.warm_up else ():
                 key = f"warm-up {shown} {how} batch {batch}"
-                r = results.measured(key, lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a))
+                r = results.measured(
+                    key, lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a)
+                )
                 times = f"in {r['seconds']:.1f} s, again in {r['again']:.1f} s"
-                console.print(f"{shown}, batch {batch}: {r['graphs']} graphs of lengths 0 to {LONGEST} {times}")
+                console.print(
+                    f"{shown}, batch {batch}: {r['graphs']} graphs of lengths 0 to {LONGEST} "
+                    f"{times}"
+                )
             for length in asked.lengths:
                 for batch in asked.batches:
                     bound, tau = bound_of(models, length, batch, bandwidth, arguments)
-                    console.print(f"{shown}, k={length}, batch {batch}: bound by bytes {bound:.2f} ms/token (tau {tau:.2f})")
-                    key = f"{shown} {how} k={length} batch {batch} repeats {asked.repeats}" + (" host" if asked.host else "")
-                    r = results.measured(key, lambda m=models, n=length, b=batch, a=arguments: measure(m, n, b, a))
-                    r |= {"bound_ms_per_token": bound, "share_of_bound": bound / r["ms_per_token"]["all"]}
-                    line = f"    {r['ms_per_token']['all']:.2f} ms/token, step {r['step_ms']:.2f} ms, first run {r['first_run_s']:.1f} s"
-                    line += f", host {r['between_us']['median']:.0f} us between steps (p90 {r['between_us']['p90']:.0f})"
+                    console.print(
+                        f"{shown}, k={length}, batch {batch}: bound by bytes {bound:.2f} ms/token "
+                        f"(tau {tau:.2f})"
+                    )
+                    key = f"{shown} {how} k={length} batch {batch} repeats {asked.repeats}" + (
+                        " host" if asked.host else ""
+                    )
+                    r = results.measured(
+                        key, lambda m=models, n=length, b=batch, a=arguments: measure(m, n, b, a)
+                    )
+                    r |= {
+                        "bound_ms_per_token": bound,
+                        "share_of_bound": bound / r["ms_per_token"]["all"],
+                    }
+                    line = (
+                        f"    {r['ms_per_token']['all']:.2f} ms/token, step {r['step_ms']:.2f} "
+                        f"ms, first run {r['first_run_s']:.1f} s"
+                    )
+                    line += (
+                        f", host {r['between_us']['median']:.0f} us between steps (p90 "
+                        f"{r['between_us']['p90']:.0f})"
+                    )
                     if asked.host:
                         line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
                     console.print(line)
@@ -226,9 +318,17 @@ def main() -> None:
             del pair, models, arguments
     if asked.lengths:
         console.print(table)
-    record = {"benchmark": "gpu_step", "commit": commit(), "torch": torch.__version__, "machine": platform.machine()}
+    record = {
+        "benchmark": "gpu_step",
+        "commit": commit(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+    }
     record |= {"copy_bandwidth": bandwidth, "bandwidth": peaks.bandwidth, "flops": peaks.flops}
-    config = {option: str(value) if isinstance(value, Path) else value for option, value in vars(asked).items()}
+    config = {
+        option: str(value) if isinstance(value, Path) else value
+        for option, value in vars(asked).items()
+    }
     print(json.dumps(results.write(record | {"config": config})))
 
 

@@ -1,13 +1,15 @@
-"""How fast does a checkpoint load from a warm disk, beside `safetensors`' own `load_file` and plain reading?
+"""How fast does a checkpoint load from a warm disk, beside `safetensors`' own `load_file` and plain
+reading?
 
-    python benchmarks/load.py [--device cpu] [--dtype bfloat16] [--gigabytes 1] [--shards 1] [--repeats 5] [--threads 2]
-    python benchmarks/load.py --device cuda --shapes paper --shards 8
+    python benchmarks/load.py [--device cpu] [--dtype bfloat16] [--gigabytes 1] [--shards 1]
+    [--repeats 5] [--threads 2] python benchmarks/load.py --device cuda --shapes paper --shards 8
 
-Makes a Llama checkpoint of random weights in a temporary folder (`--folder`: where), of about so many gigabytes or, with `--shapes
-paper`, of 7.7B parameters. Timed in one process, in turn, after a warm-up of each: our `load_decoder` in the stored type; `load_file`;
-and reading the files into one reused buffer. On a CPU `load_file` maps the file and reads nothing, so what it is measured by is
-`load_file` and then a copy of each tensor, which is what a model that owns its weights costs; the mapping alone is shown too.
-Prints the bound first, a table, and one JSON line last.
+Makes a Llama checkpoint of random weights in a temporary folder (`--folder`: where), of about so
+many gigabytes or, with `--shapes paper`, of 7.7B parameters. Timed in one process, in turn, after a
+warm-up of each: our `load_decoder` in the stored type; `load_file`; and reading the files into one
+reused buffer. On a CPU `load_file` maps the file and reads nothing, so what it is measured by is
+`load_file` and then a copy of each tensor, which is what a model that owns its weights costs; the
+mapping alone is shown too. Prints the bound first, a table, and one JSON line last.
 """
 
 import argparse
@@ -40,21 +42,35 @@ PAPER = LlamaConfig(51200, 4096, 11008, 36, 32, 32, 128, 2048)
 def sized(total: float, dtype: torch.dtype) -> LlamaConfig:
     """A Llama of about `total` bytes."""
     ends, layer = 2 * 32000 * 2048, 4 * 2048 * 2048 + 3 * 2048 * 5632
-    return LlamaConfig(32000, 2048, 5632, max(1, round((total / dtype.itemsize - ends) / layer)), 16, 16, 128, 2048)
+    return LlamaConfig(
+        32000, 2048, 5632, max(1, round((total / dtype.itemsize - ends) / layer)), 16, 16, 128, 2048
+    )
 
 
 def write(folder: Path, config: LlamaConfig, dtype: torch.dtype, shards: int) -> None:
-    """The checkpoint: slices of one random block, since values do not matter here, but zeros might."""
+    """The checkpoint: slices of one random block, since values do not matter here, but zeros
+    might.
+    """
     parameters = dict(Llama(config, "meta").named_parameters())
     sources = Llama.sources(config)
-    shapes = {n: s for ours, source in sources.items() for n, s in zip(source.tensors, source.shapes(parameters[ours].shape), strict=True)}
+    shapes = {
+        n: s
+        for ours, source in sources.items()
+        for n, s in zip(source.tensors, source.shapes(parameters[ours].shape), strict=True)
+    }
     block = torch.randn(max(torch.Size(shape).numel() for shape in shapes.values())).to(dtype)
     names, places = list(shapes), {}
     step = -(-len(names) // shards)
     for i in range(shards):
         file = SINGLE if shards == 1 else f"model-{i + 1:05}-of-{shards:05}.safetensors"
         part = names[i * step : (i + 1) * step]
-        save_file({name: block[: torch.Size(shapes[name]).numel()].view(shapes[name]).clone() for name in part}, folder / file)
+        save_file(
+            {
+                name: block[: torch.Size(shapes[name]).numel()].view(shapes[name]).clone()
+                for name in part
+            },
+            folder / file,
+        )
         places |= dict.fromkeys(part, file)
     if shards > 1:
         (folder / INDEX).write_text(json.dumps({"weight_map": places}), encoding="utf-8")
@@ -73,7 +89,9 @@ def read_plainly(paths: list[Path], buffer: memoryview) -> int:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--shapes", default="sized", choices=("sized", "paper"))
@@ -88,7 +106,12 @@ def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        write(folder, PAPER if arguments.shapes == "paper" else sized(arguments.gigabytes * 1e9, dtype), dtype, arguments.shards)
+        write(
+            folder,
+            PAPER if arguments.shapes == "paper" else sized(arguments.gigabytes * 1e9, dtype),
+            dtype,
+            arguments.shards,
+        )
         paths = sorted(folder.glob("*.safetensors"))
         buffer = memoryview(bytearray(BUFFER))
         total = read_plainly(paths, buffer)
@@ -97,7 +120,9 @@ def main() -> None:
             return [load_file(path, device=arguments.device) for path in paths]
 
         def copied() -> object:
-            return [{name: tensor.clone() for name, tensor in load_file(path).items()} for path in paths]
+            return [
+                {name: tensor.clone() for name, tensor in load_file(path).items()} for path in paths
+            ]
 
         runs: dict[str, Callable[[], object]] = {
             "plain reading": lambda: read_plainly(paths, buffer),
@@ -109,12 +134,18 @@ def main() -> None:
             against = "load_file, copied"
             runs[against] = copied
             bandwidth = measure_peaks(device, torch.float32).bandwidth
-            console.print(f"{total / 1e9:.2f} GB in {len(paths)} files; read bandwidth of memory {bandwidth / 1e9:.1f} GB/s, "
+            console.print(f"{total / 1e9:.2f} GB in {len(paths)} files; read bandwidth of memory "
+                f"{bandwidth / 1e9:.1f} GB/s, "
                           f"{arguments.threads} threads.")  # fmt: skip
-            console.print(f"Bound: every byte is read and written once, so at least {2 * total / bandwidth:.2f} s.")
+            console.print(
+                "Bound: every byte is read and written once, so at least "
+                f"{2 * total / bandwidth:.2f} s."
+            )
         else:
-            console.print(f"{total / 1e9:.2f} GB in {len(paths)} files. Yardstick: plain reading by one thread (ours may use "
-                          f"{arguments.threads}).")  # fmt: skip
+            console.print(
+                f"{total / 1e9:.2f} GB in {len(paths)} files. Yardstick: plain reading by one "
+                f"thread (ours may use {arguments.threads})."
+            )
 
         seconds: dict[str, list[float]] = {what: [] for what in runs}
         for turn in range(arguments.repeats + 1):  # the first is the warm-up
@@ -131,15 +162,30 @@ def main() -> None:
                     torch.cuda.empty_cache()  # every load pays for its memory
 
     median = {what: statistics.median(times) for what, times in seconds.items()}
-    table = Table("", "seconds", "spread", "GB/s", title=f"{total / 1e9:.2f} GB, {arguments.dtype}, {arguments.device}")
+    table = Table(
+        "",
+        "seconds",
+        "spread",
+        "GB/s",
+        title=f"{total / 1e9:.2f} GB, {arguments.dtype}, {arguments.device}",
+    )
     for what, times in seconds.items():
-        rate = "" if device.type == "cpu" and what == "load_file" else f"{total / median[what] / 1e9:.1f}"
+        rate = (
+            ""
+            if device.type == "cpu" and what == "load_file"
+            else f"{total / median[what] / 1e9:.1f}"
+        )
         table.add_row(what, f"{median[what]:.3f}", f"{min(times):.3f} - {max(times):.3f}", rate)
     console.print(table)
-    ratios = {f"ours over {what}": round(median["bass load_decoder"] / median[what], 3) for what in (against, "plain reading")}
+    ratios = {
+        f"ours over {what}": round(median["bass load_decoder"] / median[what], 3)
+        for what in (against, "plain reading")
+    }
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     record = {
         "benchmark": "load",
         "commit": commit,
@@ -147,7 +193,10 @@ def main() -> None:
         "safetensors": safetensors.__version__,
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "config": {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()},
+        "config": {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in vars(arguments).items()
+        },
         "bytes": total,
         "seconds": {what: [round(t, 4) for t in times] for what, times in seconds.items()},
         "ratios": ratios,

@@ -1,12 +1,14 @@
 """Which draft-length policy is how far from the best fixed length?
 
-    python benchmarks/policies.py [--batches 1 4 16 64] [--acceptances 0.3 0.5 0.7 0.8 0.9 0.95] [--ratio C] [--seeds 3]
+    python benchmarks/policies.py [--batches 1 4 16 64] [--acceptances 0.3 0.5 0.7 0.8 0.9 0.95]
+    [--ratio C] [--seeds 3]
 
-A simulation, not a timing: acceptance is imposed, a step costs what the cost model of `bass.policies.simulate` says (measured on
-one H200; with --ratio C, a draft step is C of a target step whatever the batch), and a policy sees step times with an error of 5 %.
-The figure is milliseconds per token in steps 200 to 1000, as a percentage of the best fixed length's on the same draws, which is chosen in
-hindsight from 0..16. Prints the bound first, a table, and one JSON line last. The same arguments give the same figures, but for the
-host's time per step (last column).
+A simulation, not a timing: acceptance is imposed, a step costs what the cost model of
+`bass.policies.simulate` says (measured on one H200; with --ratio C, a draft step is C of a target
+step whatever the batch), and a policy sees step times with an error of 5 %. The figure is
+milliseconds per token in steps 200 to 1000, as a percentage of the best fixed length's on the same
+draws, which is chosen in hindsight from 0..16. Prints the bound first, a table, and one JSON line
+last. The same arguments give the same figures, but for the host's time per step (last column).
 """
 
 import argparse
@@ -22,7 +24,16 @@ from rich.table import Column, Table
 
 from bass.interfaces import DraftLengthPolicy
 from bass.policies import POLICIES, Fixed, Oracle
-from bass.policies.simulate import Acceptance, Bursty, Constant, CostModel, Drifting, PerPosition, PerRow, simulate
+from bass.policies.simulate import (
+    Acceptance,
+    Bursty,
+    Constant,
+    CostModel,
+    Drifting,
+    PerPosition,
+    PerRow,
+    simulate,
+)
 
 WARM_UP, STEPS, NOISE, LONGEST = 200, 1000, 0.05, 16
 
@@ -33,26 +44,48 @@ def policies() -> dict[str, DraftLengthPolicy[Any]]:
 
 
 def acceptances(constant: list[float]) -> dict[str, Acceptance]:
-    """Independent acceptance at each of these rates, and four that change with the position, the row or the time."""
-    others = {"per position": PerPosition(), "per row": PerRow(), "drifting": Drifting(), "bursty": Bursty()}
+    """Independent acceptance at each of these rates, and four that change with the position, the
+    row or the time.
+    """
+    others = {
+        "per position": PerPosition(),
+        "per row": PerRow(),
+        "drifting": Drifting(),
+        "bursty": Bursty(),
+    }
     return {**{f"{a:g}": Constant(a) for a in constant}, **others}
 
 
 def main() -> None:
     """Run the simulations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--acceptances", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
-    parser.add_argument("--ratio", type=float, default=None, help="draft step over target step, instead of the measured costs")
+    parser.add_argument(
+        "--acceptances", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
+    )
+    parser.add_argument(
+        "--ratio",
+        type=float,
+        default=None,
+        help="draft step over target step, instead of the measured costs",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     cost = CostModel() if arguments.ratio is None else CostModel.from_ratio(arguments.ratio)
     console = Console()
 
-    console.print("Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of plain decoding; steps 200 to 1000.")
+    console.print(
+        "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of plain "
+        "decoding; steps 200 to 1000."
+    )
     for batch in arguments.batches:
         target, draft = float(cost.target(batch, 0)), cost.draft(batch)
-        console.print(f"  batch {batch}: target step {target:.2f} ms, draft step {draft:.2f} ms (c = {draft / target:.3f})")
+        console.print(
+            f"  batch {batch}: target step {target:.2f} ms, draft step {draft:.2f} ms (c = "
+            f"{draft / target:.3f})"
+        )
 
     host: dict[str, list[float]] = {name: [] for name in (*policies(), "oracle")}
     relative: dict[str, dict[str, float]] = {}
@@ -71,35 +104,61 @@ def main() -> None:
                     found[name].append(100 * (1 + run.since(WARM_UP).regret(LONGEST)))
                 fixed.append(run.since(WARM_UP).fixed(LONGEST))
             mean = np.mean(fixed, axis=0)
-            bounds[cell] = {"best k": int(mean.argmin()), "best": float(mean.min()), "plain": float(mean[0])}
+            bounds[cell] = {
+                "best k": int(mean.argmin()),
+                "best": float(mean.min()),
+                "plain": float(mean[0]),
+            }
             relative[cell] = {name: float(np.mean(values)) for name, values in found.items()}
 
     for acceptance_name in acceptances(arguments.acceptances):
-        columns = [Column(text, no_wrap=True) for text in ("policy", *(f"b={batch}" for batch in arguments.batches), "host us")]
+        columns = [
+            Column(text, no_wrap=True)
+            for text in ("policy", *(f"b={batch}" for batch in arguments.batches), "host us")
+        ]
         table = Table(*columns, title=f"acceptance {acceptance_name}, % of best")
         cells = [bounds[f"{acceptance_name}, batch {batch}"] for batch in arguments.batches]
         table.add_row("best k", *(str(c["best k"]) for c in cells), "")
         table.add_row("its ms/token", *(f"{c['best']:.2f}" for c in cells), "")
         for name in host:
-            values = [relative[f"{acceptance_name}, batch {batch}"][name] for batch in arguments.batches]
-            table.add_row(name, *(f"{value:.1f}" for value in values), f"{1e6 * float(np.median(host[name])):.0f}")
+            values = [
+                relative[f"{acceptance_name}, batch {batch}"][name] for batch in arguments.batches
+            ]
+            table.add_row(
+                name,
+                *(f"{value:.1f}" for value in values),
+                f"{1e6 * float(np.median(host[name])):.0f}",
+            )
         console.print(table)
     console.print("Over all cells with a constant acceptance: mean and worst % of best")
     summary = {}
     for name in host:
-        values = [relative[f"{a:g}, batch {batch}"][name] for a in arguments.acceptances for batch in arguments.batches]
+        values = [
+            relative[f"{a:g}, batch {batch}"][name]
+            for a in arguments.acceptances
+            for batch in arguments.batches
+        ]
         summary[name] = {"mean": round(float(np.mean(values)), 2), "worst": round(max(values), 2)}
         console.print(f"  {name:15} {summary[name]['mean']:7.1f} {summary[name]['worst']:7.1f}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     record = {
         "benchmark": "policies",
         "commit": commit,
         "numpy": np.__version__,
         "machine": platform.machine(),
-        "config": vars(arguments) | {"steps": STEPS, "warm_up": WARM_UP, "noise": NOISE, "longest": LONGEST},
+        "config": vars(arguments)
+        | {"steps": STEPS, "warm_up": WARM_UP, "noise": NOISE, "longest": LONGEST},
         "cost": vars(cost),
-        "bounds": {cell: {key: round(value, 4) for key, value in bound.items()} for cell, bound in bounds.items()},
-        "percent_of_best": {cell: {name: round(value, 2) for name, value in values.items()} for cell, values in relative.items()},
+        "bounds": {
+            cell: {key: round(value, 4) for key, value in bound.items()}
+            for cell, bound in bounds.items()
+        },
+        "percent_of_best": {
+            cell: {name: round(value, 2) for name, value in values.items()}
+            for cell, values in relative.items()
+        },
         "summary": summary,
     }
     print(json.dumps(record))

@@ -1,13 +1,17 @@
 """What does a quantization cost in quality, and save in bytes?
 
-    BASS_DATA=FOLDER python benchmarks/quality.py [--target T --draft D] [--documents 100] [--prompts 16] [--new-tokens 256]
+    BASS_DATA=FOLDER python benchmarks/quality.py [--target T --draft D] [--documents 100]
+    [--prompts 16] [--new-tokens 256]
 
-FOLDER (or --data) holds HumanEval.jsonl.gz and mbpp.jsonl. The pair, by default the embedded one, is measured in `--dtype` as it is (the
-baseline), in bfloat16, and by each quantization of target and draft:
+FOLDER (or --data) holds HumanEval.jsonl.gz and mbpp.jsonl. The pair, by default the embedded one,
+is measured in `--dtype` as it is (the baseline), in bfloat16, and by each quantization of target
+and draft:
 
-* bits per byte and perplexity of the target on the first documents of both (prompt and canonical solution; the first token is given);
-* greedy output for the first HumanEval prompts, by speculative decoding, against the baseline's: the share of prompts with every token
-  the same, and how many tokens are the same before the first that is not (median; all of them count as `--new-tokens`);
+* bits per byte and perplexity of the target on the first documents of both (prompt and canonical
+  solution; the first token is given);
+* greedy output for the first HumanEval prompts, by speculative decoding, against the baseline's:
+  the share of prompts with every token the same, and how many tokens are the same before the first
+  that is not (median; all of them count as `--new-tokens`);
 * tau (tokens per target call) and the share of drafted tokens that are accepted.
 
 Prints the bytes of the weights first, a table, and one JSON line last. No figure is a time.
@@ -45,7 +49,11 @@ def read_texts(folder: Path) -> tuple[list[str], list[str], list[str]]:
         problems = [json.loads(line) for line in lines]
     with (folder / "mbpp.jsonl").open(encoding="utf-8") as lines:
         solutions = [json.loads(line)["code"] for line in lines]
-    return [p["prompt"] for p in problems], [p["prompt"] + p["canonical_solution"] for p in problems], solutions
+    return (
+        [p["prompt"] for p in problems],
+        [p["prompt"] + p["canonical_solution"] for p in problems],
+        solutions,
+    )
 
 
 @torch.inference_mode()
@@ -56,12 +64,24 @@ def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
     for first in range(0, len(documents), ROWS):
         rows = documents[first : first + ROWS]
         span = -(-max(map(len, rows)) // SPAN_STEP) * SPAN_STEP
-        cache = parts.cache.allocate(models.target.shape, Room.of(np.full(len(rows), span)), models.device, models.dtype)
-        tokens, positions = torch.zeros(len(rows), span, dtype=torch.int64), torch.full((len(rows), span), -1)
+        cache = parts.cache.allocate(
+            models.target.shape, Room.of(np.full(len(rows), span)), models.device, models.dtype
+        )
+        tokens, positions = (
+            torch.zeros(len(rows), span, dtype=torch.int64),
+            torch.full((len(rows), span), -1),
+        )
         for row, document in enumerate(rows):
-            tokens[row, : len(document)], positions[row, : len(document)] = torch.tensor(document), torch.arange(len(document))
+            tokens[row, : len(document)], positions[row, : len(document)] = (
+                torch.tensor(document),
+                torch.arange(len(document)),
+            )
         scorer = ModelScorer(models.target, cache, parts.attention, len(rows))
-        logprobs = scorer(tokens.to(models.device), positions.to(models.device), span)[:, :-1].float().log_softmax(-1)
+        logprobs = (
+            scorer(tokens.to(models.device), positions.to(models.device), span)[:, :-1]
+            .float()
+            .log_softmax(-1)
+        )
         of_next = logprobs.gather(-1, tokens[:, 1:, None].to(models.device))[..., 0].double().cpu()
         total -= of_next[positions[:, 1:] >= 0].sum().item() / math.log(2)
     return total
@@ -72,10 +92,24 @@ def same_before(ours: list[int], theirs: list[int]) -> int:
     return next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), len(ours))
 
 
-def measure(arguments: argparse.Namespace, options: dict[str, Any], prompts: list[list[int]], documents: list[list[int]]) -> dict[str, Any]:
+def measure(
+    arguments: argparse.Namespace,
+    options: dict[str, Any],
+    prompts: list[list[int]],
+    documents: list[list[int]],
+) -> dict[str, Any]:
     """All figures of one pair but those that need the baseline's; its output for each prompt."""
-    llm = bass.load(arguments.target, arguments.draft, policy="fixed", device=arguments.device, max_batch_size=ROWS, **options)
-    result = llm.generate(prompts, max_new_tokens=arguments.new_tokens, temperature=0, ignore_eos=True)
+    llm = bass.load(
+        arguments.target,
+        arguments.draft,
+        policy="fixed",
+        device=arguments.device,
+        max_batch_size=ROWS,
+        **options,
+    )
+    result = llm.generate(
+        prompts, max_new_tokens=arguments.new_tokens, temperature=0, ignore_eos=True
+    )
     models = [model for model in (llm.models.target, llm.models.draft) if model is not None]
     return {
         "weight_bytes": [sum(p.nbytes for p in model.parameters()) for model in models],
@@ -89,50 +123,81 @@ def measure(arguments: argparse.Namespace, options: dict[str, Any], prompts: lis
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=os.environ.get("BASS_DATA"))
     parser.add_argument("--target", default=str(pair.TARGET))
     parser.add_argument("--draft", default=str(pair.DRAFT))
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="auto", help="of the baseline and of what is not quantized; auto: float32 on a CPU")
+    parser.add_argument(
+        "--dtype",
+        default="auto",
+        help="of the baseline and of what is not quantized; auto: float32 on a CPU",
+    )
     parser.add_argument("--documents", type=int, default=100, help="of each of the two sets")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     if arguments.data is None:
-        raise SystemExit("Give --data, or set BASS_DATA: a folder with HumanEval.jsonl.gz and mbpp.jsonl.")
+        raise SystemExit(
+            "Give --data, or set BASS_DATA: a folder with HumanEval.jsonl.gz and mbpp.jsonl."
+        )
     torch.set_num_threads(arguments.threads)
     console = Console()
 
     tokenizer = Tokenizer.read(Path(arguments.target))
     if tokenizer is None:
         raise SystemExit(f"`{arguments.target}` has no tokenizer: bits per byte need text.")
-    context = bass.load(arguments.target, num_speculative_tokens=0, device="cpu").models.target.shape.max_positions
+    context = bass.load(
+        arguments.target, num_speculative_tokens=0, device="cpu"
+    ).models.target.shape.max_positions
     texts, solved, solutions = read_texts(arguments.data)
-    encoded = {text: tokenizer.encode(text) for text in solved[: arguments.documents] + solutions[: arguments.documents]}
+    encoded = {
+        text: tokenizer.encode(text)
+        for text in solved[: arguments.documents] + solutions[: arguments.documents]
+    }
     documents = {text: ids for text, ids in encoded.items() if 1 < len(ids) <= context}
-    size, count = sum(len(text.encode()) for text in documents), sum(len(ids) - 1 for ids in documents.values())
+    size, count = (
+        sum(len(text.encode()) for text in documents),
+        sum(len(ids) - 1 for ids in documents.values()),
+    )
     prompts = [tokenizer.encode(text) for text in texts[: arguments.prompts]]
 
     plain = {"dtype": arguments.dtype}
     found = {"none": measure(arguments, plain, prompts, list(documents.values()))}
     if found["none"]["dtype"] != "bfloat16":
-        found["bfloat16"] = measure(arguments, {"dtype": "bfloat16"}, prompts, list(documents.values()))
+        found["bfloat16"] = measure(
+            arguments, {"dtype": "bfloat16"}, prompts, list(documents.values())
+        )
     for name in names("quantization"):
         if name != "none":
-            found[name] = measure(arguments, plain | {"quantization": name}, prompts, list(documents.values()))
+            found[name] = measure(
+                arguments, plain | {"quantization": name}, prompts, list(documents.values())
+            )
     for name, figures in found.items():
-        told = ", ".join(f"{role} {n / 1e6:.1f} MB" for role, n in zip(("target", "draft"), figures["weight_bytes"], strict=False))
+        told = ", ".join(
+            f"{role} {n / 1e6:.1f} MB"
+            for role, n in zip(("target", "draft"), figures["weight_bytes"], strict=False)
+        )
         console.print(f"Weights, {name}: {told}")
     dropped = len(encoded) - len(documents)
-    console.print(f"{len(documents)} documents of {size:,} bytes, {count:,} tokens; {dropped} left out: beyond the context of {context}.")
+    console.print(
+        f"{len(documents)} documents of {size:,} bytes, {count:,} tokens; {dropped} left out: "
+        f"beyond the context of {context}."
+    )
 
     base, record = found["none"], {}
-    title = f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each, against {base['dtype']}"
+    title = (
+        f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each, against {base['dtype']}"
+    )
     table = Table("", "bytes", "bits/byte", "ppl", "same", "before", "tau", "accepted", title=title)
     for name, f in found.items():
-        before = [same_before(ours, theirs) for ours, theirs in zip(f["output"], base["output"], strict=True)]
+        before = [
+            same_before(ours, theirs)
+            for ours, theirs in zip(f["output"], base["output"], strict=True)
+        ]
         record[name] = {
             "weight_bytes": f["weight_bytes"],
             "weight_share": round(f["weight_bytes"][0] / base["weight_bytes"][0], 4),
@@ -144,10 +209,19 @@ def main() -> None:
             "acceptance": round(f["acceptance"], 4),
         }
         r = record[name]
-        cells = (f"{r['bits_per_byte']:.4f}", f"{r['perplexity']:.3f}", f"{r['exact_match']:.0%}", f"{r['median_first_divergence']:g}")
-        table.add_row(name, f"{r['weight_share']:.0%}", *cells, f"{r['tau']:.2f}", f"{r['acceptance']:.1%}")
+        cells = (
+            f"{r['bits_per_byte']:.4f}",
+            f"{r['perplexity']:.3f}",
+            f"{r['exact_match']:.0%}",
+            f"{r['median_first_divergence']:g}",
+        )
+        table.add_row(
+            name, f"{r['weight_share']:.0%}", *cells, f"{r['tau']:.2f}", f"{r['acceptance']:.1%}"
+        )
     console.print(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     config = {name: str(value) for name, value in vars(arguments).items() if name != "data"}
     print(
         json.dumps(
@@ -156,7 +230,13 @@ def main() -> None:
                 "commit": commit,
                 "torch": torch.__version__,
                 "machine": platform.machine(),
-                "config": config | {"documents": len(documents), "bytes": size, "tokens": count, "baseline": base["dtype"]},
+                "config": config
+                | {
+                    "documents": len(documents),
+                    "bytes": size,
+                    "tokens": count,
+                    "baseline": base["dtype"],
+                },
                 "found": record,
             }
         )

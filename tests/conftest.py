@@ -1,4 +1,5 @@
-"""Everything in `bass` runs under its own type and shape annotations here: jaxtyping's import hook, checked by beartype.
+"""Everything in `bass` runs under its own type and shape annotations here: jaxtyping's import hook,
+checked by beartype.
 
 See `support.typecheck` for how often.
 """
@@ -25,7 +26,10 @@ from bass.engine import graphs, slots  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
-_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+_common = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
 settings.register_profile("dev", max_examples=20, **_common)
 settings.register_profile("ci", max_examples=30, derandomize=True, database=None, **_common)
 settings.register_profile("nightly", max_examples=1500, print_blob=True, **_common)
@@ -34,9 +38,12 @@ settings.register_profile(
 )  # a kill needs no shrinking
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-if "BASS_EXPECTED_SOURCE" in os.environ:  # set by the mutants' runner: a mutant that is not imported proves nothing
+# set by the mutants' runner: a mutant that is not imported proves nothing
+if "BASS_EXPECTED_SOURCE" in os.environ:
     _imported = Path(bass.__file__).resolve()
-    assert _imported.is_relative_to(Path(os.environ["BASS_EXPECTED_SOURCE"]).resolve()), f"`bass` was imported from {_imported}"
+    assert _imported.is_relative_to(Path(os.environ["BASS_EXPECTED_SOURCE"]).resolve()), (
+        f"`bass` was imported from {_imported}"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +54,9 @@ def device() -> torch.device:
 
 @pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their edges."""
+    """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their
+    edges.
+    """
     monkeypatch.setattr(paged, "BLOCK", 2)
     monkeypatch.setattr(slots, "SPAN_STEP", 4)
     monkeypatch.setattr(graphs, "LEAST_SPAN", 8)
@@ -62,16 +71,27 @@ def pytest_runtest_setup() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Without `-m`, the slow tiers and those that need a GPU are left out."""
     if os.environ.get("BASS_TEST_GRAPHS", "0") not in ("0", "1"):
-        raise pytest.UsageError(f"BASS_TEST_GRAPHS={os.environ['BASS_TEST_GRAPHS']} must be 0 or 1.")
+        raise pytest.UsageError(
+            f"BASS_TEST_GRAPHS={os.environ['BASS_TEST_GRAPHS']} must be 0 or 1."
+        )
     if os.environ.get("BASS_TEST_GRAPHS") == "1" and os.environ.get("BASS_TEST_DEVICE") != "cuda":
-        raise pytest.UsageError("BASS_TEST_GRAPHS=1 needs BASS_TEST_DEVICE=cuda: only a CUDA device has graphs.")
+        raise pytest.UsageError(
+            "BASS_TEST_GRAPHS=1 needs BASS_TEST_DEVICE=cuda: only a CUDA device has graphs."
+        )
     if not config.option.markexpr:
         config.option.markexpr = "not nightly and not gpu"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The size of the matrix of strategies, where laws were run: what every run takes of it, and the whole."""
-    ran = {report.nodeid for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nodeid")}
+    """The size of the matrix of strategies, where laws were run: what every run takes of it, and
+    the whole.
+    """
+    ran = {
+        report.nodeid
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if hasattr(report, "nodeid")
+    }
     if any("laws/" in nodeid for nodeid in ran):
         import laws.test_1_greedy
         import laws.test_2_invariance
@@ -80,4 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         from support.matrix import SIZES
 
         for axes, (chosen, total) in SIZES.items():
-            terminalreporter.write_line(f"matrix {' x '.join(axes)}: {chosen:,} of {total:,} combinations; the others are `nightly`")
+            terminalreporter.write_line(
+                f"matrix {' x '.join(axes)}: {chosen:,} of {total:,} combinations; the others are "
+                "`nightly`"
+            )

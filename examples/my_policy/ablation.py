@@ -2,7 +2,8 @@
 
     python ablation.py --batches 1 2 4 8 --tokens 64 --repeats 3
 
-Tokens/s are medians over the repeats, in which the policies take turns; the first turn of each is warm-up and not counted.
+Tokens/s are medians over the repeats, in which the policies take turns; the first turn of each is
+warm-up and not counted.
 """
 
 import argparse
@@ -36,28 +37,44 @@ def plot(path: Path, batches: list[int], speeds: dict[str, list[float]]) -> None
 
 def main() -> None:
     """Run, print the table, draw the plot."""
-    parser = argparse.ArgumentParser(description="MyPolicy beside bass, fixed and plain decoding, on the embedded pair.")
+    parser = argparse.ArgumentParser(
+        description="MyPolicy beside bass, fixed and plain decoding, on the embedded pair."
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", type=Path, default=Path("ablation.png"))
     given = parser.parse_args()
 
-    policies = {"my-policy": MyPolicy(), "bass": "bass", "fixed": "fixed", "plain": {"class_path": "fixed", "init_args": {"k": 0}}}
-    llms = {name: bass.load(policy=policy, max_batch_size=max(given.batches)) for name, policy in policies.items()}
-    table = Table("batch", "policy", "tau", "accepted of drafted", "tokens/s", title="on the embedded pair")
+    policies = {
+        "my-policy": MyPolicy(),
+        "bass": "bass",
+        "fixed": "fixed",
+        "plain": {"class_path": "fixed", "init_args": {"k": 0}},
+    }
+    llms = {
+        name: bass.load(policy=policy, max_batch_size=max(given.batches))
+        for name, policy in policies.items()
+    }
+    table = Table(
+        "batch", "policy", "tau", "accepted of drafted", "tokens/s", title="on the embedded pair"
+    )
     speeds: dict[str, list[float]] = {name: [] for name in llms}
     for batch in given.batches:
         runs = {name: [] for name in llms}
         for _ in range(given.repeats + 1):
             for name, llm in llms.items():
-                result = llm.generate(PROMPT, num_return_sequences=batch, max_new_tokens=given.tokens, ignore_eos=True)
+                result = llm.generate(
+                    PROMPT, num_return_sequences=batch, max_new_tokens=given.tokens, ignore_eos=True
+                )
                 runs[name].append(result.stats)
         for name, stats in runs.items():
             speeds[name].append(median(s.tokens_per_second for s in stats[1:]))
             rate = stats[0].acceptance_rate  # None where nothing was drafted
             accepted = "–" if rate is None else f"{rate:.0%}"
-            table.add_row(str(batch), name, f"{stats[0].tau:.2f}", accepted, f"{speeds[name][-1]:.0f}")
+            table.add_row(
+                str(batch), name, f"{stats[0].tau:.2f}", accepted, f"{speeds[name][-1]:.0f}"
+            )
         table.add_section()
     Console().print(table)
     if importlib.util.find_spec("matplotlib") is None:

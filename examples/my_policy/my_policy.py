@@ -1,4 +1,6 @@
-"""A draft-length policy of one's own: one length for the batch, from the mean of what its rows had accepted lately."""
+"""A draft-length policy of one's own: one length for the batch, from the mean of what its rows had
+accepted lately.
+"""
 
 from dataclasses import dataclass
 from typing import final

@@ -1,4 +1,6 @@
-"""What the stages share: shapes of the pair, attention for training, batches, optimisers, schedule, held-out text."""
+"""What the stages share: shapes of the pair, attention for training, batches, optimisers, schedule,
+held-out text.
+"""
 
 import json
 import math
@@ -43,9 +45,11 @@ DRAFT = LlamaConfig(
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is optimised: Muon for the matrices of the blocks, AdamW for the embedding and the norms.
+    """How one model is optimised: Muon for the matrices of the blocks, AdamW for the embedding and
+    the norms.
 
-    The rate rises linearly over `warmup` steps, stays, and falls linearly to zero over the last `decay` share.
+    The rate rises linearly over `warmup` steps, stays, and falls linearly to zero over the last
+    `decay` share.
     """
 
     steps: int
@@ -63,14 +67,19 @@ class Recipe:
 
 
 def attend_causally(
-    layer: int, q: Float[Tensor, "batch window heads dim"], k: Float[Tensor, "batch window kv dim"], v: Float[Tensor, "batch window kv dim"]
+    layer: int,
+    q: Float[Tensor, "batch window heads dim"],
+    k: Float[Tensor, "batch window kv dim"],
+    v: Float[Tensor, "batch window kv dim"],
 ) -> Float[Tensor, "batch window heads dim"]:
     """Attention of a whole text to itself; nothing is stored."""
     q, k, v = (x.transpose(1, 2).to(v.dtype) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
 
 
-def logits_of(model: Llama, tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window vocab"]:
+def logits_of(
+    model: Llama, tokens: Int[Tensor, "batch window"]
+) -> Float[Tensor, "batch window vocab"]:
     """Logits of the token after each of `tokens`, which start at position 0."""
     positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     return model.unembed(model.hidden(tokens, positions, attend_causally))
@@ -78,7 +87,9 @@ def logits_of(model: Llama, tokens: Int[Tensor, "batch window"]) -> Float[Tensor
 
 @torch.no_grad()
 def initialise(model: Llama, seed: int) -> Llama:
-    """Embedding 0.02, matrices 1/sqrt(inputs), norms one; what is added to the residual stream starts at zero."""
+    """Embedding 0.02, matrices 1/sqrt(inputs), norms one; what is added to the residual stream
+    starts at zero.
+    """
     generator = torch.Generator(model.embed.device).manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
@@ -86,13 +97,17 @@ def initialise(model: Llama, seed: int) -> Llama:
         elif name.endswith(("out.weight", "down.weight")):
             parameter.zero_()
         else:
-            parameter.normal_(0.0, 0.02 if name == "embed" else parameter.shape[1] ** -0.5, generator=generator)
+            parameter.normal_(
+                0.0, 0.02 if name == "embed" else parameter.shape[1] ** -0.5, generator=generator
+            )
     return model
 
 
 @dataclass
 class Stream:
-    """Windows of CONTEXT + 1 tokens cut at random from one long stream; the cuts depend on the seed and the step alone."""
+    """Windows of CONTEXT + 1 tokens cut at random from one long stream; the cuts depend on the seed
+    and the step alone.
+    """
 
     tokens: Int[Tensor, " length"]
     seed: int = 0
@@ -122,13 +137,26 @@ class Optimisers:
         others = [p for n, p in named if p.dim() == 1 or not n.startswith("blocks")]
         r = self.recipe
         self.parts = [
-            torch.optim.Muon(matrices, lr=r.matrix_rate, weight_decay=r.matrix_decay, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=r.other_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=others[0].is_cuda),
+            torch.optim.Muon(
+                matrices,
+                lr=r.matrix_rate,
+                weight_decay=r.matrix_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            torch.optim.AdamW(
+                others,
+                lr=r.other_rate,
+                betas=(0.9, 0.95),
+                weight_decay=0.0,
+                fused=others[0].is_cuda,
+            ),
         ]
 
     def step(self, step: int) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for part, rate in zip(self.parts, (self.recipe.matrix_rate, self.recipe.other_rate), strict=True):
+        for part, rate in zip(
+            self.parts, (self.recipe.matrix_rate, self.recipe.other_rate), strict=True
+        ):
             for group in part.param_groups:
                 group["lr"] = rate * self.recipe.rate(step)
             part.step()
@@ -153,7 +181,11 @@ class Run:
 
     def save(self, step: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        state = {"step": step, "model": self.model.state_dict(), "optimisers": [p.state_dict() for p in self.optimisers.parts]}
+        state = {
+            "step": step,
+            "model": self.model.state_dict(),
+            "optimisers": [p.state_dict() for p in self.optimisers.parts],
+        }
         torch.save(state, self.folder / "new.pt")
         (self.folder / "new.pt").replace(self.folder / "checkpoint.pt")
 
@@ -171,8 +203,8 @@ class Run:
 def held_out_windows(corpus: Path, tokenizer: Path) -> tuple[Int[Tensor, "windows window"], int]:
     """Each held-out file in windows that overlap by half, and the number of bytes of all files.
 
-    A target of -1 - token has been scored by the window before: every token is scored once, with half a window of
-    context where the file has it.
+    A target of -1 - token has been scored by the window before: every token is scored once, with
+    half a window of context where the file has it.
     """
     encoder = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     texts = (corpus / "heldout.txt").read_bytes().decode().split("\0")
@@ -190,7 +222,9 @@ def held_out_windows(corpus: Path, tokenizer: Path) -> tuple[Int[Tensor, "window
 
 
 @torch.no_grad()
-def bits_per_byte(model: Llama, windows: Int[Tensor, "windows window"], size: int, rows: int = 64) -> float:
+def bits_per_byte(
+    model: Llama, windows: Int[Tensor, "windows window"], size: int, rows: int = 64
+) -> float:
     """Total surprise of the held-out text in bits over its bytes."""
     device = model.embed.device
     total = 0.0
@@ -200,5 +234,7 @@ def bits_per_byte(model: Llama, windows: Int[Tensor, "windows window"], size: in
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = logits_of(model, tokens[:, :-1])
         wanted = torch.where(part[:, 1:] < 0, -100, part[:, 1:])
-        total += F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), ignore_index=-100, reduction="sum").item()
+        total += F.cross_entropy(
+            logits.float().flatten(0, 1), wanted.flatten(), ignore_index=-100, reduction="sum"
+        ).item()
     return total / math.log(2) / size

@@ -1,10 +1,12 @@
-"""The training text: the standard library and the packages of packages.txt, cleaned and deduplicated.
+"""The training text: the standard library and the packages of packages.txt, cleaned and
+deduplicated.
 
     python examples/train_pair/corpus.py --out .data/corpus
 
-Archives are only read, never installed or executed. Files that repeat what was read before are dropped, and so is every
-file that shares a passage with a problem of HumanEval or MBPP (the folder named by BASS_DATA holds them). The held-out
-packages are read first, so that a copy of one of their files inside another package counts as a repetition.
+Archives are only read, never installed or executed. Files that repeat what was read before are
+dropped, and so is every file that shares a passage with a problem of HumanEval or MBPP (the folder
+named by BASS_DATA holds them). The held-out packages are read first, so that a copy of one of their
+files inside another package counts as a repetition.
 
 Writes train.txt and heldout.txt (documents separated by a zero byte) and manifest.json.
 """
@@ -40,12 +42,21 @@ MAX_BYTES_OF_PACKAGE = 30_000_000
 
 def packages(listing: Path) -> list[tuple[str, str]]:
     """(requirement, licence) of each line of packages.txt."""
-    lines = [line.strip() for line in listing.read_text().splitlines() if line.strip() and not line.startswith("#")]
-    return [(requirement, licence.strip()) for requirement, licence in (line.split(maxsplit=1) for line in lines)]
+    lines = [
+        line.strip()
+        for line in listing.read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+    return [
+        (requirement, licence.strip())
+        for requirement, licence in (line.split(maxsplit=1) for line in lines)
+    ]
 
 
 def download(requirement: str, folder: Path) -> Path:
-    """The archive of one pinned package: a wheel, which pip fetches without running any of its code."""
+    """The archive of one pinned package: a wheel, which pip fetches without running any of its
+    code.
+    """
     name, _, version = requirement.partition("==")
     stem = re.sub(r"[-_.]+", "_", name).lower()
 
@@ -53,7 +64,9 @@ def download(requirement: str, folder: Path) -> Path:
         matches = [
             p
             for p in folder.iterdir()
-            if re.sub(r"[-_.]+", "_", p.name).lower().startswith(f"{stem}_{re.sub(r'[-_.]+', '_', version)}".lower())
+            if re.sub(r"[-_.]+", "_", p.name)
+            .lower()
+            .startswith(f"{stem}_{re.sub(r'[-_.]+', '_', version)}".lower())
         ]
         return min(matches, key=lambda p: len(p.name), default=None)
 
@@ -84,7 +97,10 @@ def download(requirement: str, folder: Path) -> Path:
         )
     if path := present():
         return path
-    raise SystemExit(f"`{requirement}` has no wheel for Python {' or '.join(PYTHONS)}. Pin another version in packages.txt.")
+    raise SystemExit(
+        f"`{requirement}` has no wheel for Python {' or '.join(PYTHONS)}. Pin another version in "
+        "packages.txt."
+    )
 
 
 def sources(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -99,12 +115,18 @@ def sources(archive: Path) -> Iterator[tuple[str, bytes]]:
     else:
         with tarfile.open(archive) as content:
             for member in content:
-                if member.isfile() and member.name.endswith(".py") and (stream := content.extractfile(member)):
+                if (
+                    member.isfile()
+                    and member.name.endswith(".py")
+                    and (stream := content.extractfile(member))
+                ):
                     yield member.name.partition("/")[2], stream.read()
 
 
 def clean(path: str, content: bytes) -> str | None:
-    """The text worth learning from, or None: generated, minified, enormous, foreign-encoded and broken files are not."""
+    """The text worth learning from, or None: generated, minified, enormous, foreign-encoded and
+    broken files are not.
+    """
     if not 200 <= len(content) <= 150_000 or SKIPPED_PATH.search(path.lower()) or b"\0" in content:
         return None
     try:
@@ -114,7 +136,12 @@ def clean(path: str, content: bytes) -> str | None:
     lines = text.splitlines()
     longest, letters = max(map(len, lines), default=0), sum(map(str.isalpha, text))
     digits = sum(map(str.isdigit, text))
-    if longest > 500 or len(text) > 80 * len(lines) or letters < 0.3 * len(text) or digits > 0.1 * len(text):
+    if (
+        longest > 500
+        or len(text) > 80 * len(lines)
+        or letters < 0.3 * len(text)
+        or digits > 0.1 * len(text)
+    ):
         return None
     if GENERATED.search(text[:1000]):
         return None
@@ -125,26 +152,40 @@ def clean(path: str, content: bytes) -> str | None:
 
 
 def functions(text: str, tree: ast.Module) -> Iterator[str]:
-    """Each short documented top-level function as a document of its own, behind the imports that it uses.
+    """Each short documented top-level function as a document of its own, behind the imports that it
+    uses.
 
-    This is the form in which people prompt: imports, signature, docstring; and it ends where the function ends.
+    This is the form in which people prompt: imports, signature, docstring; and it ends where the
+    function ends.
     """
     lines = text.split("\n")
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.decorator_list or not ast.get_docstring(node):
+        if (
+            not isinstance(node, ast.FunctionDef)
+            or node.decorator_list
+            or not ast.get_docstring(node)
+        ):
             continue
         last = node.end_lineno or node.lineno
         if not 4 <= last - node.lineno < 60:
             continue
         used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        needed = [lines[i.lineno - 1 : i.end_lineno] for i in imports if any((a.asname or a.name).split(".")[0] in used for a in i.names)]
+        needed = [
+            lines[i.lineno - 1 : i.end_lineno]
+            for i in imports
+            if any((a.asname or a.name).split(".")[0] in used for a in i.names)
+        ]
         head = "\n".join(line for block in needed for line in block)
         yield (f"{head}\n\n\n" if head else "") + "\n".join(lines[node.lineno - 1 : last]) + "\n"
 
 
-def read(task: tuple[str, Path, ProblemPassages]) -> tuple[str, list[tuple[str, list[str]]], dict[str, int]]:
-    """All documents of one archive, each with its function documents, and the count of files by fate."""
+def read(
+    task: tuple[str, Path, ProblemPassages],
+) -> tuple[str, list[tuple[str, list[str]]], dict[str, int]]:
+    """All documents of one archive, each with its function documents, and the count of files by
+    fate.
+    """
     name, archive, problems = task
     fate = {"files": 0, "filtered": 0, "unparsable": 0, "problems": 0}
     documents: list[tuple[str, list[str]]] = []
@@ -178,15 +219,25 @@ def held_out(folder: Path) -> list[str]:
 
 def main() -> None:
     """Download, read, clean, deduplicate and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path(".data/corpus"))
     parser.add_argument("--wheels", type=Path, default=Path(".data/wheels"))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--function-share", type=float, default=0.15, help="share of the text that is lone functions")
+    parser.add_argument(
+        "--function-share",
+        type=float,
+        default=0.15,
+        help="share of the text that is lone functions",
+    )
     args = parser.parse_args()
     data = os.environ.get("BASS_DATA")
     if not data:
-        raise SystemExit("BASS_DATA is unset: name the folder of HumanEval.jsonl.gz and mbpp.jsonl, whose problems are removed.")
+        raise SystemExit(
+            "BASS_DATA is unset: name the folder of HumanEval.jsonl.gz and mbpp.jsonl, whose "
+            "problems are removed."
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     args.wheels.mkdir(parents=True, exist_ok=True)
     problems = ProblemPassages.load(Path(data))
@@ -198,7 +249,9 @@ def main() -> None:
 
     listing = packages(Path(__file__).with_name("packages.txt"))
     archives = [("standard library", Path(sysconfig.get_path("stdlib")), problems)]
-    archives += [(requirement, download(requirement, args.wheels), problems) for requirement, _ in listing]
+    archives += [
+        (requirement, download(requirement, args.wheels), problems) for requirement, _ in listing
+    ]
     licences = dict(listing) | {"standard library": "PSF-2.0"}
     texts: list[str] = []
     lone: list[str] = []
@@ -234,7 +287,9 @@ def main() -> None:
         "heldout_bytes": sum(len(t.encode()) for t in evaluation),
         "python": sys.version.split()[0],
     }
-    (args.out / "manifest.json").write_text(json.dumps({"total": total, "packages": manifest}, indent=1))
+    (args.out / "manifest.json").write_text(
+        json.dumps({"total": total, "packages": manifest}, indent=1)
+    )
     print(json.dumps(total))
 
 

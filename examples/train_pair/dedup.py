@@ -1,4 +1,6 @@
-"""What must not be in the training text: passages of the evaluation problems, and what it already holds."""
+"""What must not be in the training text: passages of the evaluation problems, and what it already
+holds.
+"""
 
 import gzip
 import json
@@ -26,7 +28,9 @@ def windows(items: list[bytes], width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ProblemPassages:
-    """Runs of ten words of the problems' texts, solutions and tests, and their telling function names."""
+    """Runs of ten words of the problems' texts, solutions and tests, and their telling function
+    names.
+    """
 
     hashes: np.ndarray  # uint64, sorted
     names: frozenset[bytes]
@@ -38,21 +42,32 @@ class ProblemPassages:
         with gzip.open(folder / "HumanEval.jsonl.gz", "rt") as stream:
             human = [json.loads(line) for line in stream]
         mbpp = [json.loads(line) for line in (folder / "mbpp.jsonl").read_text().splitlines()]
-        passages = [p["prompt"] + p["canonical_solution"] for p in human] + [p["test"] for p in human]
+        passages = [p["prompt"] + p["canonical_solution"] for p in human] + [
+            p["test"] for p in human
+        ]
         passages += [p["text"] + "\n" + p["code"] for p in mbpp]
         grams: list[np.ndarray] = []
         for passage in passages:
             words = WORD.findall(passage.lower().encode())
-            telling = [len({w for w in words[i : i + cls.width] if len(w) > 2 and w.isalpha()}) >= 6 for i in range(len(words))]
+            telling = [
+                len({w for w in words[i : i + cls.width] if len(w) > 2 and w.isalpha()}) >= 6
+                for i in range(len(words))
+            ]
             found = windows(words, cls.width)
             grams.append(found[np.array(telling[: len(found)], dtype=bool)])
         names = {p["entry_point"].encode() for p in human} | {
-            name.encode() for p in mbpp for name in re.findall(r"^def (\w+)", p["code"], re.MULTILINE)
+            name.encode()
+            for p in mbpp
+            for name in re.findall(r"^def (\w+)", p["code"], re.MULTILINE)
         }
-        return cls(np.unique(np.concatenate(grams)), frozenset(n for n in names if n.count(b"_") >= 2))
+        return cls(
+            np.unique(np.concatenate(grams)), frozenset(n for n in names if n.count(b"_") >= 2)
+        )
 
     def found_in(self, text: str) -> bool:
-        """Whether `text` shares a passage or defines a function under a problem's name of three words or more."""
+        """Whether `text` shares a passage or defines a function under a problem's name of three
+        words or more.
+        """
         content = text.encode()
         if any(name in self.names for name in re.findall(rb"^def (\w+)", content, re.MULTILINE)):
             return True
@@ -63,7 +78,9 @@ class ProblemPassages:
 
 @dataclass
 class Repetition:
-    """Remembers a quarter of all runs of four stripped lines; a text is a repetition when it shares most of its runs."""
+    """Remembers a quarter of all runs of four stripped lines; a text is a repetition when it shares
+    most of its runs.
+    """
 
     threshold: float = 0.5
     seen: set[int] = field(default_factory=set)

@@ -1,6 +1,7 @@
 """Write a checkpoint as an ordinary Hugging Face folder in bfloat16.
 
-python examples/train_pair/export.py --run .data/target --tokenizer .data/tokenizer --out src/bass/pair/target
+python examples/train_pair/export.py --run .data/target --tokenizer .data/tokenizer --out
+src/bass/pair/target
 """
 
 import argparse
@@ -17,7 +18,9 @@ from bass.models.weights import save_decoder
 
 def main() -> None:
     """Read the newest checkpoint and write the folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("run", "tokenizer", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
@@ -27,7 +30,9 @@ def main() -> None:
     model.load_state_dict(weights)
     ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     save_decoder(model, args.out, torch.bfloat16, **ends)
-    (args.out / "generation_config.json").write_text(json.dumps(ends | {"do_sample": True, "temperature": 0.2}, indent=2) + "\n")
+    (args.out / "generation_config.json").write_text(
+        json.dumps(ends | {"do_sample": True, "temperature": 0.2}, indent=2) + "\n"
+    )
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(args.tokenizer / name, args.out / name)
 

@@ -2,9 +2,10 @@
 
     python examples/train_pair/parse_share.py --corpus .data/corpus
 
-The prompt is a function of the held-out packages from its `def` to the end of its docstring, the completion is the
-embedded target's at temperature 0.2. It is cut where the function ends: before the first line that is not indented.
-A completion that reaches its length limit first is cut after its last whole line.
+The prompt is a function of the held-out packages from its `def` to the end of its docstring, the
+completion is the embedded target's at temperature 0.2. It is cut where the function ends: before
+the first line that is not indented. A completion that reaches its length limit first is cut after
+its last whole line.
 """
 
 import argparse
@@ -19,10 +20,16 @@ import bass
 
 
 def signatures(text: str) -> Iterator[str]:
-    """Each documented function of a file up to the end of its docstring, moved to the left margin."""
+    """Each documented function of a file up to the end of its docstring, moved to the left
+    margin.
+    """
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.FunctionDef) or not ast.get_docstring(node) or len(node.body) < 2:
+        if (
+            not isinstance(node, ast.FunctionDef)
+            or not ast.get_docstring(node)
+            or len(node.body) < 2
+        ):
             continue
         docstring = node.body[0]
         if docstring.lineno == node.lineno or (docstring.end_lineno or 0) == node.body[1].lineno:
@@ -52,7 +59,9 @@ def parses(source: str) -> bool:
 
 def main() -> None:
     """Print the share as one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--new-tokens", type=int, default=256)
@@ -64,7 +73,9 @@ def main() -> None:
     random.Random(0).shuffle(prompts)
     prompts = prompts[: args.count]
     llm = bass.load(max_batch_size=8)
-    result = llm.generate(prompts, max_new_tokens=args.new_tokens, temperature=args.temperature, seed=0)
+    result = llm.generate(
+        prompts, max_new_tokens=args.new_tokens, temperature=args.temperature, seed=0
+    )
     parsed = ended = parsed_ended = 0
     for number, completion in enumerate(result.completions):
         prompt, finished = prompts[completion.prompt_index], completion.finish_reason != "length"

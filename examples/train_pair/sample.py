@@ -1,8 +1,10 @@
 """The target's own text: what the draft will be asked to predict.
 
-    python examples/train_pair/sample.py --target .data/pair/target --tokens .data/tokens --out .data/samples
+    python examples/train_pair/sample.py --target .data/pair/target --tokens .data/tokens --out
+    .data/samples
 
-All rows of a batch have prompts of one length, so that a step needs no mask. Writes samples.bin: uint16 [rows, CONTEXT].
+All rows of a batch have prompts of one length, so that a step needs no mask. Writes samples.bin:
+uint16 [rows, CONTEXT].
 """
 
 import argparse
@@ -28,7 +30,9 @@ PROMPT_LENGTHS = (32, 64, 128, 256, 512)
 
 @dataclass
 class Aligned:
-    """Keys and values of rows that are all at the same position: the prompt first, then one token at a time."""
+    """Keys and values of rows that are all at the same position: the prompt first, then one token
+    at a time.
+    """
 
     k: Float[Tensor, "layers batch positions kv_heads dim"]
     v: Float[Tensor, "layers batch positions kv_heads dim"]
@@ -48,18 +52,28 @@ class Aligned:
         # One query sees everything: the heads that share keys are laid along the window.
         shared = q[:, 0].unflatten(1, (k.shape[2], -1))
         keys, values = (x[layer, :, :stop].transpose(1, 2) for x in (self.k, self.v))
-        return F.scaled_dot_product_attention(shared.to(keys.dtype), keys, values).flatten(1, 2)[:, None]
+        return F.scaled_dot_product_attention(shared.to(keys.dtype), keys, values).flatten(1, 2)[
+            :, None
+        ]
 
 
 @torch.no_grad()
 def generate(
-    model: Llama, prompts: Int[Tensor, "batch prompt"], length: int, temperatures: Float[Tensor, " batch"], seed: int
+    model: Llama,
+    prompts: Int[Tensor, "batch prompt"],
+    length: int,
+    temperatures: Float[Tensor, " batch"],
+    seed: int,
 ) -> Int[Tensor, "batch length"]:
-    """Prompts continued to `length` tokens, each row at its own temperature (0: the likeliest token)."""
+    """Prompts continued to `length` tokens, each row at its own temperature (0: the likeliest
+    token).
+    """
     batch, prompt = prompts.shape
     s, weight = model.shape, model.embed
     size = (s.layers, batch, length, s.kv_heads, s.head_dim)
-    cache = Aligned(*(torch.empty(size, device=weight.device, dtype=weight.dtype) for _ in range(2)))
+    cache = Aligned(
+        *(torch.empty(size, device=weight.device, dtype=weight.dtype) for _ in range(2))
+    )
     generator = torch.Generator(weight.device).manual_seed(seed)
     tokens = torch.zeros(batch, length, dtype=torch.int64, device=weight.device)
     tokens[:, :prompt] = prompts
@@ -85,8 +99,12 @@ def docstring_ends(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     return places[~opens] + 2
 
 
-def prompts_of(tokens: np.ndarray, tokenizer: Tokenizer, length: int, rows: int, random: np.random.Generator) -> np.ndarray:
-    """[rows, length]: a third begin where a document does, a third end where a docstring does, a third are cut anywhere."""
+def prompts_of(
+    tokens: np.ndarray, tokenizer: Tokenizer, length: int, rows: int, random: np.random.Generator
+) -> np.ndarray:
+    """[rows, length]: a third begin where a document does, a third end where a docstring does, a
+    third are cut anywhere.
+    """
     starts = np.flatnonzero(tokens[:-CONTEXT] == 0) + 1
     ends = docstring_ends(tokens, tokenizer)
     ends = ends[ends >= length]
@@ -103,7 +121,9 @@ def prompts_of(tokens: np.ndarray, tokenizer: Tokenizer, length: int, rows: int,
 
 def main() -> None:
     """Write the samples, batch after batch."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("target", "tokens", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--batches", type=int, default=12)
@@ -120,11 +140,24 @@ def main() -> None:
     with (args.out / "samples.bin").open("wb") as stream:
         for batch in range(args.batches):
             length = PROMPT_LENGTHS[batch % len(PROMPT_LENGTHS)]
-            prompts = torch.from_numpy(prompts_of(tokens, tokenizer, length, args.rows, random)).to(device)
-            temperatures = torch.from_numpy(random.choice(TEMPERATURES, args.rows)).float().to(device)
+            prompts = torch.from_numpy(prompts_of(tokens, tokenizer, length, args.rows, random)).to(
+                device
+            )
+            temperatures = (
+                torch.from_numpy(random.choice(TEMPERATURES, args.rows)).float().to(device)
+            )
             rows = generate(model, prompts, CONTEXT, temperatures, seed=batch)
             stream.write(rows.cpu().numpy().astype(np.uint16).tobytes())
-            print(json.dumps({"batch": batch, "prompt": length, "seconds": round(time.monotonic() - began, 1)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "batch": batch,
+                        "prompt": length,
+                        "seconds": round(time.monotonic() - began, 1),
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

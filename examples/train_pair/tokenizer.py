@@ -1,10 +1,12 @@
 """A byte-level BPE tokenizer for Python source, and the corpus as token ids.
 
     python examples/train_pair/tokenizer.py train --corpus .data/corpus --out .data/tokenizer
-    python examples/train_pair/tokenizer.py encode --corpus .data/corpus --tokenizer .data/tokenizer --out .data/tokens
+    python examples/train_pair/tokenizer.py encode --corpus .data/corpus --tokenizer .data/tokenizer
+    --out .data/tokens
 
-A newline run, and an indent, are tokens of their own, so that a prompt which ends with a newline is cut where the
-training text is cut too. Each digit is a token. Nothing is added when encoding; id 0 ends a document.
+A newline run, and an indent, are tokens of their own, so that a prompt which ends with a newline is
+cut where the training text is cut too. Each digit is a token. Nothing is added when encoding; id 0
+ends a document.
 """
 
 import argparse
@@ -55,7 +57,9 @@ def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         "add_bos_token": False,
         "add_eos_token": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def encode(task: tuple[str, list[str]]) -> np.ndarray:
@@ -64,14 +68,18 @@ def encode(task: tuple[str, list[str]]) -> np.ndarray:
     tokenizer = Tokenizer.from_file(path)
     ids: list[np.ndarray] = []
     for start in range(0, len(texts), 64):
-        for encoding in tokenizer.encode_batch_fast(texts[start : start + 64], add_special_tokens=False):
+        for encoding in tokenizer.encode_batch_fast(
+            texts[start : start + 64], add_special_tokens=False
+        ):
             ids += [np.zeros(1, np.uint16), np.array(encoding.ids, np.uint16)]
     return np.concatenate(ids)
 
 
 def main() -> None:
     """Train or encode."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("action", choices=("train", "encode"))
     parser.add_argument("--corpus", type=Path, default=Path(".data/corpus"))
     parser.add_argument("--tokenizer", type=Path, default=Path(".data/tokenizer"))
@@ -95,7 +103,11 @@ def main() -> None:
         ids = np.concatenate(list(pool.map(encode, chunks)))
     ids.tofile(out / "train.bin")
     size = sum(len(t.encode()) for t in texts)
-    print(json.dumps({"tokens": len(ids), "bytes": size, "bytes_per_token": round(size / len(ids), 3)}))
+    print(
+        json.dumps(
+            {"tokens": len(ids), "bytes": size, "bytes_per_token": round(size / len(ids), 3)}
+        )
+    )
 
 
 if __name__ == "__main__":

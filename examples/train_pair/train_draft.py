@@ -1,10 +1,11 @@
 """Distil the draft from the target.
 
-    python examples/train_pair/train_draft.py --target .data/pair/target --tokens .data/tokens --samples .data/samples --run .data/draft
+    python examples/train_pair/train_draft.py --target .data/pair/target --tokens .data/tokens
+    --samples .data/samples --run .data/draft
 
-Drafted tokens are accepted with probability sum(min(target, draft)), so after a first stage that lowers
-KL(target || draft) on the corpus and on the target's samples, the second raises that sum itself, at the temperatures
-at which people sample, on the target's samples.
+Drafted tokens are accepted with probability sum(min(target, draft)), so after a first stage that
+lowers KL(target || draft) on the corpus and on the target's samples, the second raises that sum
+itself, at the temperatures at which people sample, on the target's samples.
 """
 
 import argparse
@@ -48,7 +49,9 @@ def kl(target: Float[Tensor, "*rows vocab"], draft: Float[Tensor, "*rows vocab"]
     return (target.exp() * (target - draft)).sum(-1).mean()
 
 
-def rejection(target: Float[Tensor, "*rows vocab"], draft: Float[Tensor, "*rows vocab"], temperature: float) -> Tensor:
+def rejection(
+    target: Float[Tensor, "*rows vocab"], draft: Float[Tensor, "*rows vocab"], temperature: float
+) -> Tensor:
     """Mean probability of rejecting a drafted token: 1 - sum(min(target, draft))."""
     laws = ((logits.float() / temperature).softmax(-1) for logits in (target, draft))
     return 1 - torch.minimum(*laws).sum(-1).mean()
@@ -56,12 +59,16 @@ def rejection(target: Float[Tensor, "*rows vocab"], draft: Float[Tensor, "*rows 
 
 def main() -> None:
     """Train both stages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("target", "tokens", "samples", "run"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--first-stage", type=float, default=0.5, help="share of the steps that lower KL")
+    parser.add_argument(
+        "--first-stage", type=float, default=0.5, help="share of the steps that lower KL"
+    )
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
@@ -75,7 +82,12 @@ def main() -> None:
     corpus = Stream.load(args.tokens / "train.bin", device, recipe.seed)
     samples = Samples.load(args.samples / "samples.bin", device, recipe.seed)
     first = run.resume()
-    run.log(parameters=sum(p.numel() for p in model.parameters()), samples=samples.rows.numel(), step=first, **vars(recipe))
+    run.log(
+        parameters=sum(p.numel() for p in model.parameters()),
+        samples=samples.rows.numel(),
+        step=first,
+        **vars(recipe),
+    )
 
     def both(tokens: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(device.type, torch.bfloat16):
@@ -85,7 +97,9 @@ def main() -> None:
 
     def first_loss(tokens: Tensor) -> tuple[Tensor, Tensor]:
         wanted, given = both(tokens)
-        return kl(wanted, given), torch.stack([rejection(wanted, given.detach(), t) for t in TEMPERATURES])
+        return kl(wanted, given), torch.stack(
+            [rejection(wanted, given.detach(), t) for t in TEMPERATURES]
+        )
 
     def second_loss(tokens: Tensor) -> tuple[Tensor, Tensor]:
         wanted, given = both(tokens)
@@ -97,7 +111,9 @@ def main() -> None:
     for step in range(first, recipe.steps):
         if step < args.first_stage * recipe.steps:
             half = recipe.batch // 2
-            tokens = torch.cat([samples.batch(step, half), corpus.batch(step, recipe.batch - half)[:, :CONTEXT]])
+            tokens = torch.cat(
+                [samples.batch(step, half), corpus.batch(step, recipe.batch - half)[:, :CONTEXT]]
+            )
             loss, rejected = first_loss(tokens)
         else:
             loss, rejected = second_loss(samples.batch(step, recipe.batch))
@@ -105,8 +121,16 @@ def main() -> None:
         run.optimisers.step(step)
         done = step + 1
         if done % args.log_every == 0 or done == recipe.steps:
-            overlap = {f"overlap_{t}": round(1 - r, 4) for t, r in zip(TEMPERATURES, rejected.tolist(), strict=True)}
-            run.log(step=done, tokens=done * recipe.batch * CONTEXT, loss=round(loss.item(), 4), **overlap)
+            overlap = {
+                f"overlap_{t}": round(1 - r, 4)
+                for t, r in zip(TEMPERATURES, rejected.tolist(), strict=True)
+            }
+            run.log(
+                step=done,
+                tokens=done * recipe.batch * CONTEXT,
+                loss=round(loss.item(), 4),
+                **overlap,
+            )
         if done % 2000 == 0 or done == recipe.steps:
             run.save(done)
 

@@ -1,8 +1,10 @@
 """Train the target on the corpus.
 
-    python examples/train_pair/train_target.py --tokens .data/tokens --corpus .data/corpus --tokenizer .data/tokenizer --run .data/target
+    python examples/train_pair/train_target.py --tokens .data/tokens --corpus .data/corpus
+    --tokenizer .data/tokenizer --run .data/target
 
-Continues from the newest checkpoint in `--run`. Ends with the checkpoint's last step; export.py makes the folder of it.
+Continues from the newest checkpoint in `--run`. Ends with the checkpoint's last step; export.py
+makes the folder of it.
 """
 
 import argparse
@@ -10,7 +12,18 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from common import CONTEXT, TARGET, Optimisers, Recipe, Run, Stream, bits_per_byte, held_out_windows, initialise, logits_of
+from common import (
+    CONTEXT,
+    TARGET,
+    Optimisers,
+    Recipe,
+    Run,
+    Stream,
+    bits_per_byte,
+    held_out_windows,
+    initialise,
+    logits_of,
+)
 from torch import Tensor
 
 from bass.models.llama import Llama
@@ -18,12 +31,19 @@ from bass.models.llama import Llama
 
 def main() -> None:
     """Train, logging and saving on the way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("tokens", "corpus", "tokenizer", "run"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=6_200)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--parts", type=int, default=1, help="parts of a batch that are differentiated one after the other")
+    parser.add_argument(
+        "--parts",
+        type=int,
+        default=1,
+        help="parts of a batch that are differentiated one after the other",
+    )
     parser.add_argument("--measure-every", type=int, default=500)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
@@ -36,7 +56,12 @@ def main() -> None:
     stream = Stream.load(args.tokens / "train.bin", device, recipe.seed)
     windows, size = held_out_windows(args.corpus, args.tokenizer)
     first = run.resume()
-    run.log(parameters=sum(p.numel() for p in model.parameters()), tokens=len(stream.tokens), step=first, **vars(recipe))
+    run.log(
+        parameters=sum(p.numel() for p in model.parameters()),
+        tokens=len(stream.tokens),
+        step=first,
+        **vars(recipe),
+    )
 
     def loss_of(batch: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16):

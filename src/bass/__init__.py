@@ -5,9 +5,11 @@
 
 import sys
 
-_STARTED = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]  # the interpreter, its options, and what they name
+# the interpreter, its options, and what they name
+_STARTED = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
 if sys.argv[:1] == ["-m"] and _STARTED[-1] in ("bass", "-mbass") and not sys.flags.safe_path:
-    # `python -m bass`: Python has put the current folder first, whose files would be taken for installed modules of their names.
+    # `python -m bass`: Python has put the current folder first, whose files would be taken for
+    # installed modules of their names.
     del sys.path[0]
 
 import importlib  # noqa: E402
@@ -21,11 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "load"]
 
-_HOMES = {"LLM": "llm", "load": "llm", "Completion": "results", "Result": "results", "Stats": "results", "StreamEvent": "results"}
+_HOMES = {
+    "LLM": "llm",
+    "load": "llm",
+    "Completion": "results",
+    "Result": "results",
+    "Stats": "results",
+    "StreamEvent": "results",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: torch takes a second, which `bass --help` need not wait for."""
+    """The public names, imported when first used: torch takes a second, which `bass --help` need
+    not wait for.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module `bass` has no attribute `{name}`")
     return getattr(importlib.import_module(f"bass.{_HOMES[name]}"), name)

@@ -1,4 +1,6 @@
-"""From a loaded pair, its strategies and a request's options to an engine: rows, caches, and a step over them."""
+"""From a loaded pair, its strategies and a request's options to an engine: rows, caches, and a step
+over them.
+"""
 
 import functools
 from dataclasses import dataclass, replace
@@ -20,7 +22,9 @@ from bass.models.decoder import CausalDecoder
 from bass.records import Room, Sequences
 from bass.registry import REGISTRIES
 
-CAPACITY_STEP = 256  # an engine that is kept has room for the next multiple, so that the next request finds it large enough
+# an engine that is kept has room for the next multiple, so that the next request finds it large
+# enough
+CAPACITY_STEP = 256
 
 
 @final
@@ -35,13 +39,22 @@ class Engine:
     eos: tuple[int, ...]
 
     def serves(self, room: Room, warp: Warp, eos: tuple[int, ...]) -> bool:
-        """Whether requests of this need can be run with it: its storage is addressed by graphs, and can be used again."""
+        """Whether requests of this need can be run with it: its storage is addressed by graphs, and
+        can be used again.
+        """
         ours, theirs = (np.sort(r.longest) for r in (self.room, room))
-        return (self.warp, self.eos, len(ours)) == (warp, eos, len(theirs)) and bool((theirs <= ours).all())
+        return (self.warp, self.eos, len(ours)) == (warp, eos, len(theirs)) and bool(
+            (theirs <= ours).all()
+        )
 
 
-def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp, eos: tuple[int, ...]) -> Engine:
-    """Allocate the caches and put the step together. With `graphs`, for later requests too: larger, and without what rows share."""
+def assemble(
+    models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp, eos: tuple[int, ...]
+) -> Engine:
+    """Allocate the caches and put the step together.
+
+    With `graphs`, for later requests too: larger, and without what rows share.
+    """
     if graphs:
         limits = -(-room.limits // CAPACITY_STEP) * CAPACITY_STEP
         room = replace(room, limits=limits, shared=np.zeros_like(room.shared))
@@ -52,9 +65,18 @@ def assemble(models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp,
 
     target = scorer(models.target)
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
-    bench = RunBench(target, make_draft, warp, draw_for(parts.verifier), parts.stop_rule, PassLog(pass_cost(models.target)))
+    bench = RunBench(
+        target,
+        make_draft,
+        warp,
+        draw_for(parts.verifier),
+        parts.stop_rule,
+        PassLog(pass_cost(models.target)),
+    )
     sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
-    step = SpeculativeStep(target, parts.drafter.build(bench), parts.verifier, warp, bench.vocab_size, bench.log)
+    step = SpeculativeStep(
+        target, parts.drafter.build(bench), parts.verifier, warp, bench.vocab_size, bench.log
+    )
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
 
 
@@ -65,21 +87,32 @@ def use_graphs(asked: str | bool, device: torch.device, parts: Parts) -> bool:
     able = device.type == "cuda" and parts.attention.capturable
     if asked is True and not able:
         if device.type != "cuda":
-            raise OptionError(f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave it out.")
+            raise OptionError(
+                f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
+                "it out."
+            )
         view = parts.cache.view_type
-        valid = [n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable]  # pyright: ignore[reportAttributeAccessIssue]
+        valid = [
+            n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable
+        ]  # pyright: ignore[reportAttributeAccessIssue]
         raise OptionError(
-            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot hold: give `cuda_graphs=False`, "
+            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
+            "hold: give `cuda_graphs=False`, "
             f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
         )
     return able and asked is not False
 
 
 def no_room(room: Room, row_bytes: int, reason: str) -> RequestError:
-    """What needed how much, and what to lower, when storage cannot be had. `row_bytes`: keys and values of one position."""
+    """What needed how much, and what to lower, when storage cannot be had.
+
+    `row_bytes`: keys and values of one position.
+    """
     longest = int(room.limits.max())
     return RequestError(
-        f"{room.batch} rows of {longest} positions need {room.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
-        f"weights and the buffers of a step, and there is no room ({reason}): lower `max_batch_size` or "
+        f"{room.batch} rows of {longest} positions need "
+        f"{room.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
+        f"weights and the buffers of a step, and there is no room ({reason}): lower "
+        "`max_batch_size` or "
         "`max_new_tokens`."
     )

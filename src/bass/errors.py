@@ -1,4 +1,6 @@
-"""Every error a user can cause: one sentence that says what was asked, what is true, and what to do."""
+"""Every error a user can cause: one sentence that says what was asked, what is true, and what to
+do.
+"""
 
 import difflib
 import math
@@ -29,10 +31,15 @@ class OptionError(BassError, ValueError):
 
 
 class ProblemsError(OptionError):
-    """Several things that are wrong with one input. Its text has a line for what it is about, and an indented one for each of them."""
+    """Several things that are wrong with one input.
+
+    Its text has a line for what it is about, and an indented one for each of them.
+    """
 
     def __init__(self, about: str, problems: Iterable[str]) -> None:
-        super().__init__("\n".join([about, *(f"  {' '.join(problem.split())}" for problem in problems)]))
+        super().__init__(
+            "\n".join([about, *(f"  {' '.join(problem.split())}" for problem in problems)])
+        )
 
 
 class RunFolderError(BassError):
@@ -54,7 +61,9 @@ _NO_ROOM = ("out of memory", "can't allocate memory", "not enough memory", "ALLO
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether there was no room, or the error came of there being none."""
     while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_ROOM)):
+        if isinstance(error, MemoryError) or (
+            isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_ROOM)
+        ):
             return True
         error = error.__context__
     return False
@@ -62,14 +71,18 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 @contextmanager
 def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
-    """Where there is no room for what is done within, raise what `no_room` makes of the reason. What was allocated is free again."""
+    """Where there is no room for what is done within, raise what `no_room` makes of the reason.
+
+    What was allocated is free again.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         reason, found = "", error
-        while found is not None:  # the frames that failed would keep their tensors as long as somebody has the error
+        # the frames that failed would keep their tensors as long as somebody has the error
+        while found is not None:
             traceback.clear_frames(found.__traceback__)
             reason, found = str(found) or type(found).__name__, found.__context__
         line = reason.splitlines()[0]
@@ -87,8 +100,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
 
 def check_integer(name: str, value: object, least: int | None = None) -> None:
     """Refuse what is no integer (a truth value is none), or is below `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
-        raise OptionError(f"`{name}={value!r}` must be an integer{'' if least is None else f' of {least} or more'}.")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Integral)
+        or (least is not None and value < least)
+    ):
+        raise OptionError(
+            f"`{name}={value!r}` must be an "
+            f"integer{'' if least is None else f' of {least} or more'}."
+        )
 
 
 def is_finite(value: object) -> bool:

@@ -43,7 +43,10 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Text of a regular file in UTF-8, every line break as `\\n`. Raises `UnicodeDecodeError`, or `OSError` as `read_regular`."""
+    """Text of a regular file in UTF-8, every line break as `\\n`.
+
+    Raises `UnicodeDecodeError`, or `OSError` as `read_regular`.
+    """
     return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8").read()
 
 
@@ -67,11 +70,19 @@ def _check_regular(status: os.stat_result) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Add text at the end with one write, and flush it to the operating system. Raises `OSError` where the path is a link."""
+    """Add text at the end with one write, and flush it to the operating system.
+
+    Raises `OSError` where the path is a link.
+    """
     data = text.encode()
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    handle = os.open(
+        path,
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+        0o666,
+    )
     with open(handle, "ab", buffering=0) as file:
-        while data:  # once, but where there is no room for all of it: then writing the rest says why
+        # once, but where there is no room for all of it: then writing the rest says why
+        while data:
             data = data[file.write(data) :]
 
 

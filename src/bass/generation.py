@@ -1,4 +1,6 @@
-"""One generation on its way: tokens from the engine become text, stop strings are found, completions collected."""
+"""One generation on its way: tokens from the engine become text, stop strings are found,
+completions collected.
+"""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -23,7 +25,10 @@ class _Sample:
 
 
 class Generation:
-    """Iterate it for `StreamEvent`s as tokens are committed; `result()` finishes it, or tells what there is so far."""
+    """Iterate it for `StreamEvent`s as tokens are committed;
+
+    `result()` finishes it, or tells what there is so far.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,9 @@ class Generation:
         self.run, self.cost, self.peaks = run, cost, peaks
         self._claims = lossless, batch_invariant
         stops = StopStrings(stop) if stop else None
-        self._samples = [_Sample(Transcript(tokenizer, stops) if tokenizer else None) for _ in run.requests]
+        self._samples = [
+            _Sample(Transcript(tokenizer, stops) if tokenizer else None) for _ in run.requests
+        ]
         self._events = self._iterate()
         self._seconds = 0.0
         self._error: Exception | None = None
@@ -50,9 +57,9 @@ class Generation:
     def result(self, interrupted: bool = False) -> Result:
         """Run to the end, unless `interrupted`, and return what there is.
 
-        Samples that have not come to an end have the finish reason `time` where the time budget ended
-        the run, and else `interrupted`: the generation was closed, or is under way. Raises the error
-        that ended the run, each time, unless `interrupted`.
+        Samples that have not come to an end have the finish reason `time` where the time budget
+        ended the run, and else `interrupted`: the generation was closed, or is under way. Raises
+        the error that ended the run, each time, unless `interrupted`.
         """
         if not interrupted:
             for _ in self._events:
@@ -70,7 +77,9 @@ class Generation:
                 finish_reason=sample.reason or reason,
                 seconds=max(sample.ended - self.run.trace.prefilled.get(index, 0.0), 0.0),
             )
-            for index, (request, sample) in enumerate(zip(self.run.requests, self._samples, strict=True))
+            for index, (request, sample) in enumerate(
+                zip(self.run.requests, self._samples, strict=True)
+            )
         ]
         stats = summarize(self.run.trace, completions, self.peaks(), self._seconds, *self._claims)
         return Result(completions, stats, self.run.trace.steps)
@@ -108,4 +117,6 @@ class Generation:
         elif emission.done:
             sample.reason = "eos" if tokens and tokens[-1] in self.run.eos else "length"
             text += "" if sample.transcript is None else sample.transcript.finish()
-        return StreamEvent(request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason)
+        return StreamEvent(
+            request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason
+        )

@@ -2,21 +2,24 @@
 
 Two rules hold everywhere and replace most of the bookkeeping:
 
-    A query at absolute position p attends to cache positions 0..p of its own row, and to nothing else.
-    The last committed token of a row has not yet been fed to the target.
+    A query at absolute position p attends to cache positions 0..p of its own row, and to nothing
+    else. The last committed token of a row has not yet been fed to the target.
 
-So one step of row b, whose `lens` tokens are committed, looks like this, and a rejected token needs no clean-up: its
-key lies at or above the first position of the next window, and is overwritten before any query can see it.
+So one step of row b, whose `lens` tokens are committed, looks like this, and a rejected token needs
+no clean-up: its key lies at or above the first position of the next window, and is overwritten
+before any query can see it.
 
     position     0 ............ lens-2   lens-1   lens .. lens-1+k
-    target       [ keys in the cache ] [ last    d1    ..   dk    ]   the window; position -1 means "no token here"
-    gives                                lens  lens+1 .. lens+k       k+1 distributions, for the positions that follow
+    target       [ keys in the cache ] [ last    d1    ..   dk    ]   the window; -1: no token here
+    gives                                lens  lens+1 .. lens+k       k+1 distributions, of the
+                                                                      positions that follow
 
-Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy is a final frozen
-dataclass of hyper-parameters; state that evolves is a separate value. To change one behaviour, wrap. `paper` says where a
-method comes from, for `bass list`.
+Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy
+is a final frozen dataclass of hyper-parameters; state that evolves is a separate value. To change
+one behaviour, wrap. `paper` says where a method comes from, for `bass list`.
 
-B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the positions in use.
+B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the
+positions in use.
 """
 
 from abc import abstractmethod
@@ -27,7 +30,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.records import AttentionRule, DecoderShape, Draft, Feedback, History, Noise, Room, Seats, Sequences, Unturned, Verdict
+from bass.records import (
+    AttentionRule,
+    DecoderShape,
+    Draft,
+    Feedback,
+    History,
+    Noise,
+    Room,
+    Seats,
+    Sequences,
+    Unturned,
+    Verdict,
+)
 
 State = TypeVar("State")
 View = TypeVar("View")
@@ -53,7 +68,9 @@ class RotaryAttend(Protocol):
     """What an `Attend` may have beside: it takes what has not been turned."""
 
     @abstractmethod
-    def rotary(self, layer: int, window: Unturned) -> Float[Tensor, "batch window heads dim"] | None:
+    def rotary(
+        self, layer: int, window: Unturned
+    ) -> Float[Tensor, "batch window heads dim"] | None:
         """None where neither the backend nor the cache has a kernel for it."""
         ...
 
@@ -68,7 +85,10 @@ class Decoder(Protocol):
 
     @abstractmethod
     def hidden(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+        self,
+        tokens: Int[Tensor, "batch window"],
+        positions: Int[Tensor, "batch window"],
+        attend: Attend,
     ) -> Float[Tensor, "batch window hidden"]: ...
 
     @abstractmethod
@@ -77,7 +97,10 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class Quantization(Protocol):
-    """Holds the matrices of a decoder's blocks, and a draft's head, in fewer bytes. Each is given once it is loaded, and freed after it."""
+    """Holds the matrices of a decoder's blocks, and a draft's head, in fewer bytes.
+
+    Each is given once it is loaded, and freed after it.
+    """
 
     paper: ClassVar[str] = ""
 
@@ -85,8 +108,11 @@ class Quantization(Protocol):
         """Raise an `OptionError` where the device cannot compute with it."""
 
     @abstractmethod
-    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> torch.nn.Module:
-        """A module that takes x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype, each row by itself.
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> torch.nn.Module:
+        """A module that takes x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype,
+        each row by itself.
 
         What it holds are parameters: their bytes are what a pass is counted to read.
         """
@@ -95,21 +121,33 @@ class Quantization(Protocol):
 
 @runtime_checkable
 class KVCache(Protocol[View]):
-    """Storage addressed by (row, position). It stores no lengths; a write at position -1 goes to a spare slot."""
+    """Storage addressed by (row, position).
+
+    It stores no lengths; a write at position -1 goes to a spare slot.
+    """
 
     view_type: ClassVar[type]
     paper: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "KVCache[View]":
-        """Storage for all that a run's rows may hold at a time. Where they share something, a `reserve` comes before the first write."""
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "KVCache[View]":
+        """Storage for all that a run's rows may hold at a time.
+
+        Where they share something, a `reserve` comes before the first write.
+        """
         ...
 
     @property
     def nbytes(self) -> int:
         """Bytes of all its tensors, and of the caches that it wraps."""
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor) or KVCache in type(value).__mro__)
+        return sum(
+            value.nbytes
+            for value in vars(self).values()
+            if isinstance(value, Tensor) or KVCache in type(value).__mro__
+        )
 
     @abstractmethod
     def write(
@@ -135,7 +173,8 @@ class KVCache(Protocol[View]):
 
     @abstractmethod
     def copy_rows(self, seats: Seats) -> None:
-        """Row b takes the first `seats.shared[b]` positions of row `seats.source[b]`: one prefill, many samples.
+        """Row b takes the first `seats.shared[b]` positions of row `seats.source[b]`: one prefill,
+        many samples.
 
         Follows a `reserve` of the same seats, after which the source's prompt was written.
         """
@@ -144,17 +183,24 @@ class KVCache(Protocol[View]):
 
 @runtime_checkable
 class RotaryStore(Protocol):
-    """What a cache may have beside: one kernel that adds up and turns a window, and writes its keys and values."""
+    """What a cache may have beside: one kernel that adds up and turns a window, and writes its keys
+    and values.
+    """
 
     @abstractmethod
-    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+    def write_turned(
+        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
         """As `write`. Returns the queries, turned."""
         ...
 
 
 @runtime_checkable
 class AttentionBackend(Protocol[View, Plan]):
-    """Attends to a cache's view. `capturable`: no host read in `plan` or `run`, so a CUDA graph can hold them."""
+    """Attends to a cache's view.
+
+    `capturable`: no host read in `plan` or `run`, so a CUDA graph can hold them.
+    """
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
@@ -170,7 +216,11 @@ class AttentionBackend(Protocol[View, Plan]):
 
     @abstractmethod
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: View, plan: Plan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: View,
+        plan: Plan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         """Attend in one layer, whose scale, window and soft cap are `rule`'s."""
         ...
@@ -181,23 +231,39 @@ class RotaryBackend(Protocol):
     """What a backend may have beside: one kernel that also does what a `RotaryStore` does."""
 
     @abstractmethod
-    def run_turned(self, window: Unturned, view: Any, plan: Any, rule: AttentionRule) -> Float[Tensor, "batch window heads dim"] | None:
-        """As `write_turned`, then `run`; None, and nothing written, for what the kernel does not serve."""
+    def run_turned(
+        self, window: Unturned, view: Any, plan: Any, rule: AttentionRule
+    ) -> Float[Tensor, "batch window heads dim"] | None:
+        """As `write_turned`, then `run`;
+
+        None, and nothing written, for what the kernel does not serve.
+        """
         ...
 
 
 @runtime_checkable
 class RowStore(Protocol):
-    """Something that keeps state per row, to be filled with prompts. Without state, the defaults will do."""
+    """Something that keeps state per row, to be filled with prompts.
+
+    Without state, the defaults will do.
+    """
 
     def reserve(self, seats: Seats) -> None:
         """Give row b room for `seats.extents[b]` positions."""
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         """Take in prompt tokens for the rows from `start` on."""
 
     def copy_rows(self, seats: Seats) -> None:
-        """Row b takes the state that row `seats.source[b]` has of its first `seats.shared[b]` positions."""
+        """Row b takes the state that row `seats.source[b]` has of its first `seats.shared[b]`
+        positions.
+        """
 
 
 @runtime_checkable
@@ -214,7 +280,8 @@ class Scorer(RowStore, Protocol):
 class DraftLengthPolicy(Protocol[State]):
     """How many tokens to draft for each row. Host only and pure: NumPy, no torch.
 
-    `steady`: lengths are always the same, so that a step may be launched before the report of the one before.
+    `steady`: lengths are always the same, so that a step may be launched before the report of the
+    one before.
     """
 
     max_length: int
@@ -233,7 +300,9 @@ class DraftLengthPolicy(Protocol[State]):
     def update(self, state: State, feedback: Feedback) -> State: ...
 
     def reset(self, state: State, rows: np.ndarray) -> State:
-        """The rows (indices) that were given a new prompt start afresh; a batch-wide policy keeps its state."""
+        """The rows (indices) that were given a new prompt start afresh; a batch-wide policy keeps
+        its state.
+        """
         return state
 
 
@@ -241,22 +310,26 @@ class DraftLengthPolicy(Protocol[State]):
 class StopRule(Protocol):
     """Ends a row's draft early, inside the draft loop, on the device.
 
-    It sees the draft model's own distribution at a position (before any warp, so that it means the same at temperature 0), never
-    the token drawn there, and keeps that token: the draft ends *after* it. Retracting the token because it turned out
-    improbable would bias the output. `so_far`: tokens drafted before this one.
+    It sees the draft model's own distribution at a position (before any warp, so that it means the
+    same at temperature 0), never the token drawn there, and keeps that token: the draft ends
+    *after* it. Retracting the token because it turned out improbable would bias the output.
+    `so_far`: tokens drafted before this one.
     """
 
     paper: ClassVar[str] = ""
 
     @abstractmethod
-    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]: ...
+    def __call__(
+        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
+    ) -> Bool[Tensor, " batch"]: ...
 
 
 @runtime_checkable
 class Workbench(Protocol):
     """What a run offers to the drafter that is made for it.
 
-    `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so that the verifier keeps the most.
+    `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so
+    that the verifier keeps the most.
     """
 
     warp: "Warp"
@@ -291,16 +364,19 @@ class Draw(Protocol):
     """A token from each row's distribution, for slot `i` of the step, by its noise."""
 
     @abstractmethod
-    def __call__(self, probs: Float[Tensor, "batch vocab"], noise: Noise, i: int) -> Int[Tensor, " batch"]: ...
+    def __call__(
+        self, probs: Float[Tensor, "batch vocab"], noise: Noise, i: int
+    ) -> Int[Tensor, " batch"]: ...
 
 
 @runtime_checkable
 class DraftMethod(Protocol):
     """A way to draft: hyper-parameters, from which a run's drafter is made.
 
-    `batch_invariant`: what a row drafts depends on nothing of the other rows. False of a batch-wide drafter, such as one that
-    learns from the committed tokens of all rows: the output law is the target's all the same, but the tokens that a seed gives
-    a row depend on its batch, which a run's summary says.
+    `batch_invariant`: what a row drafts depends on nothing of the other rows. False of a batch-wide
+    drafter, such as one that learns from the committed tokens of all rows: the output law is the
+    target's all the same, but the tokens that a seed gives a row depend on its batch, which a run's
+    summary says.
     """
 
     paper: ClassVar[str] = ""
@@ -329,7 +405,8 @@ class DraftMethod(Protocol):
 class Drafter(DraftMethod, RowStore, Protocol):
     """Proposes tokens, and tells the truth about the distribution they were drawn from.
 
-    One that needs no model and keeps no state of a run is its own method; any other is built by one.
+    One that needs no model and keeps no state of a run is its own method; any other is built by
+    one.
     """
 
     @property
@@ -341,19 +418,25 @@ class Drafter(DraftMethod, RowStore, Protocol):
         return self
 
     @abstractmethod
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is never looked at.
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is
+        never looked at.
 
-        Within it, tokens must be in the vocabulary, and distributions finite, nowhere negative, of sum 1: else the run ends.
+        Within it, tokens must be in the vocabulary, and distributions finite, nowhere negative, of
+        sum 1: else the run ends.
         """
         ...
 
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is exactly the target's.
+    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is
+    exactly the target's.
 
-    `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn with the same noise.
+    `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
+    with the same noise.
     `caveat`: what a run's summary says of the text where it is not lossless.
     """
 
@@ -363,12 +446,19 @@ class Verifier(Protocol):
     paper: ClassVar[str] = ""
 
     @abstractmethod
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict: ...
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict: ...
 
 
 @runtime_checkable
 class Warp(Protocol):
-    """Logits to probabilities: temperature, top-k, top-p, min-p, penalties. Draft and target go through the same one."""
+    """Logits to probabilities: temperature, top-k, top-p, min-p, penalties.
+
+    Draft and target go through the same one.
+    """
 
     @abstractmethod
-    def __call__(self, logits: Float[Tensor, "batch window vocab"], history: History) -> Float[Tensor, "batch window vocab"]: ...
+    def __call__(
+        self, logits: Float[Tensor, "batch window vocab"], history: History
+    ) -> Float[Tensor, "batch window vocab"]: ...

@@ -1,4 +1,6 @@
-"""What `load` brings together: the strategies, and a target with its draft, checked against each other."""
+"""What `load` brings together: the strategies, and a target with its draft, checked against each
+other.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +11,24 @@ import torch
 
 from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
-from bass.errors import CheckpointError, OptionError, PairingError, PolicyError, explained, unknown_name
+from bass.errors import (
+    CheckpointError,
+    OptionError,
+    PairingError,
+    PolicyError,
+    explained,
+    unknown_name,
+)
 from bass.hub import resolve
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    KVCache,
+    Quantization,
+    StopRule,
+    Verifier,
+)
 from bass.kernels import serve
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
@@ -46,7 +63,8 @@ class Models:
     eos: list[int]
     device: torch.device
     dtype: torch.dtype
-    quantizations: tuple[Quantization | None, Quantization | None] = (None, None)  # of the target, of the draft
+    # of the target, of the draft
+    quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
 
     @classmethod
     def read(
@@ -58,16 +76,26 @@ class Models:
         dtype: str | torch.dtype,
         quantizations: tuple[Quantization | None, Quantization | None] = (None, None),
     ) -> "Models":
-        """Check that the two belong together before any weight is read. Either may be a folder or a hub id."""
+        """Check that the two belong together before any weight is read.
+
+        Either may be a folder or a hub id.
+        """
         if needs_draft and draft is None:
-            raise PairingError(f"The target `{target}` needs a draft: give `draft=`, or `num_speculative_tokens=0` for plain decoding.")
+            raise PairingError(
+                f"The target `{target}` needs a draft: give `draft=`, or "
+                "`num_speculative_tokens=0` for plain decoding."
+            )
         ours = Checkpoint.read(target)
         theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
         if theirs is not None:
             check_pair(ours, theirs)
         size = ours.outline.decoder.shape.vocab_size
         kind, eos = _dtype(dtype, device, ours.outline), ours.eos
-        loaded_draft = None if theirs is None else _load_draft(theirs.outline, device, kind, quantizations[1], size)
+        loaded_draft = (
+            None
+            if theirs is None
+            else _load_draft(theirs.outline, device, kind, quantizations[1], size)
+        )
         loaded = ours.outline.load(device, kind, quantizations[0])
         if device.type == "cuda":
             fuse(loaded)
@@ -86,7 +114,9 @@ class Checkpoint:
 
     @classmethod
     def read(cls, spec: str | Path) -> "Checkpoint":
-        """Find the folder, fetching it if `spec` is a hub id, and read its config, headers and tokenizer."""
+        """Find the folder, fetching it if `spec` is a hub id, and read its config, headers and
+        tokenizer.
+        """
         folder = resolve(spec)
         return cls(outline(folder), Tokenizer.read(folder))
 
@@ -96,8 +126,16 @@ class Checkpoint:
         return eos_ids(self.outline.folder, self.outline.raw)
 
 
-def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None, size: int) -> CausalDecoder:
-    """Without ids from `size` on, the target's number of them; its head is quantized with the rest."""
+def _load_draft(
+    outline: Outline,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: Quantization | None,
+    size: int,
+) -> CausalDecoder:
+    """Without ids from `size` on, the target's number of them; its head is quantized with the
+    rest.
+    """
     draft = narrow(outline.load(device, dtype, quantization), size)
     if quantization is None:
         return draft
@@ -105,7 +143,8 @@ def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quan
     def no_room(reason: str) -> CheckpointError:
         needed = outline.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
-            f"`{outline.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, and more for a moment; there is no room "
+            f"`{outline.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
+            "and more for a moment; there is no room "
             f"({reason}): choose a smaller draft, or another device."
         )
 
@@ -116,21 +155,24 @@ def _load_draft(outline: Outline, device: torch.device, dtype: torch.dtype, quan
 def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     """Raise a `PairingError` for a draft whose token ids do not mean what the target's mean.
 
-    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the smaller one. The target keeps its
-    own padding, as without a draft; the draft's is what it has of the target's ids.
+    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the
+    smaller one. The target keeps its own padding, as without a draft; the draft's is what it has of
+    the target's ids.
     """
     sizes = [checkpoint.outline.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None
     if sizes[0] != sizes[1] and not known:
         raise PairingError(
-            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft with the target's vocabulary."
+            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft "
+            "with the target's vocabulary."
         )
     check_same_tokenizer(target.tokenizer, draft.tokenizer)
     if sizes[0] != sizes[1] and target.tokenizer is not None:
         last = max(target.tokenizer.vocabulary.values(), default=-1)
         if last >= min(sizes):
             raise PairingError(
-                f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and their tokenizer's ids go up to {last}: "
+                f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and "
+                f"their tokenizer's ids go up to {last}: "
                 "use a draft with the target's vocabulary."
             )
 
@@ -139,7 +181,10 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
     """Refuse a policy that does not say its longest draft."""
     most = getattr(policy, "max_length", None)
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
-        raise PolicyError(f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest draft, 0 or more.")
+        raise PolicyError(
+            f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest "
+            "draft, 0 or more."
+        )
 
 
 def cache_class(cache: str | type) -> type:
@@ -149,20 +194,25 @@ def cache_class(cache: str | type) -> type:
     if isinstance(cache, type) and KVCache in cache.__mro__:
         return cache
     raise OptionError(
-        f"`cache={cache!r}` must be a name, `package.module:Class`, or a subclass of `bass.interfaces.KVCache`: "
+        f"`cache={cache!r}` must be a name, `package.module:Class`, or a subclass of "
+        "`bass.interfaces.KVCache`: "
         "the engine allocates it for each call."
     )
 
 
 def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
-    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on the device (docs/log.md)."""
+    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on
+    the device (docs/log.md).
+    """
     if cache != "auto":
         return cache_class(cache)
     return find_class("cache", "split" if serve(device) and attention == "auto" else "padded")
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
-    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives, on a GPU of the kernels."""
+    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives,
+    on a GPU of the kernels.
+    """
     if attention != "auto":
         return make("attention", attention)
     registered = REGISTRIES["attention"]
@@ -170,18 +220,31 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     for backend in (*(registered[name] for name in kernels), *registered.values()):
         if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
             return backend()
-    raise PairingError(f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`.")
+    raise PairingError(
+        f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`."
+    )
 
 
-def drafter_for(method: DraftMethod, draft: str | Path | None, rule: StopRule | None) -> DraftMethod:
-    """The way to draft, which must have a use for the draft model and the stop rule that were given."""
+def drafter_for(
+    method: DraftMethod, draft: str | Path | None, rule: StopRule | None
+) -> DraftMethod:
+    """The way to draft, which must have a use for the draft model and the stop rule that were
+    given.
+    """
     if isinstance(method, NoDrafter):
-        raise OptionError("A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` instead of it.")
+        raise OptionError(
+            "A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` "
+            "instead of it."
+        )
     if draft is not None and not method.needs_draft:
-        raise OptionError(f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give `drafter='model'`.")
+        raise OptionError(
+            f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give "
+            "`drafter='model'`."
+        )
     if rule is not None and not method.obeys_stop_rules:
         raise OptionError(
-            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop that it could end; leave it out."
+            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop "
+            "that it could end; leave it out."
         )
     return method
 
@@ -189,10 +252,14 @@ def drafter_for(method: DraftMethod, draft: str | Path | None, rule: StopRule | 
 def quantizations_for(
     quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
 ) -> tuple[Quantization | None, Quantization | None]:
-    """Those of the target and of the draft for `quantization=` and `draft_quantization=`; None for the latter: the target's."""
+    """Those of the target and of the draft for `quantization=` and `draft_quantization=`;
+
+    None for the latter: the target's.
+    """
     if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
         raise OptionError(
-            f"`draft_quantization={draft_quantization!r}` would not be used: `{type(method).__name__}` runs no draft model; leave it out."
+            f"`draft_quantization={draft_quantization!r}` would not be used: "
+            f"`{type(method).__name__}` runs no draft model; leave it out."
         )
     ours = None if quantization is None else make("quantization", quantization)
     theirs = ours if draft_quantization is None else make("quantization", draft_quantization)
@@ -210,7 +277,10 @@ def find_device(device: str) -> torch.device:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise OptionError(f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or `auto`.") from error
+        raise OptionError(
+            f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or "
+            "`auto`."
+        ) from error
     if found.type not in ("cpu", "cuda"):
         raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
     return found

@@ -1,7 +1,8 @@
-"""Modules of a user's own: `mine:Class` is found in the current folder, after everything that is installed.
+"""Modules of a user's own: `mine:Class` is found in the current folder, after everything that is
+installed.
 
-A module runs when it is imported. The current folder may be anybody's, a checkpoint's for instance, and so it is no place to import
-from before a user names a module that is found nowhere else.
+A module runs when it is imported. The current folder may be anybody's, a checkpoint's for instance,
+and so it is no place to import from before a user names a module that is found nowhere else.
 """
 
 import functools
@@ -15,21 +16,34 @@ from typing import Any
 def find_object(module: str, name: str) -> Any:
     """What `name`, which may have dots, stands for in a module.
 
-    The current folder joins the end of `sys.path` where the module is not installed, and stays there, for what the module imports
-    later. Raises whatever the module raises, and `ImportError` where an installed module hides one of the current folder.
+    The current folder joins the end of `sys.path` where the module is not installed, and stays
+    there, for what the module imports later. Raises whatever the module raises, and `ImportError`
+    where an installed module hides one of the current folder.
     """
     top = module.partition(".")[0]
     here = Path.cwd()
-    if top not in sys.modules and importlib.util.find_spec(top) is None and str(here) not in sys.path:
+    if (
+        top not in sys.modules
+        and importlib.util.find_spec(top) is None
+        and str(here) not in sys.path
+    ):
         sys.path.append(str(here))
     try:
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (AttributeError, ModuleNotFoundError) as error:
-        hidden = next((path for path in (here / f"{top}.py", here / top / "__init__.py") if path.is_file()), None)
+        hidden = next(
+            (path for path in (here / f"{top}.py", here / top / "__init__.py") if path.is_file()),
+            None,
+        )
         found = getattr(sys.modules.get(top), "__file__", None)
-        if hidden is None or top not in sys.modules or (found is not None and Path(found) == hidden):
+        if (
+            hidden is None
+            or top not in sys.modules
+            or (found is not None and Path(found) == hidden)
+        ):
             raise
         raise ImportError(
-            f"`{top}` is an installed module ({found or 'without a file'}), which comes before `{hidden.relative_to(here)}` of this "
+            f"`{top}` is an installed module ({found or 'without a file'}), which comes before "
+            f"`{hidden.relative_to(here)}` of this "
             "folder: rename yours"
         ) from error

@@ -1,4 +1,6 @@
-"""YAML without its traps: no key twice, 1e-3 a number, nothing within itself, nothing so deep or large that reading it fails."""
+"""YAML without its traps: no key twice, 1e-3 a number, nothing within itself, nothing so deep or
+large that reading it fails.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,15 +20,26 @@ class PlainYamlError(yaml.YAMLError):
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        said = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+        said = [
+            key.value
+            for key, _ in node.value
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
+        ]
         twice = [key for key in said if said.count(key) > 1]
         if twice:
-            raise PlainYamlError(f"`{twice[0]}` is said twice in the mapping that begins in line {node.start_mark.line + 1}")
+            raise PlainYamlError(
+                f"`{twice[0]}` is said twice in the mapping that begins in line "
+                f"{node.start_mark.line + 1}"
+            )
         return super().construct_mapping(node, deep)
 
 
 # PyYAML reads 1e-3 and 1.0e3 as texts, as YAML 1.1 wants it.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
 
 
 def read_yaml(text: str) -> Any:
@@ -35,7 +48,8 @@ def read_yaml(text: str) -> Any:
         said = yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError as error:
         raise PlainYamlError(f"it is nested deeper than {MOST_LEVELS} levels") from error
-    except (ValueError, OverflowError) as error:  # a date without such a day, a number of too many digits
+    # a date without such a day, a number of too many digits
+    except (ValueError, OverflowError) as error:
         raise PlainYamlError(str(error)) from error
     if _size(said, {}, 0) > MOST_VALUES:
         raise PlainYamlError(f"it holds more than {MOST_VALUES} values")
@@ -43,7 +57,9 @@ def read_yaml(text: str) -> Any:
 
 
 def _size(value: Any, known: dict[int, int], level: int) -> int:
-    """How many values there are, of which those that were counted before are not looked at again."""
+    """How many values there are, of which those that were counted before are not looked at
+    again.
+    """
     if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
         raise PlainYamlError(f"{value!r:.60} holds half a character")
     if not isinstance(value, Mapping | list):

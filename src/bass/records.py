@@ -1,4 +1,7 @@
-"""The values that travel between the parts. B = batch, W = window, V = vocabulary, C = capacity of a row."""
+"""The values that travel between the parts.
+
+B = batch, W = window, V = vocabulary, C = capacity of a row.
+"""
 
 from dataclasses import dataclass
 
@@ -14,8 +17,8 @@ from bass.kernels import serves
 class AttentionRule:
     """How one layer attends: softmax(cap(scale * q·k)) over the visible positions.
 
-    window: a query sees the last so many positions, its own included; None: all of them. softcap: scores are
-    softcap * tanh(score / softcap); None: as they are.
+    window: a query sees the last so many positions, its own included; None: all of them. softcap:
+    scores are softcap * tanh(score / softcap); None: as they are.
     """
 
     scale: float
@@ -42,11 +45,15 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class Room:
-    """What the rows of a run may need, on the host: `batch` at a time, each of them one of R requests."""
+    """What the rows of a run may need, on the host:
+
+    `batch` at a time, each of them one of R requests.
+    """
 
     batch: int
     limits: np.ndarray  # int [R], positions of each request
-    shared: np.ndarray  # int [R], its first positions, which requests of the same group have in common
+    # int [R], its first positions, which requests of the same group have in common
+    shared: np.ndarray
     groups: np.ndarray  # int [R]
 
     @classmethod
@@ -56,16 +63,23 @@ class Room:
 
     @property
     def longest(self) -> np.ndarray:
-        """The most that rows of their own need at a time, int [B]: a row holds one request. In order where there is a row for each."""
-        return self.limits.copy() if len(self.limits) == self.batch else np.sort(self.limits)[::-1][: self.batch].copy()
+        """The most that rows of their own need at a time, int [B]: a row holds one request.
+
+        In order where there is a row for each.
+        """
+        return (
+            self.limits.copy()
+            if len(self.limits) == self.batch
+            else np.sort(self.limits)[::-1][: self.batch].copy()
+        )
 
 
 @dataclass(frozen=True)
 class Seats:
     """Which room each row has, and with which row's first positions it begins, on the host.
 
-    A row goes on with what it holds (its own index, all its positions), begins anew (0 positions), or follows another one, which
-    goes on or begins anew itself.
+    A row goes on with what it holds (its own index, all its positions), begins anew (0 positions),
+    or follows another one, which goes on or begins anew itself.
     """
 
     extents: np.ndarray  # int [B], positions; 0 for an idle row
@@ -92,7 +106,8 @@ class Seats:
 class Sequences:
     """The rows in flight, on the device, updated in place so that their addresses never change.
 
-    tokens  [ prompt | committed | free | spare ]      limits: the length at which the row is complete
+    tokens  [ prompt | committed | free | spare ]      limits: the length at which the row is
+                       complete
                        lens-1 ^   ^ lens               spare: one slot, for tokens that are nobody's
     """
 
@@ -127,7 +142,9 @@ class Sequences:
         return self.tokens.shape[1] - 1
 
     def last(self, count: int) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
-        """The last `count` committed tokens of each active row and their positions; -1 where there is none."""
+        """The last `count` committed tokens of each active row and their positions; -1 where there
+        is none.
+        """
         if serves(self.lens):
             from bass.kernels.rows import last as kernel
 
@@ -137,9 +154,11 @@ class Sequences:
         return self.tokens.gather(1, positions.clamp(min=0)), positions
 
     def commit(self, verdict: "Verdict") -> Int[Tensor, " batch"]:
-        """Append each active row's verdict, cut after the first end-of-sequence token and at the row's limit.
+        """Append each active row's verdict, cut after the first end-of-sequence token and at the
+        row's limit.
 
-        Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to date after it.
+        Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up
+        to date after it.
         """
         if serves(self.lens):
             from bass.kernels.rows import commit as kernel
@@ -150,7 +169,10 @@ class Sequences:
         offsets = torch.arange(window, device=self.lens.device)
         ends = (verdict.tokens[..., None] == self.eos).any(-1)
         first_end = torch.where(ends, offsets, window).amin(1)
-        emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens) * self.active
+        emitted = (
+            torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens)
+            * self.active
+        )
         slots = torch.where(offsets < emitted[:, None], self.lens[:, None] + offsets, self.capacity)
         self.tokens.scatter_(1, slots, verdict.tokens)
         self.lens.add_(emitted)
@@ -163,7 +185,8 @@ class Sequences:
 class History:
     """What precedes each logit: the committed tokens, then drafted ones.
 
-    Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of drafted columns.
+    Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of
+    drafted columns.
     """
 
     tokens: Int[Tensor, "batch slots"]
@@ -173,10 +196,11 @@ class History:
 
 @dataclass(frozen=True)
 class Noise:
-    """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used once.
+    """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used
+    once.
 
-    Slot i decides the token at position `first + i`; what a row's position shall determine, whatever the step in which it is
-    reached, can be made of `keys` and positions alone.
+    Slot i decides the token at position `first + i`; what a row's position shall determine,
+    whatever the step in which it is reached, can be made of `keys` and positions alone.
     """
 
     keys: Int[Tensor, " batch"]
@@ -198,7 +222,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class Draft:
-    """Proposed tokens, the distributions they were drawn from, and how many of them count in each row.
+    """Proposed tokens, the distributions they were drawn from, and how many of them count in each
+    row.
 
     `probs` is None for a deterministic drafter, which puts all its mass on its token.
     """
@@ -210,7 +235,9 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Row b emits `tokens[b, : accepted[b] + 1]`: the accepted draft, then one token of the verifier's own."""
+    """Row b emits `tokens[b, : accepted[b] + 1]`: the accepted draft, then one token of the
+    verifier's own.
+    """
 
     tokens: Int[Tensor, "batch window"]
     accepted: Int[Tensor, " batch"]
@@ -248,7 +275,8 @@ class RaggedView:
 
 @dataclass(frozen=True)
 class PagedView:
-    """One layer's keys and values in a pool of blocks; position p of row b is in block `table[b, p // block]` at `p % block`.
+    """One layer's keys and values in a pool of blocks; position p of row b is in block `table[b, p
+    // block]` at `p % block`.
 
     Entries of the table beyond a row's extent name the spare block, which is the pool's last.
     """
@@ -260,9 +288,11 @@ class PagedView:
 
 @dataclass(frozen=True)
 class Unturned:
-    """A window's queries, keys and values as their product leaves them: summands, to be added up and turned by their positions.
+    """A window's queries, keys and values as their product leaves them: summands, to be added up
+    and turned by their positions.
 
-    y at position p turns into y cos[p] + (y with its halves swapped) sin[p], where the sign of the first half's sine is in `sin`.
+    y at position p turns into y cos[p] + (y with its halves swapped) sin[p], where the sign of the
+    first half's sine is in `sin`.
     """
 
     parts: Float[Tensor, "parts batch window heads dim"]  # the heads of q, of k, of v

@@ -1,4 +1,6 @@
-"""From what a user writes (a name, "package.module:Class", an object) to an object of a protocol."""
+"""From what a user writes (a name, "package.module:Class", an object) to an object of a
+protocol.
+"""
 
 import dataclasses
 import inspect
@@ -12,7 +14,15 @@ from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.drafters import DRAFTERS
 from bass.errors import BassError, OptionError, unknown_name
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod, KVCache, Quantization, StopRule, Verifier
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    KVCache,
+    Quantization,
+    StopRule,
+    Verifier,
+)
 from bass.models.quantized import QUANTIZATIONS
 from bass.own_modules import find_object
 from bass.policies import POLICIES
@@ -47,25 +57,37 @@ GROUPS = {
     "attention": "bass.attention",
     "quantization": "bass.quantizations",
 }
-SAID = {  # what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks no value
+# what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks
+# no value
+SAID = {
     "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False`")},
-    "cache": {"view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `view` gives instead")},
+    "cache": {
+        "view_type": (
+            type,
+            "view_type: ClassVar[type] = PaddedView` or the type that `view` gives instead",
+        )
+    },
     "attention": {
-        "view_type": (type, "view_type: ClassVar[type] = PaddedView` or the type that `run` attends to instead"),
+        "view_type": (
+            type,
+            "view_type: ClassVar[type] = PaddedView` or the type that `run` attends to instead",
+        ),
         "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False`"),
     },
 }
 IN_PYTHON = {  # classes of a kind that are no names, and why
     "policy": {
         "oracle": "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace",
-        "recorded": "`Recorded(policy, into)` of `bass.policies`, since it needs a list to write into",
+        "recorded": "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill",
     },
 }
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 
 
 def offers(kind: str) -> list[EntryPoint]:
-    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and so on."""
+    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and
+    so on.
+    """
     return list(entry_points(group=GROUPS[kind]))
 
 
@@ -76,7 +98,11 @@ def plugins(kind: str) -> dict[str, EntryPoint]:
 
 def distribution(point: EntryPoint) -> str:
     """Name and version of the distribution that makes an offer."""
-    return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return (
+        "an unnamed distribution"
+        if point.dist is None
+        else f"{point.dist.name} {point.dist.version}"
+    )
 
 
 def names(kind: str) -> list[str]:
@@ -85,7 +111,8 @@ def names(kind: str) -> list[str]:
 
 
 def find_class(kind: str, spec: str) -> type:
-    """The class that a registered name, an entry point, "package.module:Class" or "package.module.Class" stands for.
+    """The class that a registered name, an entry point, "package.module:Class" or
+    "package.module.Class" stands for.
 
     A name of ours means ours, whatever installed packages call theirs.
     """
@@ -94,7 +121,10 @@ def find_class(kind: str, spec: str) -> type:
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
     if spec in IN_PYTHON.get(kind, {}):
-        raise OptionError(f"Unknown {words(kind)} `{spec}`: it can only be given as an object in Python, {IN_PYTHON[kind][spec]}.")
+        raise OptionError(
+            f"Unknown {words(kind)} `{spec}`: it can only be given as an object in Python, "
+            f"{IN_PYTHON[kind][spec]}."
+        )
     if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
@@ -103,11 +133,15 @@ def find_class(kind: str, spec: str) -> type:
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
     """The class that an installed package offers."""
-    return _loaded(kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load)
+    return _loaded(
+        kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load
+    )
 
 
 def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
-    """A name, class or object, and the arguments that come with it in {"class_path": ..., "init_args": {...}}."""
+    """A name, class or object, and the arguments that come with it in {"class_path": ...,
+    "init_args": {...}}.
+    """
     if not isinstance(spec, Mapping):
         return spec, {}
     arguments = spec.get("init_args", {})
@@ -116,15 +150,18 @@ def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
         or not isinstance(arguments, Mapping)
         or not all(isinstance(name, str) for name in arguments)
     ):
-        raise OptionError(f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and `init_args`, a mapping.")
+        raise OptionError(
+            f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and "
+            "`init_args`, a mapping."
+        )
     return spec["class_path"], dict(arguments)
 
 
 def make(kind: str, spec: Any, **arguments: Any) -> Any:
     """An object for `spec`; `arguments` go to the class that a name stands for.
 
-    A spec may also be {"class_path": ..., "init_args": {...}}. Arguments that are strategies themselves, as those of a wrapper
-    are, may be given in any of these ways.
+    A spec may also be {"class_path": ..., "init_args": {...}}. Arguments that are strategies
+    themselves, as those of a wrapper are, may be given in any of these ways.
     """
     spec, given = unfold(kind, spec)
     if PROTOCOLS[kind] in type(spec).__mro__ and not given and not arguments:
@@ -147,7 +184,10 @@ def make(kind: str, spec: Any, **arguments: Any) -> Any:
         raise
     except BaseException as error:  # of a user's class, or of arguments that do not fit ours
         told = str(error) or type(error).__name__
-        raise OptionError(f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes {inspect.signature(strategy)}.") from error
+        raise OptionError(
+            f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes "
+            f"{inspect.signature(strategy)}."
+        ) from error
 
 
 def class_of(kind: str, spec: Any) -> type:
@@ -157,7 +197,8 @@ def class_of(kind: str, spec: Any) -> type:
     if isinstance(spec, type):
         return _checked(kind, spec, f"`{spec.__name__}`")
     raise OptionError(
-        f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), `package.module:Class`, "
+        f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), "
+        "`package.module:Class`, "
         f"or an object of a subclass of `bass.interfaces.{PROTOCOLS[kind].__name__}`."
     )
 
@@ -166,7 +207,11 @@ def parameters(strategy: type) -> dict[str, Any]:
     """The default of each parameter of a class, by name; `REQUIRED` where it has none."""
     factories: dict[str, Any] = {}
     if dataclasses.is_dataclass(strategy):
-        factories = {f.name: f.default_factory for f in dataclasses.fields(strategy) if f.default_factory is not dataclasses.MISSING}
+        factories = {
+            f.name: f.default_factory
+            for f in dataclasses.fields(strategy)
+            if f.default_factory is not dataclasses.MISSING
+        }
     found = {}
     for name, parameter in inspect.signature(strategy).parameters.items():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -199,9 +244,12 @@ def _inner(strategy: type) -> dict[str, tuple[str, bool]]:
     """Kind, and whether several, of the parameters that are strategies."""
     try:
         hints = typing.get_type_hints(strategy.__init__)
-    except Exception:  # annotations of a user's class that cannot be resolved: it has no such parameters then
+    # annotations of a user's class that cannot be resolved: it has no such parameters then
+    except Exception:
         return {}
-    return {name: found for name, hint in hints.items() if (found := _strategy_in(hint)) is not None}
+    return {
+        name: found for name, hint in hints.items() if (found := _strategy_in(hint)) is not None
+    }
 
 
 def _strategy_in(hint: Any) -> tuple[str, bool] | None:
@@ -221,7 +269,10 @@ def _make_inner(strategy: type, kind: str, name: str, given: Any) -> Any:
     several = isinstance(given, list | tuple)
     if several != takes_several(strategy, name):
         wanted = "one, not several" if several else "several, as a list"
-        raise OptionError(f"`{name}={given!r}` is of another form: the {words(kind)} of `{strategy.__name__}` is {wanted}.")
+        raise OptionError(
+            f"`{name}={given!r}` is of another form: the {words(kind)} of `{strategy.__name__}` is "
+            f"{wanted}."
+        )
     return tuple(make(kind, one) for one in given) if several else make(kind, given)
 
 
@@ -232,7 +283,8 @@ def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
         raise
     except BaseException as error:  # the module is the user's: anything can happen in it
         raise OptionError(
-            f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an importable `package.module:Class`."
+            f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an "
+            "importable `package.module:Class`."
         ) from error
     return _checked(kind, found, called)
 
@@ -240,15 +292,24 @@ def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
 def _checked(kind: str, found: Any, called: str) -> type:
     protocol = PROTOCOLS[kind]
     if not (isinstance(found, type) and protocol in found.__mro__):
-        raise OptionError(f"{called} is no {words(kind)}: it must be a class that subclasses `bass.interfaces.{protocol.__name__}`.")
+        raise OptionError(
+            f"{called} is no {words(kind)}: it must be a class that subclasses "
+            f"`bass.interfaces.{protocol.__name__}`."
+        )
     _check_said(kind, found, called)
     return found
 
 
 def _check_said(kind: str, found: Any, called: str) -> None:
-    """Refuse a class, or an object of one, that leaves out what its protocol declares without a value."""
+    """Refuse a class, or an object of one, that leaves out what its protocol declares without a
+    value.
+    """
     for name, (wanted, form) in SAID.get(kind, {}).items():
         value = getattr(found, name, REQUIRED)
         if value is REQUIRED or not isinstance(value, wanted):
-            true = f"does not say its `{name}`" if value is REQUIRED else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
+            true = (
+                f"does not say its `{name}`"
+                if value is REQUIRED
+                else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
+            )
             raise OptionError(f"The {words(kind)} {called} {true}: write `{form} into the class.")

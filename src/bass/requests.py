@@ -22,7 +22,9 @@ _BYTES = bytes | bytearray | memoryview
 _UNORDERED = set | frozenset
 
 
-def requests_for(models: Models, prompts: Prompts, samples: int, max_new_tokens: int | Sequence[int], seed: int) -> list[Request]:
+def requests_for(
+    models: Models, prompts: Prompts, samples: int, max_new_tokens: int | Sequence[int], seed: int
+) -> list[Request]:
     """One request per sample, prompt by prompt.
 
     A request's noise is that of its prompt and sample index. Where a prompt (the same token ids)
@@ -34,7 +36,8 @@ def requests_for(models: Models, prompts: Prompts, samples: int, max_new_tokens:
     listed = _listed(prompts)
     if samples * len(listed) > MOST_SEQUENCES:
         raise RequestError(
-            f"`num_return_sequences={samples}` for {len(listed)} prompts is more than {MOST_SEQUENCES} sequences: make several calls."
+            f"`num_return_sequences={samples}` for {len(listed)} prompts is more than "
+            f"{MOST_SEQUENCES} sequences: make several calls."
         )
     ids = [_ids(models, prompt, i) for i, prompt in enumerate(listed)]
     room = models.target.shape.max_positions
@@ -45,12 +48,21 @@ def requests_for(models: Models, prompts: Prompts, samples: int, max_new_tokens:
     for i, (prompt, limit) in enumerate(zip(ids, _limits(max_new_tokens, len(ids)), strict=True)):
         check_integer("max_new_tokens", limit, 1)
         if len(prompt) + limit > room:
-            remedy = f"lower `max_new_tokens` to {room - len(prompt)}" if len(prompt) < room else "shorten it"
-            raise RequestError(f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the context of {room}: {remedy}.")
+            remedy = (
+                f"lower `max_new_tokens` to {room - len(prompt)}"
+                if len(prompt) < room
+                else "shorten it"
+            )
+            raise RequestError(
+                f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the "
+                f"context of {room}: {remedy}."
+            )
         first = seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
         for sample in range(first, first + samples):
-            requests.append(Request(prompt, len(prompt) + limit, row_key(seed, prompt, sample), i, sample))
+            requests.append(
+                Request(prompt, len(prompt) + limit, row_key(seed, prompt, sample), i, sample)
+            )
     return requests
 
 
@@ -66,7 +78,10 @@ def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
     if len(stops) > _MOST_STOPS:
         raise OptionError(f"`stop` has more than {_MOST_STOPS} strings: give fewer.")
     if not all(stops):
-        raise OptionError("A stop string is empty: every text would end at once; give strings of one character or more.")
+        raise OptionError(
+            "A stop string is empty: every text would end at once; give strings of one character "
+            "or more."
+        )
     return tuple(map(str, stops))
 
 
@@ -74,14 +89,22 @@ def _listed(prompts: Any) -> list[Any]:
     """The prompts of a call."""
     prompts = _plain(prompts)
     if isinstance(prompts, _UNORDERED):
-        raise RequestError("The prompts are in a set, which has no order to tell their completions by: give a list.")
+        raise RequestError(
+            "The prompts are in a set, which has no order to tell their completions by: give a "
+            "list."
+        )
     if isinstance(prompts, str | _BYTES | Mapping) or not isinstance(prompts, Iterable):
         return [prompts]
     listed = list(itertools.islice(prompts, MOST_SEQUENCES + 1))
     if not listed:
-        raise RequestError("There is no prompt: give a string, a list of token ids, or a list of either.")
+        raise RequestError(
+            "There is no prompt: give a string, a list of token ids, or a list of either."
+        )
     if len(listed) > MOST_SEQUENCES:
-        raise RequestError(f"There are more than {MOST_SEQUENCES} prompts, or token ids, in one call: make several calls.")
+        raise RequestError(
+            f"There are more than {MOST_SEQUENCES} prompts, or token ids, in one call: make "
+            "several calls."
+        )
     return [listed] if all(isinstance(one, int | np.integer) for one in listed) else listed
 
 
@@ -91,7 +114,10 @@ def _limits(max_new_tokens: Any, count: int) -> list[Any]:
     if isinstance(limits, str | _BYTES) or not isinstance(limits, Sequence):
         return [limits] * count
     if len(limits) != count:
-        raise RequestError(f"`max_new_tokens` has {len(limits)} values for {count} prompts: give one for all, or one for each.")
+        raise RequestError(
+            f"`max_new_tokens` has {len(limits)} values for {count} prompts: give one for all, or "
+            "one for each."
+        )
     return list(limits)
 
 
@@ -101,7 +127,10 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
         prompt = _from_mapping(prompt, index)
     if isinstance(prompt, str):
         if models.tokenizer is None:
-            raise RequestError(f"Prompt {index} is text, and the target's folder has no tokenizer: give token ids, or add its files.")
+            raise RequestError(
+                f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
+                "ids, or add its files."
+            )
         ids = models.tokenizer.encode(prompt)
     else:
         ids = _token_ids(prompt, index)
@@ -111,7 +140,8 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
     wrong = [token for token in ids if not 0 <= token < vocabulary]
     if wrong:
         raise RequestError(
-            f"Prompt {index} has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {vocabulary - 1}."
+            f"Prompt {index} has the token id {wrong[0]}, which is outside the vocabulary: ids go "
+            f"from 0 to {vocabulary - 1}."
         )
     return ids
 
@@ -120,14 +150,26 @@ def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
     """The text or the token ids of vLLM's form of a prompt."""
     for key in prompt:
         if key not in ("prompt", "prompt_token_ids"):
-            raise RequestError(f"Prompt {index} has the key {key!r:.60}: give `prompt`, a text, or `prompt_token_ids`, and nothing else.")
+            raise RequestError(
+                f"Prompt {index} has the key {key!r:.60}: give `prompt`, a text, or "
+                "`prompt_token_ids`, and nothing else."
+            )
     if len(prompt) > 1:
-        raise RequestError(f"Prompt {index} has both `prompt` and `prompt_token_ids`: give one of them.")
+        raise RequestError(
+            f"Prompt {index} has both `prompt` and `prompt_token_ids`: give one of them."
+        )
     if not prompt:
-        raise RequestError(f"Prompt {index} is a mapping without keys: give `prompt`, a text, or `prompt_token_ids`.")
+        raise RequestError(
+            f"Prompt {index} is a mapping without keys: give `prompt`, a text, or "
+            "`prompt_token_ids`."
+        )
     [(key, value)] = prompt.items()
     if isinstance(value, str) != (key == "prompt") or isinstance(value, Mapping):
-        what = "a text; token ids are `prompt_token_ids`" if key == "prompt" else "a list of token ids; a text is `prompt`"
+        what = (
+            "a text; token ids are `prompt_token_ids`"
+            if key == "prompt"
+            else "a list of token ids; a text is `prompt`"
+        )
         raise RequestError(f"Prompt {index}: `{key}` is of {type(value).__name__}: give {what}.")
     return value
 
@@ -135,13 +177,20 @@ def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
 def _token_ids(prompt: Any, index: int) -> list[int]:
     prompt = _plain(prompt)
     if isinstance(prompt, _UNORDERED):
-        raise RequestError(f"Prompt {index} is a set of token ids, which has no order: give a list.")
+        raise RequestError(
+            f"Prompt {index} is a set of token ids, which has no order: give a list."
+        )
     if isinstance(prompt, _BYTES) or not isinstance(prompt, Iterable):
-        raise RequestError(f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids.")
+        raise RequestError(
+            f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids."
+        )
     ids = list(prompt)
     for token in ids:
         if isinstance(token, bool) or not isinstance(token, int | np.integer):
-            raise RequestError(f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a list of integers.")
+            raise RequestError(
+                f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a "
+                "list of integers."
+            )
     return [int(token) for token in ids]
 
 

@@ -14,13 +14,14 @@ from bass.engine.requests import StepRecord, Trace
 class Completion:
     """One sample of one prompt.
 
-    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it is,
-    from 0; where a call with `num_return_sequences=n` repeats a prompt (the same token ids), its
-    occurrence j has the samples j*n to j*n + n-1.
-    `logprobs` are the target's own (natural logarithm, before any warp), one per token of `token_ids`. `finish_reason`
-    is `eos`, `stop` (a stop string), `length`, `time` (the time budget ran out first) or `interrupted` (the
-    generation was closed or interrupted first). `text` is what the tokenizer decodes `token_ids` to,
-    up to a stop string; `token_ids` end with the token that completed it: see `bass.text.Transcript`.
+    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it
+    is, from 0; where a call with `num_return_sequences=n` repeats a prompt (the same token ids),
+    its occurrence j has the samples j*n to j*n + n-1.
+    `logprobs` are the target's own (natural logarithm, before any warp), one per token of
+    `token_ids`. `finish_reason` is `eos`, `stop` (a stop string), `length`, `time` (the time budget
+    ran out first) or `interrupted` (the generation was closed or interrupted first). `text` is what
+    the tokenizer decodes `token_ids` to, up to a stop string; `token_ids` end with the token that
+    completed it: see `bass.text.Transcript`.
     `seconds`: from the end of its prefill.
     """
 
@@ -57,7 +58,10 @@ class StreamEvent:
 
 @dataclass(frozen=True)
 class Counts:
-    """The accounts of some steps. Row-steps are active rows summed over steps: the target calls of all sequences."""
+    """The accounts of some steps.
+
+    Row-steps are active rows summed over steps: the target calls of all sequences.
+    """
 
     steps: int
     row_steps: int
@@ -78,11 +82,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stats(Counts):
-    """A run in numbers, named as in docs/metrics.md. One that does not apply, as an acceptance rate where nothing was drafted, is None.
+    """A run in numbers, named as in docs/metrics.md. One that does not apply, as an acceptance rate
+    where nothing was drafted, is None.
 
-    `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the second, the tokens of a row depend
-    on its batch (so they do with a batch-wide policy).
-    `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`: see the function of that name.
+    `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the
+    second, the tokens of a row depend on its batch (so they do with a batch-wide policy).
+    `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`:
+    see the function of that name.
     """
 
     tokens: int  # emitted and kept: those after a stop string are cut
@@ -103,12 +109,19 @@ class Stats(Counts):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Kept tokens of all sequences over the whole time, prefill included; None where no time was spent."""
+        """Kept tokens of all sequences over the whole time, prefill included;
+
+        None where no time was spent.
+        """
         return self.tokens / self.seconds if self.seconds else None
 
     def as_dict(self) -> dict[str, Any]:
         """Fields and derived figures, for JSON."""
-        return vars(self) | {"tau": self.tau, "acceptance_rate": self.acceptance_rate, "tokens_per_second": self.tokens_per_second}
+        return vars(self) | {
+            "tau": self.tau,
+            "acceptance_rate": self.acceptance_rate,
+            "tokens_per_second": self.tokens_per_second,
+        }
 
 
 @dataclass(frozen=True)
@@ -132,9 +145,11 @@ def count(steps: list[StepRecord]) -> Counts:
 
 
 def judged_lengths(step: StepRecord) -> np.ndarray:
-    """How many tokens of each row's draft were judged, int [B]: all, unless the sequence ended with a drafted token.
+    """How many tokens of each row's draft were judged, int [B]: all, unless the sequence ended with
+    a drafted token.
 
-    Then nothing but accepted tokens was emitted, and of what had been drafted beyond its end nobody knows.
+    Then nothing but accepted tokens was emitted, and of what had been drafted beyond its end nobody
+    knows.
     """
     return np.where(step.active & (step.emitted == step.accepted), step.accepted, step.drafted)
 
@@ -142,26 +157,36 @@ def judged_lengths(step: StepRecord) -> np.ndarray:
 def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float | None], list[int]]:
     """Conditional acceptance rate at each draft position, and its denominators.
 
-    Entry i: of the drafts whose position i+1 was judged and that had all before it accepted (`reached[i]` of them), the share
-    whose token there was accepted; None where no draft reached it.
+    Entry i: of the drafts whose position i+1 was judged and that had all before it accepted
+    (`reached[i]` of them), the share whose token there was accepted; None where no draft reached
+    it.
     """
     if not steps:
         return [], []
     drafted = np.concatenate([s.drafted for s in steps])
     judged = np.concatenate([judged_lengths(s) for s in steps])
     accepted = np.concatenate([s.accepted for s in steps])
-    reached = [int(((judged > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))]
+    reached = [
+        int(((judged > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))
+    ]
     kept = [int((accepted > i).sum()) for i in range(len(reached))]
     return [a / r if r else None for a, r in zip(kept, reached, strict=True)], reached
 
 
-def first_last_all(sequences: Iterable[tuple[float, float, int]]) -> tuple[float, float, float] | tuple[None, None, None]:
-    """Seconds per token of the first and the last sequence to finish, and the mean over sequences: the BASS paper's latencies.
+def first_last_all(
+    sequences: Iterable[tuple[float, float, int]],
+) -> tuple[float, float, float] | tuple[None, None, None]:
+    """Seconds per token of the first and the last sequence to finish, and the mean over sequences:
+    the BASS paper's latencies.
 
-    A sequence is (end of its prefill since the run began, seconds from then to its last token, tokens). Those without tokens are
-    left out; None where none is left.
+    A sequence is (end of its prefill since the run began, seconds from then to its last token,
+    tokens). Those without tokens are left out; None where none is left.
     """
-    ended = sorted((prefilled + seconds, seconds / tokens) for prefilled, seconds, tokens in sequences if tokens)
+    ended = sorted(
+        (prefilled + seconds, seconds / tokens)
+        for prefilled, seconds, tokens in sequences
+        if tokens
+    )
     rates = [rate for _, rate in ended]
     if not rates:
         return None, None, None
@@ -170,10 +195,12 @@ def first_last_all(sequences: Iterable[tuple[float, float, int]]) -> tuple[float
 
 @dataclass(frozen=True)
 class Utilization:
-    """How much of the device the steps used. `bound_seconds`: the least time in which it can move the bytes they must move.
+    """How much of the device the steps used. `bound_seconds`: the least time in which it can move
+    the bytes they must move.
 
-    MFU: FLOPs done over those that the time in steps allows; `mfu_kept`: of them, for tokens that were kept. MBU: the bound over
-    the time in steps. Attention's FLOPs are left out. None where no time was spent in steps.
+    MFU: FLOPs done over those that the time in steps allows; `mfu_kept`: of them, for tokens that
+    were kept. MBU: the bound over the time in steps. Attention's FLOPs are left out. None where no
+    time was spent in steps.
     """
 
     bound_seconds: float | None
@@ -189,15 +216,28 @@ def utilization(steps: list[StepRecord], peaks: Peaks) -> Utilization:
         return Utilization(None, None, None, None)
     work = total(s.work for s in steps)
     bound = work.bytes / peaks.bandwidth
-    return Utilization(bound, work.flops / peaks.flops / stepping, work.flops_kept / peaks.flops / stepping, bound / stepping)
+    return Utilization(
+        bound,
+        work.flops / peaks.flops / stepping,
+        work.flops_kept / peaks.flops / stepping,
+        bound / stepping,
+    )
 
 
 def summarize(
-    trace: Trace, completions: list[Completion], peaks: Peaks, seconds: float, lossless: bool, batch_invariant: bool = True
+    trace: Trace,
+    completions: list[Completion],
+    peaks: Peaks,
+    seconds: float,
+    lossless: bool,
+    batch_invariant: bool = True,
 ) -> Stats:
     """The statistics of a run."""
     rates, reached = acceptance_by_position(trace.steps)
-    first, last, mean = first_last_all((trace.prefilled.get(i, 0.0), c.seconds, len(c.token_ids)) for i, c in enumerate(completions))
+    first, last, mean = first_last_all(
+        (trace.prefilled.get(i, 0.0), c.seconds, len(c.token_ids))
+        for i, c in enumerate(completions)
+    )
     return Stats(
         **vars(count(trace.steps)),
         tokens=sum(len(c.token_ids) for c in completions),

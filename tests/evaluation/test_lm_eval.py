@@ -1,4 +1,6 @@
-"""The adapter for lm-evaluation-harness gives the scores of the harness's own Hugging Face model on the embedded target."""
+"""The adapter for lm-evaluation-harness gives the scores of the harness's own Hugging Face model on
+the embedded target.
+"""
 
 import json
 import os
@@ -36,11 +38,15 @@ metric_list: [{{metric: exact_match}}, {{metric: bleu}}]
 
 @pytest.mark.nightly
 @pytest.mark.skipif(DATA is None, reason="BASS_DATA names no folder of evaluation data")
-def test_both_models_of_the_harness_score_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_models_of_the_harness_score_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the harness's and its dependencies' own
         lm_eval = pytest.importorskip("lm_eval", reason="the extra `lm-eval` is not installed")
-        pytest.importorskip("accelerate", reason="the harness's Hugging Face model needs accelerate: lm-eval[hf]")
+        pytest.importorskip(
+            "accelerate", reason="the harness's Hugging Face model needs accelerate: lm-eval[hf]"
+        )
         from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
@@ -48,7 +54,14 @@ def test_both_models_of_the_harness_score_alike(tmp_path: Path, monkeypatch: pyt
         data = tmp_path / "questions.jsonl"
         with (Path(str(DATA)) / "gsm8k_test.jsonl").open() as file:
             read = [json.loads(line) for line, _ in zip(file, range(6), strict=False)]
-        rows = [{"question": r["question"], "good": r["answer"].split("\n")[0], "bad": "I do not know that."} for r in read]
+        rows = [
+            {
+                "question": r["question"],
+                "good": r["answer"].split("\n")[0],
+                "bad": "I do not know that.",
+            }
+            for r in read
+        ]
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
         for name, text in (("choice", CHOICE), ("writing", WRITING)):
             (tmp_path / f"{name}.yaml").write_text(text.format(data=data))
@@ -56,17 +69,35 @@ def test_both_models_of_the_harness_score_alike(tmp_path: Path, monkeypatch: pyt
 
         def evaluated(model: Any, **options: Any) -> dict[str, Any]:
             names = ["local_choice", "local_writing"]
-            return lm_eval.simple_evaluate(model=model, tasks=names, task_manager=tasks, log_samples=True, bootstrap_iters=0, **options)
+            return lm_eval.simple_evaluate(
+                model=model,
+                tasks=names,
+                task_manager=tasks,
+                log_samples=True,
+                bootstrap_iters=0,
+                **options,
+            )
 
         ours = evaluated(lm_eval_model(load()))
-        theirs = evaluated("hf", model_args={"pretrained": str(pair.TARGET), "dtype": "float32"}, device="cpu", batch_size=1)
-    for task, figures in theirs["results"].items():
-        assert {k: v for k, v in ours["results"][task].items() if isinstance(v, float)} == pytest.approx(
-            {k: v for k, v in figures.items() if isinstance(v, float)}
+        theirs = evaluated(
+            "hf",
+            model_args={"pretrained": str(pair.TARGET), "dtype": "float32"},
+            device="cpu",
+            batch_size=1,
         )
-    for a, b in zip(ours["samples"]["local_choice"], theirs["samples"]["local_choice"], strict=True):
-        for (logprob, greedy), (their_logprob, their_greedy) in zip(a["filtered_resps"], b["filtered_resps"], strict=True):
+    for task, figures in theirs["results"].items():
+        assert {
+            k: v for k, v in ours["results"][task].items() if isinstance(v, float)
+        } == pytest.approx({k: v for k, v in figures.items() if isinstance(v, float)})
+    for a, b in zip(
+        ours["samples"]["local_choice"], theirs["samples"]["local_choice"], strict=True
+    ):
+        for (logprob, greedy), (their_logprob, their_greedy) in zip(
+            a["filtered_resps"], b["filtered_resps"], strict=True
+        ):
             assert float(logprob) == pytest.approx(float(their_logprob), abs=1e-3)
             assert greedy == their_greedy
-    for a, b in zip(ours["samples"]["local_writing"], theirs["samples"]["local_writing"], strict=True):
+    for a, b in zip(
+        ours["samples"]["local_writing"], theirs["samples"]["local_writing"], strict=True
+    ):
         assert a["filtered_resps"] == b["filtered_resps"]

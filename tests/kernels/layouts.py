@@ -1,4 +1,6 @@
-"""The same keys and values in each of the three layouts, as views into larger storage whose every other number is poison."""
+"""The same keys and values in each of the three layouts, as views into larger storage whose every
+other number is poison.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ class Stored:
 
 
 def inside(shape: tuple[int, ...], like: Tensor, poison: float) -> Tensor:
-    """A view of the given shape, no axis but the last contiguous, in storage that is poison before, between and after it."""
+    """A view of the given shape, no axis but the last contiguous, in storage that is poison before,
+    between and after it.
+    """
     storage = torch.full([size + 3 for size in shape], poison, dtype=like.dtype, device=like.device)
     return storage[tuple(slice(1, size + 1) for size in shape)]
 
@@ -38,7 +42,9 @@ def of_padded(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
 
 
 def of_ragged(k: Tensor, v: Tensor, lasts: list[int], poison: float, **options: Any) -> Stored:
-    """Rows in reverse order, one free slot between them, the last one ending where the pool ends."""
+    """Rows in reverse order, one free slot between them, the last one ending where the pool
+    ends.
+    """
     starts, used = [0] * len(lasts), 0
     for b in reversed(range(len(lasts))):
         starts[b], used = used, used + lasts[b] + 2
@@ -46,13 +52,20 @@ def of_ragged(k: Tensor, v: Tensor, lasts: list[int], poison: float, **options: 
     for store, x in zip(stores, (k, v), strict=True):
         for b, last in enumerate(lasts):
             store[starts[b] : starts[b] + last + 1] = x[b, : last + 1]
-    return Stored(attention.ragged, reference.ragged, (*stores, torch.tensor(starts, device=k.device)), options)
+    return Stored(
+        attention.ragged,
+        reference.ragged,
+        (*stores, torch.tensor(starts, device=k.device)),
+        options,
+    )
 
 
 def of_paged(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
     """Blocks in a shuffled order; entries beyond a row's last block name the spare one."""
     batch, entries = len(lasts), -(-k.shape[1] // BLOCK)
-    order = torch.randperm(batch * entries, generator=torch.Generator().manual_seed(batch * entries)).view(batch, entries)
+    order = torch.randperm(
+        batch * entries, generator=torch.Generator().manual_seed(batch * entries)
+    ).view(batch, entries)
     stores = [inside((batch * entries + 1, BLOCK, *x.shape[2:]), x, poison) for x in (k, v)]
     table = torch.full((batch, entries), batch * entries)
     for b, last in enumerate(lasts):
@@ -83,22 +96,38 @@ class Problem:
 
     @classmethod
     def draw(
-        cls, places: list[list[int]], kv_heads: int, groups: int, dim: int, dtype: torch.dtype, device: torch.device, seed: int = 0
+        cls,
+        places: list[list[int]],
+        kv_heads: int,
+        groups: int,
+        dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int = 0,
     ) -> "Problem":
         """Queries at `places` [B, W]; the span is two more than the last of them needs."""
         random = torch.Generator().manual_seed(seed)
         positions = torch.tensor(places, device=device)
         span = int(positions.max()) + 3
         sizes = ((positions.shape[1], kv_heads * groups), (span, kv_heads), (span, kv_heads))
-        q, k, v = (torch.randn(len(places), *size, dim, generator=random, dtype=torch.float64).to(device, dtype) for size in sizes)
+        q, k, v = (
+            torch.randn(len(places), *size, dim, generator=random, dtype=torch.float64).to(
+                device, dtype
+            )
+            for size in sizes
+        )
         return cls(q.transpose(1, 2).contiguous().transpose(1, 2), k, v, positions, span)
 
     def stored(self, layout: str, poison: float) -> Stored:
         return LAYOUTS[layout](self.k, self.v, self.positions.amax(1).tolist(), poison)
 
-    def kernel(self, layout: str, rule: Rule, splits: int | None = None, poison: float = 1e4) -> Tensor:
+    def kernel(
+        self, layout: str, rule: Rule, splits: int | None = None, poison: float = 1e4
+    ) -> Tensor:
         s = self.stored(layout, poison)
-        return s.kernel(self.q, *s.arguments, self.positions, self.span, *rule, splits=splits, **s.options)
+        return s.kernel(
+            self.q, *s.arguments, self.positions, self.span, *rule, splits=splits, **s.options
+        )
 
     def twin(self, layout: str, rule: Rule) -> Tensor:
         s = self.stored(layout, 1e4)

@@ -1,4 +1,6 @@
-"""Tier 3: a window's attention in one kernel equals turn, store and attention one after the other, emulated and on Hopper."""
+"""Tier 3: a window's attention in one kernel equals turn, store and attention one after the other,
+emulated and on Hopper.
+"""
 
 import itertools
 from typing import Any
@@ -12,7 +14,15 @@ from support.gluon import emulated
 products: Any = pytest.importorskip("bass.kernels.ahead")
 ahead: Any = pytest.importorskip("bass.kernels.ahead_attention")  # needs the Gluon of Triton 3.6
 
-CASES = list(itertools.product(((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128)), (1, 4, 17), (1, 3), (None, 37), (None, 20.0)))
+CASES = list(
+    itertools.product(
+        ((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128)),
+        (1, 4, 17),
+        (1, 3),
+        (None, 37),
+        (None, 20.0),
+    )
+)
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -22,10 +32,18 @@ def as_many_multiprocessors_as_hopper_has(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Window:
-    """Four rows of a pool full of NaN: an empty one, one that is nobody's, one whose window ends early, one of several tiles of keys."""
+    """Four rows of a pool full of NaN: an empty one, one that is nobody's, one whose window ends
+    early, one of several tiles of keys.
+    """
 
     def __init__(self, case: Any, kind: torch.dtype, device: torch.device) -> None:
-        (self.kv_heads, self.groups, self.dim), self.queries, self.parts, self.window, self.softcap = case
+        (
+            (self.kv_heads, self.groups, self.dim),
+            self.queries,
+            self.parts,
+            self.window,
+            self.softcap,
+        ) = case
         torch.manual_seed(0)
         lengths = [0, 5, 64, 390]
         self.starts = torch.tensor([0, 200, 400, 600])
@@ -35,7 +53,9 @@ class Window:
         for start, length in zip(self.starts.tolist(), lengths, strict=True):
             pool[:, start : start + length] = torch.randn(2, length, self.kv_heads, self.dim)
         self.k, self.v = pool.to(kind)
-        summands = torch.randn(self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim)
+        summands = torch.randn(
+            self.parts, 4, self.queries, self.kv_heads * (self.groups + 2), self.dim
+        )
         summands[:, self.positions < 0] = float("nan")  # nobody's
         self.summands = summands.to(kind) if self.parts == 1 else summands
         angles = torch.rand(420, self.dim) * 6
@@ -49,18 +69,37 @@ class Window:
         k, v, here = self.k.clone(), self.v.clone(), self.positions.clamp(min=0)
         y, heads = self.summands.float().sum(0), self.kv_heads * self.groups
         low, high = y.chunk(2, -1)
-        turned = y * self.cos[here][:, :, None] + torch.cat([high, low], -1) * self.sin[here][:, :, None]
+        turned = (
+            y * self.cos[here][:, :, None] + torch.cat([high, low], -1) * self.sin[here][:, :, None]
+        )
         row, query = (self.positions >= 0).nonzero(as_tuple=True)
         slots = (self.starts[:, None] + here)[row, query]
         k[slots] = turned[row, query, heads : heads + self.kv_heads].to(k.dtype)
         v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
         q = turned[:, :, :heads].to(k.dtype)
         pools = k.nan_to_num(), v.nan_to_num()
-        return reference.ragged(q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap), k, v
+        return (
+            reference.ragged(
+                q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap
+            ),
+            k,
+            v,
+        )
 
     def check(self, late: bool) -> None:
         out, k, v = self.expected()
-        arguments = self.summands, self.cos, self.sin, self.k, self.v, self.starts, self.positions, 0.2, self.window, self.softcap
+        arguments = (
+            self.summands,
+            self.cos,
+            self.sin,
+            self.k,
+            self.v,
+            self.starts,
+            self.positions,
+            0.2,
+            self.window,
+            self.softcap,
+        )
         assert ahead.knows(self.summands, self.k, self.v, 512)
         if late:
             with emulated(ahead, [self.summands]), emulated(products):
@@ -73,7 +112,9 @@ class Window:
         assert (found[self.positions < 0] == 0).all()
         for ours, theirs in ((self.k, k), (self.v, v)):
             assert torch.equal(ours.isnan(), theirs.isnan())
-            assert (ours.nan_to_num().double() - theirs.nan_to_num().double()).norm() <= tolerance * theirs.nan_to_num().double().norm()
+            assert (
+                ours.nan_to_num().double() - theirs.nan_to_num().double()
+            ).norm() <= tolerance * theirs.nan_to_num().double().norm()
 
 
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
@@ -94,8 +135,14 @@ def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) 
 
 
 def test_two_tiles_at_least_are_in_flight() -> None:
-    """With one, logits were not finite in whole runs on a GPU, and why is not settled (docs/log.md)."""
-    assert all(ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2 for dim in ahead.DIMS for kind in ahead.KINDS)
+    """With one, logits were not finite in whole runs on a GPU, and why is not settled
+    (docs/log.md).
+    """
+    assert all(
+        ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2
+        for dim in ahead.DIMS
+        for kind in ahead.KINDS
+    )
 
 
 def test_only_what_fits_is_served() -> None:
@@ -105,12 +152,18 @@ def test_only_what_fits_is_served() -> None:
     assert not ahead.knows(window, k, k, 513)
     assert not ahead.knows(window, k.float(), k.float(), 512)
     assert not ahead.knows(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
-    assert not ahead.knows(torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512)
+    assert not ahead.knows(
+        torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512
+    )
     assert not ahead.knows(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
 
 
-@pytest.mark.parametrize(("queries", "groups", "most"), [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)])
-def test_only_as_many_programs_are_served_as_are_there_at_once(queries: int, groups: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("queries", "groups", "most"), [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)]
+)
+def test_only_as_many_programs_are_served_as_are_there_at_once(
+    queries: int, groups: int, most: int
+) -> None:
     """Those of up to 16 rows two by two, those of 32 alone."""
     k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
     assert ahead.knows(torch.zeros(1, most, queries, 2 * (groups + 2), 64), k, k, 512)

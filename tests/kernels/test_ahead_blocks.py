@@ -1,4 +1,6 @@
-"""Tier 3: a decoder whose blocks are five launches is the decoder, also where blocks are left out."""
+"""Tier 3: a decoder whose blocks are five launches is the decoder, also where blocks are left
+out.
+"""
 
 from copy import deepcopy
 from typing import Any
@@ -23,9 +25,13 @@ ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
 
 def model() -> Llama:
     torch.manual_seed(0)
-    llama = Llama(LlamaConfig(96, 64, 144, 3, 4, 2, 16, 64), "cpu", torch.bfloat16).requires_grad_(False)
+    llama = Llama(LlamaConfig(96, 64, 144, 3, 4, 2, 16, 64), "cpu", torch.bfloat16).requires_grad_(
+        False
+    )
     for parameter in llama.parameters():
-        parameter.normal_(0, parameter.shape[-1] ** -0.5) if parameter.ndim == 2 else parameter.uniform_(0.5, 1.5)
+        parameter.normal_(
+            0, parameter.shape[-1] ** -0.5
+        ) if parameter.ndim == 2 else parameter.uniform_(0.5, 1.5)
     fused.fuse(llama)
     return llama
 
@@ -35,7 +41,9 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
     if left_out is not None:
         llama = deepcopy(llama)
         llama.blocks = nn.ModuleList(block for i, block in enumerate(llama.blocks) if i != left_out)
-    cache = SplitCache.allocate(llama.shape, Room.of(np.array([20, 20])), torch.device("cpu"), torch.bfloat16)
+    cache = SplitCache.allocate(
+        llama.shape, Room.of(np.array([20, 20])), torch.device("cpu"), torch.bfloat16
+    )
     cache.reserve(Seats.of(np.array([20, 20])))
     scorer, found = ModelScorer(llama, cache, TritonRagged(), 2), []
     for begin in (0, 4):
@@ -44,9 +52,13 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
     return torch.cat(found, 1)
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="the kernels between the products need Triton's interpreter on a CPU")
+@pytest.mark.skipif(
+    not INTERPRETED, reason="the kernels between the products need Triton's interpreter on a CPU"
+)
 @pytest.mark.parametrize("left_out", [None, 1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_blocks_in_five_launches_are_blocks(left_out: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_in_five_launches_are_blocks(
+    left_out: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     llama = model()
     expected, launched = logits(llama, left_out), []
 

@@ -1,4 +1,6 @@
-"""Every kernel compiles for a GPU, also where there is none; the interpreter alone would not tell."""
+"""Every kernel compiles for a GPU, also where there is none; the interpreter alone would not
+tell.
+"""
 
 import os
 import subprocess
@@ -8,7 +10,14 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("capability", [pytest.param("80", marks=pytest.mark.nightly), pytest.param("89", marks=pytest.mark.nightly), "90"])
+@pytest.mark.parametrize(
+    "capability",
+    [
+        pytest.param("80", marks=pytest.mark.nightly),
+        pytest.param("89", marks=pytest.mark.nightly),
+        "90",
+    ],
+)
 def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "support.compiled", capability],
@@ -20,5 +29,18 @@ def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) 
     )
     assert said.returncode == 0, said.stdout + said.stderr
     names = {line.split()[0] for line in said.stdout.splitlines()}
-    assert ({"_product", "_added", "_attend_turned"} <= names) == (capability == "90")  # Hopper's own
-    assert names >= {"_attend", "_linear", "_gated", "_add_norm", "_turn", "_gate", "_quantize", "_uniforms", "_probs", "_search", "_pick"}
+    # Hopper's own
+    assert ({"_product", "_added", "_attend_turned"} <= names) == (capability == "90")
+    assert names >= {
+        "_attend",
+        "_linear",
+        "_gated",
+        "_add_norm",
+        "_turn",
+        "_gate",
+        "_quantize",
+        "_uniforms",
+        "_probs",
+        "_search",
+        "_pick",
+    }

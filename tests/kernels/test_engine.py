@@ -1,4 +1,6 @@
-"""The backends that are slow on a CPU, in the engine: laws of the smallest size that still has ragged rows, drafts and rejections."""
+"""The backends that are slow on a CPU, in the engine: laws of the smallest size that still has
+ragged rows, drafts and rejections.
+"""
 
 import pytest
 import torch
@@ -15,14 +17,25 @@ PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (4, 6, 3)
 
 
 def requests(world: LlamaWorld) -> list[Request]:
-    return [Request(prompt, len(prompt) + new, row_key(0, prompt, 0)) for prompt, new in zip(PROMPTS, NEW, strict=True)]
+    return [
+        Request(prompt, len(prompt) + new, row_key(0, prompt, 0))
+        for prompt, new in zip(PROMPTS, NEW, strict=True)
+    ]
 
 
 @pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)], ids=str
+)
 @pytest.mark.parametrize("pairing", SLOW)
-def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(pairing: str, dtype: torch.dtype, device: torch.device) -> None:
+def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(
+    pairing: str, dtype: torch.dtype, device: torch.device
+) -> None:
     world = LlamaWorld(dtype=dtype)
-    outcome = Setup(world, device, SLOW[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2).outcome(requests(world))
-    assert outcome.tokens == [greedy(world, request.prompt, request.limit) for request in requests(world)]
+    outcome = Setup(
+        world, device, SLOW[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2
+    ).outcome(requests(world))
+    assert outcome.tokens == [
+        greedy(world, request.prompt, request.limit) for request in requests(world)
+    ]
     assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]

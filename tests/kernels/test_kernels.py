@@ -1,4 +1,6 @@
-"""Tier 3: every kernel equals its twin in plain torch and float64; interpreted on a CPU, compiled on a GPU."""
+"""Tier 3: every kernel equals its twin in plain torch and float64; interpreted on a CPU, compiled
+on a GPU.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,13 @@ from bass.kernels import attention
 from kernels.layouts import EXACT, LAYOUTS, Problem, Rule
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-RULES: tuple[Rule, ...] = ((0.3, None, None), (0.4, 3, None), (0.5, None, 1.5), (0.2, 20, 30.0), (1.0, 1, 0.5))
+RULES: tuple[Rule, ...] = (
+    (0.3, None, None),
+    (0.4, 3, None),
+    (0.5, None, 1.5),
+    (0.2, 20, 30.0),
+    (1.0, 1, 0.5),
+)
 # Positions of the queries, key heads, query heads of each, head dimension, rule, splits.
 SHAPES = {
     "one query each": ([[17], [0], [5]], 2, 1, 8, RULES[0], 1),
@@ -33,7 +41,9 @@ def assert_equal(out: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_kernels_equal_their_twins(shape: str, dtype: torch.dtype, device: torch.device) -> None:
+def test_the_kernels_equal_their_twins(
+    shape: str, dtype: torch.dtype, device: torch.device
+) -> None:
     places, kv_heads, groups, dim, rule, splits = SHAPES[shape]
     problem = Problem.draw(places, kv_heads, groups, dim, dtype, device)
     for layout in LAYOUTS:
@@ -43,16 +53,24 @@ def test_the_kernels_equal_their_twins(shape: str, dtype: torch.dtype, device: t
         assert not out[problem.positions < 0].any()
 
 
-@pytest.mark.parametrize(("processors", "queue"), [(132, attention.ALONE), (3, attention.SHARED), (2, attention.CROWDED)])
+@pytest.mark.parametrize(
+    ("processors", "queue"), [(132, attention.ALONE), (3, attention.SHARED), (2, attention.CROWDED)]
+)
 def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing(
-    processors: int, queue: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, device: torch.device
+    processors: int,
+    queue: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+    device: torch.device,
 ) -> None:
     monkeypatch.setattr(attention, "PROGRAMS", processors)
     assert attention.in_flight(6, 16, attention.MOST_SHARED) == queue
     assert attention.in_flight(7, 64, attention.MOST_SHARED) == attention.SHARED
-    problem = Problem.draw([[140, 141], [8, -1], [-1, -1]], 2, 1, 64, torch.float16, device)  # 6 programs; tiles of 64 keys or of 128
+    # 6 programs; tiles of 64 keys or of 128
+    problem = Problem.draw([[140, 141], [8, -1], [-1, -1]], 2, 1, 64, torch.float16, device)
     asked, choose = [], attention.in_flight
-    monkeypatch.setattr(attention, "in_flight", lambda *given: asked.append(given[:2]) or choose(*given))
+    monkeypatch.setattr(
+        attention, "in_flight", lambda *given: asked.append(given[:2]) or choose(*given)
+    )
     for layout in LAYOUTS:
         assert_equal(problem.kernel(layout, RULES[0], 1), problem.twin(layout, RULES[0]))
         problem.kernel(layout, RULES[0], 3)
@@ -62,13 +80,28 @@ def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and
 @settings(max_examples=8)
 @given(data=st.data())
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_kernel_equals_its_twin_for_queries_anywhere(layout: str, data: st.DataObject, device: torch.device) -> None:
+def test_a_kernel_equals_its_twin_for_queries_anywhere(
+    layout: str, data: st.DataObject, device: torch.device
+) -> None:
     batch, window = data.draw(st.integers(1, 3)), data.draw(st.sampled_from((1, 2, 5, 9)))
-    places = data.draw(st.lists(st.lists(st.integers(-1, 90), min_size=window, max_size=window), min_size=batch, max_size=batch))
+    places = data.draw(
+        st.lists(
+            st.lists(st.integers(-1, 90), min_size=window, max_size=window),
+            min_size=batch,
+            max_size=batch,
+        )
+    )
     heads = data.draw(st.sampled_from(((1, 1), (2, 1), (1, 3))))
-    dtype, rule = data.draw(st.sampled_from(sorted(TOLERANCE, key=str))), data.draw(st.sampled_from(RULES))
-    problem = Problem.draw(places, *heads, data.draw(st.integers(1, 40)), dtype, device, data.draw(st.integers(0, 99)))
-    assert_equal(problem.kernel(layout, rule, data.draw(st.integers(1, 4))), problem.twin(layout, rule))
+    dtype, rule = (
+        data.draw(st.sampled_from(sorted(TOLERANCE, key=str))),
+        data.draw(st.sampled_from(RULES)),
+    )
+    problem = Problem.draw(
+        places, *heads, data.draw(st.integers(1, 40)), dtype, device, data.draw(st.integers(0, 99))
+    )
+    assert_equal(
+        problem.kernel(layout, rule, data.draw(st.integers(1, 4))), problem.twin(layout, rule)
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -80,7 +113,9 @@ def test_a_long_prefill_window_equals_the_twin(layout: str, device: torch.device
 
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_lies_above_the_visible_positions_changes_no_bit(layout: str, splits: int, device: torch.device) -> None:
+def test_what_lies_above_the_visible_positions_changes_no_bit(
+    layout: str, splits: int, device: torch.device
+) -> None:
     problem = Problem.draw([[70, 71, 72], [8, 9, -1], [-1, -1, -1]], 1, 2, 8, torch.float32, device)
     clean = problem.kernel(layout, RULES[0], splits, poison=0.0)
     for poison in (1e4, -3e3):
@@ -88,8 +123,12 @@ def test_what_lies_above_the_visible_positions_changes_no_bit(layout: str, split
 
 
 @pytest.mark.parametrize("layout", EXACT)
-def test_a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees(layout: str, device: torch.device) -> None:
-    """All other numbers are not numbers: those above, of other rows, outside the storage, and those that left the window."""
+def test_a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees(
+    layout: str, device: torch.device
+) -> None:
+    """All other numbers are not numbers: those above, of other rows, outside the storage, and those
+    that left the window.
+    """
     problem = Problem.draw([[70, 72], [9, -1], [-1, -1]], 1, 2, 8, torch.float32, device)
     problem.k[0, :60], problem.v[0, :60] = torch.nan, torch.nan
     out = problem.kernel(layout, (0.3, 11, None), 2, torch.nan)
@@ -99,18 +138,28 @@ def test_a_kernel_for_rows_of_any_length_reads_nothing_but_what_some_query_sees(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_row_alone_and_among_others_gives_the_same_bits(layout: str, device: torch.device) -> None:
+def test_a_row_alone_and_among_others_gives_the_same_bits(
+    layout: str, device: torch.device
+) -> None:
     """With the same number of splits; without it, sums may round otherwise."""
     together = Problem.draw([[70, 71], [8, 9], [40, -1]], 2, 1, 8, torch.float32, device)
     out = together.kernel(layout, RULES[0], 2)
     for b in range(3):
         one = slice(b, b + 1)
-        alone = Problem(together.q[one], together.k[one], together.v[one], together.positions[one], together.span)
+        alone = Problem(
+            together.q[one],
+            together.k[one],
+            together.v[one],
+            together.positions[one],
+            together.span,
+        )
         expected = out[one]
         if layout == "padded":  # which divides the span, whatever the row
             assert torch.equal(alone.kernel(layout, RULES[0], 2), expected)
         else:
-            short = Problem(alone.q, alone.k, alone.v, alone.positions, int(alone.positions.max()) + 1)
+            short = Problem(
+                alone.q, alone.k, alone.v, alone.positions, int(alone.positions.max()) + 1
+            )
             assert torch.equal(short.kernel(layout, RULES[0], 2), expected)
 
 

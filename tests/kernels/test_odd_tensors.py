@@ -1,4 +1,6 @@
-"""Tier 3: kernels read tensors by their strides or make them dense, and nothing where a token is none."""
+"""Tier 3: kernels read tensors by their strides or make them dense, and nothing where a token is
+none.
+"""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -50,7 +52,11 @@ def columns(x: torch.Tensor) -> torch.Tensor:
     return torch.stack((x, x + 50), 1)[:, 0]
 
 
-@pytest.mark.parametrize("kind", [columns, lambda x: columns(x.to(torch.int32)), lambda x: x[:1].expand(len(x))], ids=["a", "b", "c"])
+@pytest.mark.parametrize(
+    "kind",
+    [columns, lambda x: columns(x.to(torch.int32)), lambda x: x[:1].expand(len(x))],
+    ids=["a", "b", "c"],
+)
 def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
     kind: Callable[[torch.Tensor], torch.Tensor], device: torch.device
 ) -> None:
@@ -78,7 +84,9 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
             *committed,
             rows.report(*told),
             verdict.emit(draft, n, probs[:, 0], uniforms.abs().clamp(max=0.9)),
-            *verdict.verdict(draft, probs[:, :3], n, probs, uniforms[:, :3].abs(), uniforms.abs().clamp(max=0.9)),
+            *verdict.verdict(
+                draft, probs[:, :3], n, probs, uniforms[:, :3].abs(), uniforms.abs().clamp(max=0.9)
+            ),
         ]
 
     for ours, theirs in zip(all_of(odd), all_of(even), strict=True):
@@ -86,23 +94,41 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
 
 
 def test_a_length_is_cut_to_the_columns_that_there_are(device: torch.device) -> None:
-    lengths, tokens = torch.tensor([9, 1], device=device), torch.ones(2, 3, dtype=torch.int64, device=device)
+    lengths, tokens = (
+        torch.tensor([9, 1], device=device),
+        torch.ones(2, 3, dtype=torch.int64, device=device),
+    )
     assert rows.within(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
 
 
-def test_a_drafted_token_that_is_none_is_reported_without_a_probability(device: torch.device) -> None:
+def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
+    device: torch.device,
+) -> None:
     """And without a look at what lies outside its distribution."""
-    numbers, active = torch.zeros(2, dtype=torch.int64, device=device), torch.ones(2, dtype=torch.bool, device=device)
-    tokens, logprobs = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.zeros(2, 3, device=device)
+    numbers, active = (
+        torch.zeros(2, dtype=torch.int64, device=device),
+        torch.ones(2, dtype=torch.bool, device=device),
+    )
+    tokens, logprobs = (
+        torch.zeros(2, 3, dtype=torch.int64, device=device),
+        torch.zeros(2, 3, device=device),
+    )
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
-    found = unpack(rows.report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs).cpu().numpy())
+    found = unpack(
+        rows.report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs)
+        .cpu()
+        .numpy()
+    )
     np.testing.assert_array_equal(found.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
 
 
 def test_a_table_that_is_trained_gets_its_gradient(kernels: Choose, device: torch.device) -> None:
     kernels(True)
-    table, tokens = nn.Parameter(drawn(7, 5, device=device)), torch.tensor([[3, 0], [3, 6]], device=device)
+    table, tokens = (
+        nn.Parameter(drawn(7, 5, device=device)),
+        torch.tensor([[3, 0], [3, 6]], device=device),
+    )
     embedding(tokens, table).square().sum().backward()
     (expected,) = torch.autograd.grad(F.embedding(tokens, table).square().sum(), table)
     assert table.grad is not None
@@ -111,7 +137,9 @@ def test_a_table_that_is_trained_gets_its_gradient(kernels: Choose, device: torc
         assert torch.equal(embedding(tokens, table), F.embedding(tokens, table))
 
 
-def test_more_tiles_than_there_are_counts_are_not_split(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_tiles_than_there_are_counts_are_not_split(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many rows of long contexts, which would be."""
     monkeypatch.setattr(attention, "LONGEST_SPLIT", 16)
     monkeypatch.setattr(attention, "SPLIT_KEYS", 16)
@@ -119,16 +147,23 @@ def test_more_tiles_than_there_are_counts_are_not_split(device: torch.device, mo
     for most in (6, 5):
         monkeypatch.setattr(attention, "MOST_TILES", most)
         torch.testing.assert_close(
-            problem.kernel("ragged", (0.3, None, None)), problem.twin("ragged", (0.3, None, None)), rtol=2e-5, atol=2e-5
+            problem.kernel("ragged", (0.3, None, None)),
+            problem.twin("ragged", (0.3, None, None)),
+            rtol=2e-5,
+            atol=2e-5,
         )
 
 
-def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A T4 has 64 KB. What torch compiles takes what there is."""
     monkeypatch.setattr(package.torch.cuda, "is_available", lambda: True)
     for size, refused in ((64, True), (100, False), (164, False), (228, False)):
         properties = SimpleNamespace(shared_memory_per_multiprocessor=size << 10)
-        monkeypatch.setattr(package.torch.cuda, "get_device_properties", lambda _, found=properties: found)
+        monkeypatch.setattr(
+            package.torch.cuda, "get_device_properties", lambda _, found=properties: found
+        )
         package.shared_memory.cache_clear()
         said = obstacle(torch.device("cuda"))
         assert (said is not None) == refused
@@ -137,7 +172,9 @@ def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(monkeypatch: py
     package.shared_memory.cache_clear()
 
 
-def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The device may be behind: what a graph copies from the host must stay until it has."""
     happened: list[object] = []
     step: Any = object.__new__(GraphedStep)
@@ -145,10 +182,16 @@ def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_a
     report = torch.zeros((2, 11), dtype=torch.int64)
     graph: Any = SimpleNamespace(replay=lambda: happened.append(step.asked.tolist()))
     vars(step).update(
-        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2), under_way=None, turn=0,
-        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(), reports=(report.clone(), report.clone()))},
+        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
+        under_way=None, turn=0,
+        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(),
+            reports=(report.clone(), report.clone()))},
     )  # fmt: skip
-    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited")))
+    monkeypatch.setattr(
+        torch.cuda,
+        "Event",
+        lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited")),
+    )
     step.launch(sequences, np.array([1, 0]), 1, 8)
     step.launch(sequences, np.array([0, 1]), 1, 8)()
     step.launch(sequences, np.array([1, 1]), 1, 8)

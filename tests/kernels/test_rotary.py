@@ -1,4 +1,6 @@
-"""Tier 3: one kernel that adds up, turns and stores equals the steps taken one by one; it writes the window and nothing else."""
+"""Tier 3: one kernel that adds up, turns and stores equals the steps taken one by one; it writes
+the window and nothing else.
+"""
 
 from copy import deepcopy
 from typing import Any
@@ -24,7 +26,12 @@ WINDOWS = {
 def poisoned(kind: Any, window: torch.Tensor, kv_heads: int, dim: int, dtype: torch.dtype) -> Any:
     """An allocated cache, for rows that reach two positions beyond the window."""
     room = Room.of(window.amax(1).clamp(min=0).cpu().numpy() + 2)
-    cache = kind.allocate(DecoderShape(9, kv_heads, kv_heads, dim, 99, (AttentionRule(1.0),) * 2), room, window.device, dtype)
+    cache = kind.allocate(
+        DecoderShape(9, kv_heads, kv_heads, dim, 99, (AttentionRule(1.0),) * 2),
+        room,
+        window.device,
+        dtype,
+    )
     cache.reserve(Seats.of(room.longest))
     cache.k.fill_(1e4)
     cache.v.fill_(-1e4)
@@ -38,12 +45,18 @@ def without_spare(kind: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize("kind", [kind for kind in CACHES.values() if issubclass(kind, RotaryStore)])
-def test_turning_and_storing_at_once_equals_one_after_the_other(kind: Any, name: str, dtype: torch.dtype, device: torch.device) -> None:
+@pytest.mark.parametrize(
+    "kind", [kind for kind in CACHES.values() if issubclass(kind, RotaryStore)]
+)
+def test_turning_and_storing_at_once_equals_one_after_the_other(
+    kind: Any, name: str, dtype: torch.dtype, device: torch.device
+) -> None:
     positions, heads, kv_heads, dim, parts = WINDOWS[name]
     window, every = torch.tensor(positions, device=device), heads + 2 * kv_heads
     draw = torch.Generator().manual_seed(0)
-    qkv = torch.randn(parts, *window.shape, every, dim, generator=draw).to(device, dtype if parts == 1 else torch.float32)
+    qkv = torch.randn(parts, *window.shape, every, dim, generator=draw).to(
+        device, dtype if parts == 1 else torch.float32
+    )
     cos, sin = (torch.randn(99, dim, generator=draw).to(device, dtype) for _ in range(2))
     ours = poisoned(kind, window, kv_heads, dim, dtype)
     theirs = deepcopy(ours)
@@ -58,7 +71,9 @@ def test_turning_and_storing_at_once_equals_one_after_the_other(kind: Any, name:
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(q.double(), expected.double(), rtol=tolerance, atol=tolerance)
     for mine, other in ((ours.k, theirs.k), (ours.v, theirs.v)):
-        torch.testing.assert_close(without_spare(kind, mine), without_spare(kind, other), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            without_spare(kind, mine), without_spare(kind, other), rtol=tolerance, atol=tolerance
+        )
 
 
 def test_a_block_that_rows_share_is_not_written(device: torch.device) -> None:

@@ -42,7 +42,10 @@ def drafted(batch: int, k: int, seed: int) -> Draft:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    return replace(value, **{name: x.to(device) for name, x in vars(value).items() if isinstance(x, torch.Tensor)})
+    return replace(
+        value,
+        **{name: x.to(device) for name, x in vars(value).items() if isinstance(x, torch.Tensor)},
+    )
 
 
 def equal(ours: Any, theirs: Any) -> None:
@@ -78,7 +81,9 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6))
 @pytest.mark.usefixtures("small_chunks")
-def test_invalid_drafts_have_the_flags_of_the_twin(device: torch.device, batch: int, k: int, seed: int) -> None:
+def test_invalid_drafts_have_the_flags_of_the_twin(
+    device: torch.device, batch: int, k: int, seed: int
+) -> None:
     """Every kind of damage, anywhere; chunks of 4 of 9 tokens."""
     random = np.random.default_rng(seed)
     tokens, lengths = integers(0, 9, (batch, k), seed), integers(-1, k + 1, (batch,), seed + 5)
@@ -104,21 +109,32 @@ def test_what_is_kept_equals_its_twin(device: torch.device, batch: int, k: int, 
     equal([rows.leading(kept.to(device), draft.lengths.to(device))], [leading(kept, draft.lengths)])
     accepted = torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths)
     probs = torch.rand(batch, 9, generator=torch.Generator().manual_seed(seed))
-    uniforms = torch.rand(batch, k + 1, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
+    uniforms = torch.rand(
+        batch, k + 1, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64
+    )
     noise = Noise(accepted, accepted, uniforms)
-    ours = verdict.emit(draft.tokens.to(device), accepted.to(device), probs.to(device), noise.residual.to(device))
+    ours = verdict.emit(
+        draft.tokens.to(device), accepted.to(device), probs.to(device), noise.residual.to(device)
+    )
     equal([ours], [emit(draft, accepted, probs, noise).tokens])
 
 
 @shapes
-def test_a_committed_verdict_and_its_report_equal_their_twins(device: torch.device, batch: int, k: int, seed: int) -> None:
+def test_a_committed_verdict_and_its_report_equal_their_twins(
+    device: torch.device, batch: int, k: int, seed: int
+) -> None:
     own, draft = state(batch, seed), drafted(batch, k, seed)
-    verdict = Verdict(integers(0, 9, (batch, k + 1), seed + 9), torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths))
+    verdict = Verdict(
+        integers(0, 9, (batch, k + 1), seed + 9),
+        torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths),
+    )
     logprobs = -torch.rand(batch, k + 1, generator=torch.Generator().manual_seed(seed))
     flags = integers(0, 32, (batch,), seed + 10)
     there, before = moved(deepcopy(own), device), deepcopy(own)
     inputs = verdict.tokens.to(device), verdict.accepted.to(device)
-    emitted = rows.commit(there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs)
+    emitted = rows.commit(
+        there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs
+    )
     expected = own.commit(verdict)
     equal([emitted], [expected])
     for name in ("lens", "active", "steps"):
@@ -128,15 +144,21 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(device: torch.devi
     for probs in (draft.probs, None):
         numbers = draft.lengths.to(device), inputs[1], emitted, flags.to(device)
         told = (there.lens, there.active, *numbers, inputs[0], logprobs.to(device))
-        ours = rows.report(*told, draft.tokens.to(device), None if probs is None else probs.to(device)).cpu()
+        ours = rows.report(
+            *told, draft.tokens.to(device), None if probs is None else probs.to(device)
+        ).cpu()
         theirs = packed(own, replace(draft, probs=probs), flags, verdict, expected, logprobs)
-        for mine, other in zip(vars(unpack(ours.numpy())).values(), vars(unpack(theirs.numpy())).values(), strict=True):
+        for mine, other in zip(
+            vars(unpack(ours.numpy())).values(), vars(unpack(theirs.numpy())).values(), strict=True
+        ):
             np.testing.assert_array_equal(mine, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_looked_up_rows_are_the_tables(dtype: torch.dtype, device: torch.device) -> None:
-    table = torch.randn(11, 1030, generator=torch.Generator().manual_seed(0)).to(device, dtype)[:, :1025]
+    table = torch.randn(11, 1030, generator=torch.Generator().manual_seed(0)).to(device, dtype)[
+        :, :1025
+    ]
     tokens = torch.tensor([[3, 0], [10, 3], [7, 1]], device=device)
     for some in (tokens, tokens[:, :1], tokens[:, 1:], tokens.T):
         assert torch.equal(stream.embedded(table, some), F.embedding(some, table))

@@ -1,4 +1,6 @@
-"""Tier 3: warps, draws, verdicts and log-probabilities by kernels equal their twins in torch, and keep the laws of these."""
+"""Tier 3: warps, draws, verdicts and log-probabilities by kernels equal their twins in torch, and
+keep the laws of these.
+"""
 
 import itertools
 import warnings
@@ -45,9 +47,16 @@ def twins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[(64, 32, 8), (4096, 256, 6)], ids=["many chunks", "one chunk"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of several chunks, and of one that is not full; a number of bits that divides those of a key, and not."""
+    """Rows of several chunks, and of one that is not full; a number of bits that divides those of a
+    key, and not.
+    """
     chunk, search, bits = request.param
-    for module, name, value in ((sample, "CHUNK", chunk), (sample, "SEARCH", search), (sample, "BITS", bits), (verdict, "CHUNK", search)):
+    for module, name, value in (
+        (sample, "CHUNK", chunk),
+        (sample, "SEARCH", search),
+        (sample, "BITS", bits),
+        (verdict, "CHUNK", search),
+    ):
         monkeypatch.setattr(module, name, value)
 
 
@@ -60,7 +69,9 @@ def uniforms(*shape: int, seed: int) -> torch.Tensor:
 
 
 def rows_of_logits(vocab: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Drawn ones; many ties, both zeros among them; tokens that are forbidden; a nearly sure one; all alike. [5, 1, vocab]"""
+    """Drawn ones; many ties, both zeros among them; tokens that are forbidden; a nearly sure one;
+    all alike. [5, 1, vocab]
+    """
     drawn = 3 * torch.randn(5, vocab, generator=generator(vocab), dtype=torch.float64)
     drawn[1] = (drawn[1] / 3).round() * torch.tensor([1.0, -1.0]).repeat(vocab)[:vocab]
     drawn[2, torch.randperm(vocab, generator=generator(1))[: vocab - 2]] = -torch.inf
@@ -95,35 +106,60 @@ def test_a_warp_of_700_tokens_equals_its_twin(options: str, device: torch.device
     """With the constants that are in use."""
     for dtype in DTYPES[::2]:
         logits = rows_of_logits(700, dtype, device)[:2]
-        torch.testing.assert_close(kernel(OPTIONS[options], logits), twin(OPTIONS[options], logits), rtol=5e-6, atol=1e-7)
+        torch.testing.assert_close(
+            kernel(OPTIONS[options], logits), twin(OPTIONS[options], logits), rtol=5e-6, atol=1e-7
+        )
 
 
 @settings(max_examples=8)
 @given(data=st.data())
-def test_a_warp_equals_its_twin_for_any_logits_and_options(data: st.DataObject, device: torch.device) -> None:
-    """Logits in eighths, so that rounding neither makes nor breaks a tie; a cut that it could move is not judged."""
+def test_a_warp_equals_its_twin_for_any_logits_and_options(
+    data: st.DataObject, device: torch.device
+) -> None:
+    """Logits in eighths, so that rounding neither makes nor breaks a tie; a cut that it could move
+    is not judged.
+    """
     vocab = data.draw(st.sampled_from((3, 17, 40)))
     values = data.draw(st.lists(st.integers(-80, 80), min_size=vocab, max_size=vocab))
-    temperature, top_k = data.draw(st.sampled_from((0.0, 0.5, 1.0))), data.draw(st.sampled_from((0, 1, 5)))
-    options = Sampling(temperature, top_k, data.draw(st.sampled_from((1.0, 0.3, 0.9))), data.draw(st.sampled_from((0.0, 0.03))))
-    logits = (torch.tensor(values, dtype=torch.float32)[None, None] / 8).to(device, data.draw(st.sampled_from(DTYPES[:2])))
+    temperature, top_k = (
+        data.draw(st.sampled_from((0.0, 0.5, 1.0))),
+        data.draw(st.sampled_from((0, 1, 5))),
+    )
+    options = Sampling(
+        temperature,
+        top_k,
+        data.draw(st.sampled_from((1.0, 0.3, 0.9))),
+        data.draw(st.sampled_from((0.0, 0.03))),
+    )
+    logits = (torch.tensor(values, dtype=torch.float32)[None, None] / 8).to(
+        device, data.draw(st.sampled_from(DTYPES[:2]))
+    )
     nearby = [
-        twin(replace(options, top_p=min(1.0, options.top_p * shift), min_p=options.min_p * shift), logits) for shift in (1 - 1e-5, 1 + 1e-5)
+        twin(
+            replace(options, top_p=min(1.0, options.top_p * shift), min_p=options.min_p * shift),
+            logits,
+        )
+        for shift in (1 - 1e-5, 1 + 1e-5)
     ]
     if options.top_p == 1 or torch.equal(*nearby):
-        torch.testing.assert_close(kernel(options, logits), twin(options, logits), rtol=5e-6, atol=1e-7)
+        torch.testing.assert_close(
+            kernel(options, logits), twin(options, logits), rtol=5e-6, atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.usefixtures("cut")
-def test_a_warp_of_logits_that_are_not_finite_is_not_finite(options: str, device: torch.device) -> None:
+def test_a_warp_of_logits_that_are_not_finite_is_not_finite(
+    options: str, device: torch.device
+) -> None:
     """Wherever it stands, whichever its sign; other rows stay as they are."""
     for dtype in DTYPES if options in ("plain", "greedy") else DTYPES[:1]:
         logits = rows_of_logits(66, dtype, device)
         sound = logits[3].clone()
         logits[0, 0, 1], logits[1, 0, 65], logits[2] = torch.nan, torch.inf, -torch.inf
         logits[4, 0, 40] = -torch.tensor(torch.nan)
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # the interpreter's
+        # the interpreter's
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             found = kernel(OPTIONS[options], logits)
         for probs in (found, twin(OPTIONS[options], logits)):
             assert (~probs.sum(-1).isfinite()).flatten().tolist() == [True, True, True, False, True]
@@ -151,7 +187,12 @@ def test_log_probabilities_equal_their_twin(device: torch.device) -> None:
         logits = rows_of_logits(vocab, dtype, device).repeat(1, 2, 1)
         tokens = torch.randint(vocab, (5, 2), generator=generator(2)).to(device)
         tokens[3] = vocab // 2
-        torch.testing.assert_close(sample.token_logprobs(logits, tokens), step.token_logprobs(logits, tokens), rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(
+            sample.token_logprobs(logits, tokens),
+            step.token_logprobs(logits, tokens),
+            rtol=2e-6,
+            atol=2e-6,
+        )
 
 
 def test_what_is_not_a_number_has_no_log_probability(device: torch.device) -> None:
@@ -163,7 +204,9 @@ def test_what_is_not_a_number_has_no_log_probability(device: torch.device) -> No
         assert sample.token_logprobs(logits, tokens).isnan().all()
 
 
-def assert_drawn(tokens: torch.Tensor, probs: torch.Tensor, uniform: torch.Tensor, tolerance: float = 1e-12) -> None:
+def assert_drawn(
+    tokens: torch.Tensor, probs: torch.Tensor, uniform: torch.Tensor, tolerance: float = 1e-12
+) -> None:
     """The token's own part of the running sum holds the threshold."""
     upto = probs.double().cumsum(-1)
     own, total = probs.double().gather(-1, tokens[..., None])[..., 0], upto[..., -1]
@@ -175,14 +218,18 @@ def assert_drawn(tokens: torch.Tensor, probs: torch.Tensor, uniform: torch.Tenso
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.usefixtures("cut")
-def test_a_draw_is_the_inverse_of_the_distribution_function(dtype: torch.dtype, device: torch.device) -> None:
+def test_a_draw_is_the_inverse_of_the_distribution_function(
+    dtype: torch.dtype, device: torch.device
+) -> None:
     """At the outermost uniforms too, with zeros at both ends, and whole chunks of them."""
     for vocab in (1, 3, 131):
         probs = torch.rand(6, vocab, generator=generator(3), dtype=torch.float64) + 1e-3
         probs[1:, ::2] = 0 if vocab > 1 else 1
         probs[2, : vocab - 2] = 0
         probs[3, 40:] = 0
-        uniform = torch.cat((uniforms(4, seed=4), torch.tensor([0.5 / 2**32, 1 - 0.5 / 2**32], dtype=torch.float64)))
+        uniform = torch.cat(
+            (uniforms(4, seed=4), torch.tensor([0.5 / 2**32, 1 - 0.5 / 2**32], dtype=torch.float64))
+        )
         probs, uniform = (probs * 7).to(device, dtype), uniform.to(device)
         tokens = verdict.draw(probs, uniform)
         assert_drawn(tokens, probs, uniform)
@@ -196,13 +243,19 @@ def test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above(device: torch.de
     assert verdict.draw(torch.zeros(5, 4, device=device), uniform).tolist() == [3] * 5
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@pytest.mark.parametrize(
+    "deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"]
+)
 @pytest.mark.parametrize("k", [0, 1, 5])
 @pytest.mark.usefixtures("cut")
 def test_a_verdict_equals_its_twin(k: int, deterministic: bool, device: torch.device) -> None:
-    """Every length in one batch, likely drafts beyond it too, probabilities of zero, a target that is the draft."""
+    """Every length in one batch, likely drafts beyond it too, probabilities of zero, a target that
+    is the draft.
+    """
     batch, vocab = 8, 70
-    target, probs = (torch.rand(batch, n, vocab, generator=generator(n)).pow(40) for n in (k + 1, k))
+    target, probs = (
+        torch.rand(batch, n, vocab, generator=generator(n)).pow(40) for n in (k + 1, k)
+    )
     target[1::3, :, ::2], probs[1::3, :, 5:] = 0, 0
     target[::2, :k] += probs[::2]
     target[3, :k] = probs[3]
@@ -210,11 +263,17 @@ def test_a_verdict_equals_its_twin(k: int, deterministic: bool, device: torch.de
     lengths = torch.arange(batch) % (k + 1)
     # Likely drafts, so that verdicts end everywhere.
     best = (target[:, :k] if deterministic else torch.minimum(target[:, :k], probs)).argmax(2)
-    tokens = torch.where(uniforms(batch, k, seed=6) < 0.8, best, torch.randint(vocab, (batch, k), generator=generator(7)))
+    tokens = torch.where(
+        uniforms(batch, k, seed=6) < 0.8,
+        best,
+        torch.randint(vocab, (batch, k), generator=generator(7)),
+    )
     noise = Noise(torch.arange(batch), torch.arange(batch), uniforms(batch, k + 1, 4, seed=8))
     noise.uniforms[::2, :, 1] *= 0.2
     noise = Noise(*(x.to(device) for x in (noise.keys, noise.first, noise.uniforms)))
-    draft = Draft(tokens.to(device), None if deterministic else probs.to(device), lengths.to(device))
+    draft = Draft(
+        tokens.to(device), None if deterministic else probs.to(device), lengths.to(device)
+    )
     expected = Rejection()(draft, target.to(device), noise)
     found = ByKernel()(draft, target.to(device), noise)
     assert torch.equal(found.accepted, expected.accepted)
@@ -226,9 +285,14 @@ def test_a_verdict_equals_its_twin(k: int, deterministic: bool, device: torch.de
 def test_where_target_and_draft_agree_the_next_token_is_the_targets(device: torch.device) -> None:
     """A uniform of 1 refuses a sure token, and leaves a residual of nothing."""
     probs = torch.rand(3, 1, 40, generator=generator(9)).to(device)
-    tokens, accept = torch.full((3, 1), 7, device=device), torch.ones(3, 1, dtype=torch.float64, device=device)
+    tokens, accept = (
+        torch.full((3, 1), 7, device=device),
+        torch.ones(3, 1, dtype=torch.float64, device=device),
+    )
     residual = uniforms(3, 2, seed=10).to(device)
-    found, accepted = verdict.verdict(tokens, probs, tokens[:, 0] * 0 + 1, probs.repeat(1, 2, 1), accept, residual)
+    found, accepted = verdict.verdict(
+        tokens, probs, tokens[:, 0] * 0 + 1, probs.repeat(1, 2, 1), accept, residual
+    )
     assert accepted.tolist() == [0, 0, 0]
     assert_drawn(found[:, 0], probs[:, 0], residual[:, 0])
 
@@ -240,20 +304,43 @@ class ByKernel(Verifier):
 
     def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]
-        return Verdict(*verdict.verdict(draft.tokens, draft.probs, draft.lengths, target_probs, noise.accept[:, :k], noise.residual))
+        return Verdict(
+            *verdict.verdict(
+                draft.tokens,
+                draft.probs,
+                draft.lengths,
+                target_probs,
+                noise.accept[:, :k],
+                noise.residual,
+            )
+        )
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
-def test_the_output_law_of_the_kernel_is_the_targets(deterministic: bool, device: torch.device) -> None:
-    """Tier 0, in float64, where the kernel is exact: lengths 0, 1 and 2 in a batch, with probabilities of zero."""
+@pytest.mark.parametrize(
+    "deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"]
+)
+def test_the_output_law_of_the_kernel_is_the_targets(
+    deterministic: bool, device: torch.device
+) -> None:
+    """Tier 0, in float64, where the kernel is exact: lengths 0, 1 and 2 in a batch, with
+    probabilities of zero.
+    """
     random = np.random.default_rng(11)
 
     def drawn(length: int) -> Problem:
         prefixes = [p for n in range(length + 1) for p in itertools.product(range(2), repeat=n)]
         target, draft = ({p: random.dirichlet((1, 1)) for p in prefixes} for _ in range(2))
         draft[()], target[0,] = np.array([0.3, 0.7]), np.array([0.0, 1.0])
-        return Problem(2, length, target, draft, tuple(random.integers(0, 2, length).tolist()) if deterministic else None)
+        return Problem(
+            2,
+            length,
+            target,
+            draft,
+            tuple(random.integers(0, 2, length).tolist()) if deterministic else None,
+        )
 
     rows = [drawn(length) for length in (0, 1, 2)]
-    for problem, law in zip(rows, output_laws(ByKernel(), rows, 2, device, rejection_cuts), strict=True):
+    for problem, law in zip(
+        rows, output_laws(ByKernel(), rows, 2, device, rejection_cuts), strict=True
+    ):
         np.testing.assert_allclose(law, problem.target_law(), rtol=0, atol=1e-12)

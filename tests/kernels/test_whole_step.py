@@ -27,14 +27,22 @@ from support.engines import Outcome, Setup, mixed_requests
 from support.matrix import matrix
 
 WARPS = {"greedy": Sampling(0), "plain": Sampling(1), "cut": Sampling(0.9, 9, 0.95, 0.01)}
-PAIRINGS = {cache: (CACHES[cache], BACKENDS[backend]) for cache, backend in zip(CACHES, ON_CUDA, strict=True)}
+PAIRINGS = {
+    cache: (CACHES[cache], BACKENDS[backend])
+    for cache, backend in zip(CACHES, ON_CUDA, strict=True)
+}
 TABLE = TableWorld()
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For vocabularies of a few tokens: rows of two chunks, found in few launches."""
-    for module, name, value in ((sample, "CHUNK", 4), (sample, "SEARCH", 4), (sample, "BITS", 8), (verdict, "CHUNK", 4)):
+    for module, name, value in (
+        (sample, "CHUNK", 4),
+        (sample, "SEARCH", 4),
+        (sample, "BITS", 8),
+        (verdict, "CHUNK", 4),
+    ):
         monkeypatch.setattr(module, name, value)
 
 
@@ -50,16 +58,35 @@ def assert_alike(ours: Outcome, theirs: Outcome) -> None:
         assert mine.draft_tokens is not None
         assert other.draft_tokens is not None
         for row, count in enumerate(mine.drafted):
-            np.testing.assert_array_equal(mine.draft_tokens[row, :count], other.draft_tokens[row, :count])
-            np.testing.assert_allclose(mine.draft_probs[row, :count], other.draft_probs[row, :count], rtol=1e-4)  # type: ignore[index]
+            np.testing.assert_array_equal(
+                mine.draft_tokens[row, :count], other.draft_tokens[row, :count]
+            )
+            np.testing.assert_allclose(
+                mine.draft_probs[row, :count], other.draft_probs[row, :count], rtol=1e-4
+            )  # type: ignore[index]
 
 
-@matrix(strength=1, drafter=("model", "ngram", "ensemble", "model that stops", "replay"), verifier=VERIFIERS, warp=WARPS)
+@matrix(
+    strength=1,
+    drafter=("model", "ngram", "ensemble", "model that stops", "replay"),
+    verifier=VERIFIERS,
+    warp=WARPS,
+)
 def test_a_step_by_kernels_emits_what_a_step_by_torch_does(
     drafter: str, verifier: str, warp: str, kernels: Choose, device: torch.device
 ) -> None:
-    """Over tables, so that everything but the models' passes is a kernel: rows, noise, warp, draws, verdict, report."""
-    setup = Setup(TABLE, device, policy=OwnPast(), drafter=drafter, verifier=VERIFIERS[verifier](), warp=WARPS[warp], eos=(3,))
+    """Over tables, so that everything but the models' passes is a kernel: rows, noise, warp, draws,
+    verdict, report.
+    """
+    setup = Setup(
+        TABLE,
+        device,
+        policy=OwnPast(),
+        drafter=drafter,
+        verifier=VERIFIERS[verifier](),
+        warp=WARPS[warp],
+        eos=(3,),
+    )
     outcomes = []
     for on in (True, False):
         kernels(on)
@@ -69,19 +96,32 @@ def test_a_step_by_kernels_emits_what_a_step_by_torch_does(
 
 
 @pytest.mark.usefixtures("small_buckets")
-@matrix(strength=1, cache=CACHES, drafter=("self", "model", "ngram"), verifier=("rejection", "typical", "block"), warp=("plain", "greedy"))
+@matrix(
+    strength=1,
+    cache=CACHES,
+    drafter=("self", "model", "ngram"),
+    verifier=("rejection", "typical", "block"),
+    warp=("plain", "greedy"),
+)
 def test_a_fused_pair_by_kernels_emits_what_a_plain_one_does_by_torch(
     cache: str, drafter: str, verifier: str, warp: str, kernels: Choose, device: torch.device
 ) -> None:
-    """Blocks, attention, cache, and the whole step; and two blocks of a row's cache, where it has blocks."""
+    """Blocks, attention, cache, and the whole step; and two blocks of a row's cache, where it has
+    blocks.
+    """
     world = LlamaWorld(layers=2 if drafter == "self" else 1)
     both = fused(world, device), world
-    requests = [Request(prompt, len(prompt) + new, row_key(1, prompt, 0)) for prompt, new in (([3, 1, 3], 2), ([9], 3))]
+    requests = [
+        Request(prompt, len(prompt) + new, row_key(1, prompt, 0))
+        for prompt, new in (([3, 1, 3], 2), ([9], 3))
+    ]
     outcomes = []
     for on, own in zip((True, False), both, strict=True):
         kernels(on)
         pairing = PAIRINGS[cache] if on else (CACHES["padded"], BACKENDS["sdpa"])
-        setup = Setup(own, device, pairing, Fixed(2), drafter, VERIFIERS[verifier](), WARPS[warp], batch=2)
+        setup = Setup(
+            own, device, pairing, Fixed(2), drafter, VERIFIERS[verifier](), WARPS[warp], batch=2
+        )
         outcomes.append(setup.outcome(requests))
     assert_alike(*outcomes)
     assert outcomes[0].acceptance()[0] > 0
@@ -97,16 +137,28 @@ def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:
 
 @dataclass(frozen=True)
 class Strided(Drafter):
-    """Draws uniformly, and gives tensors of any kind that says so: narrow integers, columns, transposes, one value for all."""
+    """Draws uniformly, and gives tensors of any kind that says so: narrow integers, columns,
+    transposes, one value for all.
+    """
 
     vocab: int
     alike: bool
 
-    def propose(self, sequences: Sequences, lengths: torch.Tensor, k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: torch.Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
         tokens = (noise.draft[:, :k] * self.vocab).to(torch.int32).T.contiguous().T
-        probs = torch.full((1, 1, 1), 1 / self.vocab, device=tokens.device, dtype=torch.float64).expand(*tokens.shape, self.vocab)
+        probs = torch.full(
+            (1, 1, 1), 1 / self.vocab, device=tokens.device, dtype=torch.float64
+        ).expand(*tokens.shape, self.vocab)
         columns = torch.stack((lengths, lengths + 90), 1).to(torch.int32)
-        return Draft(tokens, probs, torch.full((1,), 2, device=tokens.device).expand(len(lengths)) if self.alike else columns[:, 0])
+        return Draft(
+            tokens,
+            probs,
+            torch.full((1,), 2, device=tokens.device).expand(len(lengths))
+            if self.alike
+            else columns[:, 0],
+        )
 
 
 @dataclass(frozen=True)
@@ -116,13 +168,17 @@ class StridedVerdicts(Verifier):
     lossless: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
-        verdict = Rejection()(draft, target_probs.transpose(0, 1).contiguous().transpose(0, 1), noise)
+        verdict = Rejection()(
+            draft, target_probs.transpose(0, 1).contiguous().transpose(0, 1), noise
+        )
         counts = torch.stack((verdict.accepted, verdict.accepted + 90), 1).to(torch.int32)
         return Verdict(verdict.tokens.to(torch.int32).T.contiguous().T, counts[:, 0])
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_what_a_drafter_and_a_verifier_give_may_have_any_strides_and_integers(alike: bool, kernels: Choose, device: torch.device) -> None:
+def test_what_a_drafter_and_a_verifier_give_may_have_any_strides_and_integers(
+    alike: bool, kernels: Choose, device: torch.device
+) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2), verifier=StridedVerdicts(), warp=WARPS["plain"])
     setup = setup.but(drafter=lambda *_: Strided(TABLE.vocab, alike))
     plain = setup.but(verifier=Rejection())

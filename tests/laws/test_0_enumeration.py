@@ -1,4 +1,7 @@
-"""Tier 0: the verifier's output law is the target's, exactly. No sampling: `bass.testing.enumeration` adds up every case."""
+"""Tier 0: the verifier's output law is the target's, exactly.
+
+No sampling: `bass.testing.enumeration` adds up every case.
+"""
 
 import itertools
 
@@ -20,48 +23,75 @@ TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 def verifier(request: pytest.FixtureRequest) -> Verifier:
     """A coupled verifier, which makes its own noise, is judged in `test_6_coupled.py`."""
     chosen = BY_STEP[request.param]
-    assert type(chosen) in CUTS, f"say in `CUTS` at which uniforms the verdicts of `{request.param}` change"
+    assert type(chosen) in CUTS, (
+        f"say in `CUTS` at which uniforms the verdicts of `{request.param}` change"
+    )
     return chosen
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@pytest.mark.parametrize(
+    "deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"]
+)
 @given(data=st.data())
-def test_the_output_law_is_the_targets(verifier: Verifier, deterministic: bool, data: st.DataObject, device: torch.device) -> None:
+def test_the_output_law_is_the_targets(
+    verifier: Verifier, deterministic: bool, data: st.DataObject, device: torch.device
+) -> None:
     rows, k = data.draw(batches(deterministic))
     for problem, law in zip(rows, output_laws(verifier, rows, k, device), strict=True):
         np.testing.assert_allclose(law, problem.target_law(), rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@pytest.mark.parametrize(
+    "deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"]
+)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_a_verdict_is_constant_in_each_box_of_the_noise(
     verifier: Verifier, deterministic: bool, data: st.DataObject, seed: int, device: torch.device
 ) -> None:
-    """So the midpoints of tier 0 stand for all uniforms: its result is an integral, not a sample."""
+    """So the midpoints of tier 0 stand for all uniforms: its result is an integral, not a
+    sample.
+    """
     rows, k = data.draw(batches(deterministic))
     random = np.random.default_rng(seed)
     _, middle = judge(verifier, rows, k, lambda r: (r.low + r.high) / 2, device)
-    for place in (lambda shape: random.uniform(0.01, 0.99, shape), lambda shape: random.choice([1e-6, 1 - 1e-6], shape)):
-        _, other = judge(verifier, rows, k, lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape), device)
+    for place in (
+        lambda shape: random.uniform(0.01, 0.99, shape),
+        lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
+    ):
+        _, other = judge(
+            verifier,
+            rows,
+            k,
+            lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape),
+            device,
+        )
         assert torch.equal(middle.accepted, other.accepted)
         own = torch.arange(k + 1, device=device) <= middle.accepted[:, None]
         assert torch.equal(middle.tokens * own, other.tokens * own)
 
 
 @given(data=st.data())
-def test_the_boxes_of_a_problem_fill_the_whole_space(verifier: Verifier, data: st.DataObject) -> None:
+def test_the_boxes_of_a_problem_fill_the_whole_space(
+    verifier: Verifier, data: st.DataObject
+) -> None:
     rows, _ = data.draw(batches(deterministic=False))
     for problem in rows:
         assert abs(boxes(problem, CUTS[type(verifier)]).weight.sum() - 1) < 1e-9
 
 
 @given(data=st.data())
-def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(data: st.DataObject, device: torch.device) -> None:
-    """With probability sum(min(target, draft)): a verifier that rejects everything is exact too, and useless."""
+def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(
+    data: st.DataObject, device: torch.device
+) -> None:
+    """With probability sum(min(target, draft)): a verifier that rejects everything is exact too,
+    and useless.
+    """
     rows, k = data.draw(batches(deterministic=False))
     rows = [problem for problem in rows if problem.length]
     if rows:
-        parts, verdict = judge(BY_STEP["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device)
+        parts, verdict = judge(
+            BY_STEP["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device
+        )
         weight = np.concatenate([part.weight for part in parts])
         owner = np.concatenate([np.full(len(part.weight), i) for i, part in enumerate(parts)])
         for i, problem in enumerate(rows):
@@ -69,13 +99,18 @@ def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(da
             assert abs(share - np.minimum(problem.target[()], problem.draft[()]).sum()) < TOLERANCE
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"])
+@pytest.mark.parametrize(
+    "deterministic", [False, True], ids=["sampled drafts", "deterministic drafts"]
+)
 @given(data=st.data())
-def test_block_verification_accepts_no_fewer_tokens_than_rejection_and_rejection_no_fewer_than_exact_match(
+def test_block_accepts_no_fewer_tokens_than_rejection_and_that_than_exact_match(
     deterministic: bool, data: st.DataObject, device: torch.device
 ) -> None:
     rows, k = data.draw(batches(deterministic))
-    block, rejection, match = (mean_accepted(BY_STEP[name], rows, k, device) for name in ("block", "rejection", "exact-match"))
+    block, rejection, match = (
+        mean_accepted(BY_STEP[name], rows, k, device)
+        for name in ("block", "rejection", "exact-match")
+    )
     for problem, *means in zip(rows, block, rejection, match, strict=True):
         most, some, least = means
         assert most > some - TOLERANCE
@@ -84,20 +119,31 @@ def test_block_verification_accepts_no_fewer_tokens_than_rejection_and_rejection
             assert abs(most - some) < TOLERANCE  # a prefix of one token is a token
 
 
-def test_block_verification_accepts_11_ninths_where_rejection_accepts_10(device: torch.device) -> None:
+def test_block_verification_accepts_11_ninths_where_rejection_accepts_10(
+    device: torch.device,
+) -> None:
     """The example of Sun et al. (2024): target (1/3, 2/3), draft (2/3, 1/3), two drafted tokens."""
     prefixes = [p for n in range(3) for p in itertools.product(range(2), repeat=n)]
-    problem = Problem(2, 2, dict.fromkeys(prefixes, np.array([1, 2]) / 3), dict.fromkeys(prefixes, np.array([2, 1]) / 3))
+    problem = Problem(
+        2,
+        2,
+        dict.fromkeys(prefixes, np.array([1, 2]) / 3),
+        dict.fromkeys(prefixes, np.array([2, 1]) / 3),
+    )
     for name, expected in (("rejection", 10 / 9), ("block", 11 / 9)):
         assert abs(mean_accepted(BY_STEP[name], [problem], 2, device)[0] - expected) < TOLERANCE
 
 
 def test_what_the_bonus_the_boundary_and_the_residual_may_be() -> None:
-    """The three laws of the last token, by hand: draft (1, 0, 0), target (.5, .3, .2) at every position."""
+    """The three laws of the last token, by hand: draft (1, 0, 0), target (.5, .3, .2) at every
+    position.
+    """
     half, sure = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0, 0.0])
     prefixes = [p for n in range(3) for p in itertools.product(range(3), repeat=n)]
     problem = Problem(3, 2, dict.fromkeys(prefixes, half), dict.fromkeys(prefixes, sure))
-    parts, verdict = judge(BY_STEP["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu"))
+    parts, verdict = judge(
+        BY_STEP["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu")
+    )
     emitted, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
     for count, expected in ((0, [0, 0.3, 0.2]), (1, [0, 0.15, 0.1]), (2, [0.125, 0.075, 0.05])):
         mass = np.zeros(3)

@@ -1,7 +1,8 @@
-"""Tier 2: a request's tokens are a function of its prompt, seed and sample index; batch, slot, layout and backend are not in it.
+"""Tier 2: a request's tokens are a function of its prompt, seed and sample index; batch, slot,
+layout and backend are not in it.
 
-In float32 a sum in another order moves a probability by about 1e-7, so a uniform falls between the two values about once
-in 10^6 draws. The seeds are fixed, and these tests make some 10^4 draws.
+In float32 a sum in another order moves a probability by about 1e-7, so a uniform falls between the
+two values about once in 10^6 draws. The seeds are fixed, and these tests make some 10^4 draws.
 """
 
 from typing import Any
@@ -20,12 +21,25 @@ from bass.testing import engine
 from bass.testing.engine import Scorers
 from bass.testing.policies import Cycle, OwnPast
 from bass.testing.worlds import LlamaWorld, TableWorld, World
-from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Outcome, Setup, mixed_requests
+from support.engines import (
+    BY_STEP,
+    DRAFTER_MAKERS,
+    EVERY_VERIFIER,
+    PAIRINGS,
+    Outcome,
+    Setup,
+    mixed_requests,
+)
 from support.matrix import matrix
 
 LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
-WARPS = [Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.2), Sampling(0.6, top_k=5, min_p=0.02)]
-OWN_POLICIES = {"fixed": Fixed(3), "plain": Fixed(0), "own-past": OwnPast()}  # a row's lengths depend on nothing of the other rows
+WARPS = [
+    Sampling(temperature=1.0),
+    Sampling(0.8, top_p=0.9, repetition_penalty=1.2),
+    Sampling(0.6, top_k=5, min_p=0.02),
+]
+# a row's lengths depend on nothing of the other rows
+OWN_POLICIES = {"fixed": Fixed(3), "plain": Fixed(0), "own-past": OwnPast()}
 
 
 def histories(outcome: Outcome) -> list[list[tuple[int, int, int]]]:
@@ -39,9 +53,14 @@ def policy(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.usefixtures("small_buckets")
 @matrix(own=OWN_POLICIES, warp=WARPS, drafter=("model", "model that stops"))
-def test_every_layout_and_backend_gives_the_same_tokens(own: str, warp: Sampling, drafter: str, device: torch.device) -> None:
+def test_every_layout_and_backend_gives_the_same_tokens(
+    own: str, warp: Sampling, drafter: str, device: torch.device
+) -> None:
     requests = mixed_requests(LLAMA, seed=1)
-    outcomes = [Setup(LLAMA, device, pairing, OWN_POLICIES[own], drafter, warp=warp).outcome(requests) for pairing in PAIRINGS.values()]
+    outcomes = [
+        Setup(LLAMA, device, pairing, OWN_POLICIES[own], drafter, warp=warp).outcome(requests)
+        for pairing in PAIRINGS.values()
+    ]
     assert len({str(outcome.tokens) for outcome in outcomes}) == 1
     assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
 
@@ -56,23 +75,37 @@ def test_the_same_noise_gives_the_same_tokens_in_every_combination(
     made = DRAFTER_MAKERS[drafter]
 
     def maker(setup: engine.Setup, _: list[Request], scorers: Scorers) -> Drafter:
-        return made(setup, requests, scorers)  # its scripts are those of all requests, also when there is one
+        # its scripts are those of all requests, also when there is one
+        return made(setup, requests, scorers)
 
-    setup = Setup(LLAMA, device, policy=OWN_POLICIES[own], drafter=maker, verifier=EVERY_VERIFIER[verifier], warp=WARPS[0], eos=(2,))
+    setup = Setup(
+        LLAMA,
+        device,
+        policy=OWN_POLICIES[own],
+        drafter=maker,
+        verifier=EVERY_VERIFIER[verifier],
+        warp=WARPS[0],
+        eos=(2,),
+    )
     together = setup.but(pairing=PAIRINGS[pair]).outcome(requests)
-    assert together.tokens == [setup.but(batch=1).outcome([request]).tokens[0] for request in requests]
+    assert together.tokens == [
+        setup.but(batch=1).outcome([request]).tokens[0] for request in requests
+    ]
 
 
 @pytest.mark.parametrize("drafter", ["model", "model that stops"])
 @pytest.mark.parametrize(
     ("world", "pairing"),
-    [*((LLAMA, pairing) for pairing in PAIRINGS), (TABLE, next(iter(PAIRINGS)))],  # a table has no layout
+    # a table has no layout
+    [*((LLAMA, pairing) for pairing in PAIRINGS), (TABLE, next(iter(PAIRINGS)))],
     ids=[*PAIRINGS, "table"],
 )
-def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance(
+def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance(
     world: World, policy: Any, pairing: str, drafter: str, device: torch.device
 ) -> None:
-    """Solo, two or all nine at once, in reverse order (other slots, other mates): the whole history of each request is equal."""
+    """Solo, two or all nine at once, in reverse order (other slots, other mates): the whole history
+    of each request is equal.
+    """
     requests = mixed_requests(world, seed=2)
     setup = Setup(world, device, PAIRINGS[pairing], policy, drafter, warp=WARPS[1], eos=(2,))
     alone = [setup.but(batch=1).outcome([request]) for request in requests]
@@ -86,7 +119,9 @@ def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acc
     assert histories(backwards)[::-1] == steps
 
 
-def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(device: torch.device) -> None:
+def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(
+    device: torch.device,
+) -> None:
     setup = Setup(TABLE, device, policy=OwnPast(), warp=WARPS[0], batch=4)
     requests = mixed_requests(TABLE, seed=3, longest=30)
     other = [Request(r.prompt, r.limit, r.key + 1) for r in requests]
@@ -95,11 +130,19 @@ def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(devic
 
 
 @pytest.mark.parametrize("verifier", EVERY_VERIFIER)
-def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(verifier: str, device: torch.device) -> None:
+def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(
+    verifier: str, device: torch.device
+) -> None:
     """Lossless or not: a row's verdict is its own."""
     requests = mixed_requests(LLAMA, seed=8)
-    setup = Setup(LLAMA, device, policy=OwnPast(), verifier=EVERY_VERIFIER[verifier], warp=WARPS[1], eos=(2,))
-    outcomes = [setup.but(pairing=pairing, batch=batch).outcome(requests) for pairing in PAIRINGS.values() for batch in (1, 4)]
+    setup = Setup(
+        LLAMA, device, policy=OwnPast(), verifier=EVERY_VERIFIER[verifier], warp=WARPS[1], eos=(2,)
+    )
+    outcomes = [
+        setup.but(pairing=pairing, batch=batch).outcome(requests)
+        for pairing in PAIRINGS.values()
+        for batch in (1, 4)
+    ]
     assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
     assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
 
@@ -107,26 +150,39 @@ def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(verifier: str,
 @pytest.mark.parametrize("drafter", ["model", "none"])
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("verifier", BY_STEP)
-def test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on(
+def test_without_drafts_the_engine_samples_the_plain_loops_tokens(
     verifier: str, pairing: str, drafter: str, device: torch.device
 ) -> None:
-    """With the verifiers that draw a step's last token as the loop does; a coupled one draws by position."""
+    """With the verifiers that draw a step's last token as the loop does; a coupled one draws by
+    position.
+    """
     requests = mixed_requests(LLAMA, seed=4)
     extents = np.array([request.limit for request in requests])
     sequences = Sequences.empty(len(requests), int(extents.max()), [2], device)
     for row, r in enumerate(requests):
         sequences.tokens[row, : len(r.prompt)] = torch.tensor(r.prompt, device=device)
-        sequences.lens[row], sequences.limits[row], sequences.keys[row] = len(r.prompt), r.limit, r.key
+        sequences.lens[row], sequences.limits[row], sequences.keys[row] = (
+            len(r.prompt),
+            r.limit,
+            r.key,
+        )
     sequences.active.fill_(True)
     target = LLAMA.scorer("target", PAIRINGS[pairing], Room.of(extents), device)
-    plain = plain_loop(target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max()))
-    setup = Setup(LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, BY_STEP[verifier], WARPS[1], (2,))
+    plain = plain_loop(
+        target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max())
+    )
+    setup = Setup(
+        LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, BY_STEP[verifier], WARPS[1], (2,)
+    )
     assert plain == setup.outcome(requests).tokens
 
 
 def test_a_batch_wide_policy_gives_the_same_tokens_in_every_layout(device: torch.device) -> None:
     requests = mixed_requests(LLAMA, seed=5)
-    outcomes = [Setup(LLAMA, device, pairing, Cycle(), warp=WARPS[0]).outcome(requests) for pairing in PAIRINGS.values()]
+    outcomes = [
+        Setup(LLAMA, device, pairing, Cycle(), warp=WARPS[0]).outcome(requests)
+        for pairing in PAIRINGS.values()
+    ]
     assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
 
 
@@ -138,8 +194,12 @@ def test_no_global_generator_is_touched(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_request_that_is_ended_early_leaves_the_others_as_they_were(pairing: str, policy: Any, device: torch.device) -> None:
-    """As at a stop string: its row goes to the next request at once, and its own tokens are the beginning of what they were."""
+def test_a_request_that_is_ended_early_leaves_the_others_as_they_were(
+    pairing: str, policy: Any, device: torch.device
+) -> None:
+    """As at a stop string: its row goes to the next request at once, and its own tokens are the
+    beginning of what they were.
+    """
     requests = mixed_requests(LLAMA, seed=6, count=12)
     setup = Setup(LLAMA, device, PAIRINGS[pairing], policy, warp=WARPS[0], batch=3)
     whole = setup.outcome(requests).tokens

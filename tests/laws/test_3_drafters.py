@@ -1,5 +1,7 @@
-"""Tier 3: what the registered drafters add to the laws that `DRAFTER_MAKERS` enrols them in: the joint law, independence of batch
-mates, caches that lack nothing of what another drafter proposed, a target that is not disturbed by drafting for itself."""
+"""Tier 3: what the registered drafters add to the laws that `DRAFTER_MAKERS` enrols them in: the
+joint law, independence of batch mates, caches that lack nothing of what another drafter proposed, a
+target that is not disturbed by drafting for itself.
+"""
 
 from typing import Any
 
@@ -28,15 +30,22 @@ from support.oracle import greedy, joint_law
 from support.samples import first_tokens
 
 LLAMA, TABLE = LlamaWorld(seed=7, layers=3), TableWorld(seed=7)
-NARROW, NARROW_LLAMA = TableWorld(vocab=3, order=3, seed=1, sharpness=1.2, likeness=0.5), LlamaWorld(vocab=3, seed=2, sharpness=0.3)
+NARROW, NARROW_LLAMA = (
+    TableWorld(vocab=3, order=3, seed=1, sharpness=1.2, likeness=0.5),
+    LlamaWorld(vocab=3, seed=2, sharpness=0.3),
+)
 PROMPT = [0, 2, 1, 0, 2]  # whose end occurred before
 SAMPLES = 53248
 
 
 def scripts(world: World) -> Replay:
     """What every other of some requests will say, all but its last token but four."""
-    known = [[*r.prompt, *greedy(world, r.prompt, r.limit)] for r in mixed_requests(world, seed=2)[::2]]
-    return Replay([[*script[:-5], (script[-5] + 1) % world.vocab, *script[-4:]] for script in known])
+    known = [
+        [*r.prompt, *greedy(world, r.prompt, r.limit)] for r in mixed_requests(world, seed=2)[::2]
+    ]
+    return Replay(
+        [[*script[:-5], (script[-5] + 1) % world.vocab, *script[-4:]] for script in known]
+    )
 
 
 DRAFTS = {
@@ -45,7 +54,9 @@ DRAFTS = {
     "self": lambda world: SelfDraft(2),
     "ngram, then model": lambda world: Ensemble((Ngram(longest=2), ModelDraft())),
     "ngram, then self": lambda world: Ensemble((Ngram(shortest=2), SelfDraft(1))),
-    "replay, then ngram, then model": lambda world: Ensemble((scripts(world), Ngram(), ModelDraft())),
+    "replay, then ngram, then model": lambda world: Ensemble(
+        (scripts(world), Ngram(), ModelDraft())
+    ),
 }
 
 
@@ -56,12 +67,19 @@ DRAFTS = {
         (Replay([[*PROMPT, 1, 1, 0, 2], [*PROMPT, 0, 0, 0]]), NARROW),
         (SelfDraft(1), NARROW_LLAMA),
         (Ensemble((Ngram(shortest=2), ModelDraft())), NARROW),
-        (Ensemble((Replay([[*PROMPT, 1], [*PROMPT, 0, 2, 1]]), Ngram(shortest=2), ModelDraft())), NARROW),
+        (
+            Ensemble((Replay([[*PROMPT, 1], [*PROMPT, 0, 2, 1]]), Ngram(shortest=2), ModelDraft())),
+            NARROW,
+        ),
     ],
     ids=lambda part: type(part).__name__,
 )
-def test_the_joint_law_of_the_first_tokens_is_the_targets(method: Any, world: World, device: torch.device) -> None:
-    """Of three tokens, at a false-failure rate of 1e-6; four are generated, so that drafts are longer than one token."""
+def test_the_joint_law_of_the_first_tokens_is_the_targets(
+    method: Any, world: World, device: torch.device
+) -> None:
+    """Of three tokens, at a false-failure rate of 1e-6; four are generated, so that drafts are
+    longer than one token.
+    """
     warp = Sampling(temperature=0.8, top_p=0.9)
     setup = Setup(world, device, policy=ByRow(3), drafter=By(method), warp=warp)
     jaxtyping.config.update("jaxtyping_disable", True)  # in so many rows it takes most of the time
@@ -75,21 +93,38 @@ def test_the_joint_law_of_the_first_tokens_is_the_targets(method: Any, world: Wo
 
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("drafts", DRAFTS)
-def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(drafts: str, device: torch.device) -> None:
+def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
+    drafts: str, device: torch.device
+) -> None:
     requests = mixed_requests(LLAMA, seed=2)
-    setup = Setup(LLAMA, device, policy=OwnPast(), drafter=By(DRAFTS[drafts](LLAMA)), warp=Sampling(0.7), eos=(2,))
+    setup = Setup(
+        LLAMA,
+        device,
+        policy=OwnPast(),
+        drafter=By(DRAFTS[drafts](LLAMA)),
+        warp=Sampling(0.7),
+        eos=(2,),
+    )
     alone = [setup.but(batch=1).outcome([request]) for request in requests]
     assert any(drafted for a in alone for drafted, _, _ in a.history(0))
     for batch, pairing in ((2, 0), (9, -1)):
-        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(requests)
+        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(
+            requests
+        )
         assert together.tokens == [a.tokens[0] for a in alone]
         assert [together.history(i) for i in range(len(requests))] == [a.history(0) for a in alone]
 
 
-@pytest.mark.parametrize("policy", [Fixed(3), Cycle(), ByRow(), OwnPast()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "policy", [Fixed(3), Cycle(), ByRow(), OwnPast()], ids=lambda p: type(p).__name__
+)
 @pytest.mark.parametrize("drafts", ["ngram, then model", "replay, then ngram, then model"])
-def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(drafts: str, policy: Any, device: torch.device) -> None:
-    """By a witness of all that target and draft model are fed, in greedy steps, where scripts are accepted, and in sampled ones."""
+def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
+    drafts: str, policy: Any, device: torch.device
+) -> None:
+    """By a witness of all that target and draft model are fed, in greedy steps, where scripts are
+    accepted, and in sampled ones.
+    """
     witnesses: list[Witness] = []
 
     def watched(is_target: bool) -> Any:
@@ -108,9 +143,15 @@ def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(drafts: str, 
 
 
 @pytest.mark.parametrize("policy", [Fixed(4), Cycle(), ByRow(4)], ids=lambda p: type(p).__name__)
-def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another(policy: Any, device: torch.device) -> None:
-    """Scripts that know most of the output are accepted whole, and then the model's drafts, whose cache must lack none of it."""
-    requests = [Request(r.prompt, len(r.prompt) + 28, r.key) for r in mixed_requests(LLAMA, seed=4, count=8)]
+def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another(
+    policy: Any, device: torch.device
+) -> None:
+    """Scripts that know most of the output are accepted whole, and then the model's drafts, whose
+    cache must lack none of it.
+    """
+    requests = [
+        Request(r.prompt, len(r.prompt) + 28, r.key) for r in mixed_requests(LLAMA, seed=4, count=8)
+    ]
     known = Replay([[*r.prompt, *greedy(LLAMA, r.prompt, r.limit - 14)] for r in requests])
 
     def make(setup: Setup, _: list[Request], scorers: Scorers) -> Drafter:
@@ -124,13 +165,20 @@ def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_target_that_drafts_for_itself_proposes_what_its_first_layers_say(layers: int, device: torch.device) -> None:
+def test_a_target_that_drafts_for_itself_proposes_what_its_first_layers_say(
+    layers: int, device: torch.device
+) -> None:
     """By an independent model made of these layers, the target's norm and its head."""
     whole = LLAMA.models["target"]
-    short = Llama(LlamaConfig(LLAMA.vocab, 32, 48, layers, 4, 2, 8, max_position_embeddings=128), "cpu")
-    short.load_state_dict({name: value for name, value in whole.state_dict().items() if name in short.state_dict()})
+    short = Llama(
+        LlamaConfig(LLAMA.vocab, 32, 48, layers, 4, 2, 8, max_position_embeddings=128), "cpu"
+    )
+    short.load_state_dict(
+        {name: value for name, value in whole.state_dict().items() if name in short.state_dict()}
+    )
     requests = mixed_requests(LLAMA, seed=5)
-    setup = Setup(LLAMA, device, policy=Fixed(3), drafter=By(SelfDraft(layers)), graphs=False)  # the watcher reads on the host
+    # the watcher reads on the host
+    setup = Setup(LLAMA, device, policy=Fixed(3), drafter=By(SelfDraft(layers)), graphs=False)
     run = setup.engine(requests)
     drafts: list[tuple[list[int], list[int]]] = []
     propose = run.step.drafter.propose
@@ -139,7 +187,12 @@ def test_a_target_that_drafts_for_itself_proposes_what_its_first_layers_say(laye
         draft = propose(sequences, lengths, *rest)
         for b in torch.nonzero(sequences.active)[:, 0].tolist():
             length = int(draft.lengths[b])
-            drafts.append((sequences.tokens[b, : int(sequences.lens[b])].tolist(), draft.tokens[b, :length].tolist()))
+            drafts.append(
+                (
+                    sequences.tokens[b, : int(sequences.lens[b])].tolist(),
+                    draft.tokens[b, :length].tolist(),
+                )
+            )
         return draft
 
     object.__setattr__(run.step.drafter, "propose", watched)
@@ -148,18 +201,26 @@ def test_a_target_that_drafts_for_itself_proposes_what_its_first_layers_say(laye
     assert sum(len(draft) for _, draft in drafts) > 50
     for committed, draft in drafts:
         for i, token in enumerate(draft):
-            assert token == dense_logits(short, np.array([[*committed, *draft[:i]]]))[0, -1].argmax()
+            assert (
+                token == dense_logits(short, np.array([[*committed, *draft[:i]]]))[0, -1].argmax()
+            )
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_a_target_that_drafts_for_itself_keeps_the_keys_and_values_of_plain_decoding(pairing: str, device: torch.device) -> None:
-    """Its outputs afterwards show it: log-probabilities of every token, after drafts that were mostly refused."""
+def test_a_target_that_drafts_for_itself_keeps_the_keys_and_values_of_plain_decoding(
+    pairing: str, device: torch.device
+) -> None:
+    """Its outputs afterwards show it: log-probabilities of every token, after drafts that were
+    mostly refused.
+    """
     requests = mixed_requests(LLAMA, seed=6)
     setup = Setup(LLAMA, device, PAIRINGS[pairing], Fixed(4), By(SelfDraft(1)))
     outcome = setup.outcome(requests)
     drafted, accepted = outcome.acceptance()
     assert drafted > 2 * accepted
     for request, tokens, logprobs in zip(requests, outcome.tokens, outcome.logprobs, strict=True):
-        logits = dense_logits(LLAMA.models["target"], np.array([request.prompt + tokens]))[0, len(request.prompt) - 1 : -1]
+        logits = dense_logits(LLAMA.models["target"], np.array([request.prompt + tokens]))[
+            0, len(request.prompt) - 1 : -1
+        ]
         expected = logits[np.arange(len(tokens)), tokens] - np.logaddexp.reduce(logits, 1)
         np.testing.assert_allclose(logprobs, expected, atol=1e-4)

@@ -1,8 +1,9 @@
-"""Tier 3: a rule that ends drafts early leaves the output exact. Every registered rule, as its defaults make it.
+"""Tier 3: a rule that ends drafts early leaves the output exact. Every registered rule, as its
+defaults make it.
 
-A rule is tried in a world in which it ends some drafts and leaves others, found by `world_for`. The joint laws fail a correct rule
-with a probability of 1e-6 at most and see a bias of 0.029; a token that is taken back because it was improbable was seen to
-cause 0.08 and more.
+A rule is tried in a world in which it ends some drafts and leaves others, found by `world_for`. The
+joint laws fail a correct rule with a probability of 1e-6 at most and see a bias of 0.029; a token
+that is taken back because it was improbable was seen to cause 0.08 and more.
 """
 
 import functools
@@ -29,7 +30,8 @@ from support.samples import first_tokens
 
 LLAMA = LlamaWorld(seed=7)
 PROMPT = [0, 2]
-NEW = 4  # of which the law is that of the first three: so drafts of three tokens occur, and end after two
+# of which the law is that of the first three: so drafts of three tokens occur, and end after two
+NEW = 4
 SAMPLES = 53248
 POLICIES = [Fixed(4), BatchAdaptive(), OwnPast(), ByRow(4), Cycle()]
 LAWS: list[tuple[DraftLengthPolicy[Any], Sampling]] = [
@@ -41,17 +43,28 @@ LAWS: list[tuple[DraftLengthPolicy[Any], Sampling]] = [
 
 @functools.cache
 def world_for(rule: StopRule, vocab: int) -> TableWorld:
-    """The first small world in which the rule never ends a draft after its first token, and now and then after its second; where
-    draft and target are unlike, so that a token which is kept or dropped for a wrong reason shows."""
+    """The first small world in which the rule never ends a draft after its first token, and now and
+    then after its second; where draft and target are unlike, so that a token which is kept or
+    dropped for a wrong reason shows.
+    """
     for sharpness, seed in itertools.product((1.5, 3.0, 5.0, 2.0, 1.0, 0.7, 8.0), range(300)):
         world = TableWorld(vocab, order=2, seed=seed, sharpness=sharpness, likeness=0.4)
         first = own_probs(world, [PROMPT])
         second = own_probs(world, [[*PROMPT, token] for token in range(vocab)])
         fires = rule(torch.as_tensor(second), 1).double().numpy()
-        distance = np.abs(first - np.exp(log_softmax(world.oracle("target", np.array([PROMPT]))))).sum() / 2
-        if not rule(torch.as_tensor(first), 0).any() and 0.2 < float(fires @ first[0]) < 0.8 and distance > 0.1:
+        distance = (
+            np.abs(first - np.exp(log_softmax(world.oracle("target", np.array([PROMPT]))))).sum()
+            / 2
+        )
+        if (
+            not rule(torch.as_tensor(first), 0).any()
+            and 0.2 < float(fires @ first[0]) < 0.8
+            and distance > 0.1
+        ):
             return world
-    raise AssertionError(f"in none of these worlds does {rule} end some drafts and leave others: try others")
+    raise AssertionError(
+        f"in none of these worlds does {rule} end some drafts and leave others: try others"
+    )
 
 
 def own_probs(world: TableWorld, prefixes: list[list[int]]) -> np.ndarray:
@@ -69,19 +82,33 @@ def rule(request: pytest.FixtureRequest) -> StopRule:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
-def test_greedy_decoding_emits_the_oracles_tokens(rule: StopRule, policy: Any, device: torch.device) -> None:
+def test_greedy_decoding_emits_the_oracles_tokens(
+    rule: StopRule, policy: Any, device: torch.device
+) -> None:
     """With a draft model, and with a target that drafts with its own first layer."""
-    for world, method in ((world_for(rule, 7), ModelDraft()), (LLAMA, ModelDraft()), (LLAMA, SelfDraft(1))):
+    for world, method in (
+        (world_for(rule, 7), ModelDraft()),
+        (LLAMA, ModelDraft()),
+        (LLAMA, SelfDraft(1)),
+    ):
         requests = mixed_requests(world, seed=4)
         setup = Setup(world, device, policy=policy, drafter=By(method, rule), eos=(2,))
-        assert setup.outcome(requests).tokens == [greedy(world, r.prompt, r.limit, (2,)) for r in requests]
+        assert setup.outcome(requests).tokens == [
+            greedy(world, r.prompt, r.limit, (2,)) for r in requests
+        ]
 
 
-def test_a_draft_ends_with_the_first_token_at_which_the_rule_fires_and_keeps_it(rule: StopRule, device: torch.device) -> None:
-    """By the oracle: the draft is continued greedily, and the rule asked about the draft model's own distributions, in float64."""
+def test_a_draft_ends_with_the_first_token_at_which_the_rule_fires_and_keeps_it(
+    rule: StopRule, device: torch.device
+) -> None:
+    """By the oracle: the draft is continued greedily, and the rule asked about the draft model's
+    own distributions, in float64.
+    """
     world, k = world_for(rule, 7), 5
     requests = mixed_requests(world, seed=5, count=16, longest=30)
-    outcome = Setup(world, device, policy=Fixed(k), drafter=By(ModelDraft(), rule)).outcome(requests)
+    outcome = Setup(world, device, policy=Fixed(k), drafter=By(ModelDraft(), rule)).outcome(
+        requests
+    )
     ended = 0
     for i, request in enumerate(requests):
         tokens = list(request.prompt)
@@ -102,7 +129,9 @@ def test_a_draft_ends_with_the_first_token_at_which_the_rule_fires_and_keeps_it(
 
 
 @pytest.mark.parametrize(("policy", "warp"), LAWS, ids=repr)
-def test_the_joint_law_of_three_tokens_is_the_targets(rule: StopRule, policy: Any, warp: Sampling, device: torch.device) -> None:
+def test_the_joint_law_of_three_tokens_is_the_targets(
+    rule: StopRule, policy: Any, warp: Sampling, device: torch.device
+) -> None:
     world = world_for(rule, 3)
     setup = Setup(world, device, policy=policy, drafter=By(ModelDraft(), rule), warp=warp)
     tokens, drafted = first_tokens(setup, PROMPT, NEW, SAMPLES)
@@ -112,32 +141,64 @@ def test_the_joint_law_of_three_tokens_is_the_targets(rule: StopRule, policy: An
 
 
 @pytest.mark.parametrize("verifier", COUPLED)
-def test_a_coupled_verifier_gives_the_tokens_of_plain_decoding(rule: StopRule, verifier: str, device: torch.device) -> None:
+def test_a_coupled_verifier_gives_the_tokens_of_plain_decoding(
+    rule: StopRule, verifier: str, device: torch.device
+) -> None:
     world = world_for(rule, 7)
     requests = mixed_requests(world, seed=6)
-    setup = Setup(world, device, policy=Fixed(0), drafter="none", verifier=COUPLED[verifier], warp=Sampling(0.9, top_p=0.95), eos=(2,))
+    setup = Setup(
+        world,
+        device,
+        policy=Fixed(0),
+        drafter="none",
+        verifier=COUPLED[verifier],
+        warp=Sampling(0.9, top_p=0.95),
+        eos=(2,),
+    )
     plain = setup.outcome(requests).tokens
     for policy in POLICIES:
-        assert setup.but(policy=policy, drafter=By(ModelDraft(), rule)).outcome(requests).tokens == plain
+        assert (
+            setup.but(policy=policy, drafter=By(ModelDraft(), rule)).outcome(requests).tokens
+            == plain
+        )
 
 
 @pytest.mark.usefixtures("small_buckets")
-def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(rule: StopRule, device: torch.device) -> None:
+def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
+    rule: StopRule, device: torch.device
+) -> None:
     requests = mixed_requests(LLAMA, seed=2)
-    setup = Setup(LLAMA, device, policy=OwnPast(), drafter=By(ModelDraft(), rule), warp=Sampling(temperature=1.0), eos=(2,))
+    setup = Setup(
+        LLAMA,
+        device,
+        policy=OwnPast(),
+        drafter=By(ModelDraft(), rule),
+        warp=Sampling(temperature=1.0),
+        eos=(2,),
+    )
     alone = [setup.but(batch=1).outcome([request]) for request in requests]
     for batch, pairing in ((2, 0), (9, -1)):
-        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(requests)
+        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(
+            requests
+        )
         assert together.tokens == [a.tokens[0] for a in alone]
         assert [together.history(i) for i in range(len(requests))] == [a.history(0) for a in alone]
 
 
-def test_a_rule_asks_the_draft_model_and_not_the_warped_distribution(rule: StopRule, device: torch.device) -> None:
-    """The same greedy drafts end at the same places whatever the temperature of a one-hot; a warped one-hot would end none."""
+def test_a_rule_asks_the_draft_model_and_not_the_warped_distribution(
+    rule: StopRule, device: torch.device
+) -> None:
+    """The same greedy drafts end at the same places whatever the temperature of a one-hot; a warped
+    one-hot would end none.
+    """
     world = world_for(rule, 7)
     requests = [Request(r.prompt, r.limit, r.key) for r in mixed_requests(world, seed=7)]
     setup = Setup(world, device, policy=Fixed(4), drafter=By(ModelDraft(), rule))
-    greedily, narrowly = (setup.but(warp=warp).outcome(requests) for warp in (Sampling(0.0), Sampling(1.0, top_k=1)))
+    greedily, narrowly = (
+        setup.but(warp=warp).outcome(requests) for warp in (Sampling(0.0), Sampling(1.0, top_k=1))
+    )
     unruled = setup.but(drafter=By(ModelDraft())).outcome(requests)
-    assert [greedily.history(i) for i in range(len(requests))] == [narrowly.history(i) for i in range(len(requests))]
+    assert [greedily.history(i) for i in range(len(requests))] == [
+        narrowly.history(i) for i in range(len(requests))
+    ]
     assert greedily.acceptance()[0] < unruled.acceptance()[0]

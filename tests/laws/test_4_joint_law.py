@@ -1,7 +1,8 @@
 """Tier 4: the joint law of the first tokens, end to end, on models of three tokens.
 
-A narrow vocabulary on purpose: in a wide one, noise that is used twice hides. Every assertion fails a correct engine with
-a probability of 1e-6 at most, and would see a bias of 0.029 (total variation): see `bass.testing.statistics`.
+A narrow vocabulary on purpose: in a wide one, noise that is used twice hides. Every assertion fails
+a correct engine with a probability of 1e-6 at most, and would see a bias of 0.029 (total
+variation): see `bass.testing.statistics`.
 """
 
 from collections.abc import Iterator
@@ -43,26 +44,34 @@ WARPS = [
 
 @pytest.fixture(autouse=True)
 def unchecked() -> Iterator[None]:
-    """Types and shapes are checked in all other tests; here, with so many rows, that would take most of the time."""
+    """Types and shapes are checked in all other tests; here, with so many rows, that would take
+    most of the time.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
-    """Counts of the first `new` tokens over `samples` requests of one prompt, in batches of `ROWS`."""
+    """Counts of the first `new` tokens over `samples` requests of one prompt, in batches of
+    `ROWS`.
+    """
     outcome = setup.but(batch=ROWS).outcome(same_prompt(PROMPT, new, samples, seed))
     return count(np.array(outcome.tokens), setup.world.vocab)
 
 
 def stepped(setup: Setup, samples: int = 53248) -> np.ndarray:
-    """Counts of the first three tokens, by the engine's steps alone; rows that are given to one request after another are below."""
+    """Counts of the first three tokens, by the engine's steps alone; rows that are given to one
+    request after another are below.
+    """
     return count(first_tokens(setup, PROMPT, 3, samples)[0], setup.world.vocab)
 
 
 @pytest.mark.parametrize("drafter", ["model", "model that stops"])
 @pytest.mark.parametrize("warp", WARPS, ids=repr)
-def test_the_joint_law_of_three_tokens_is_the_targets(warp: Sampling, drafter: str, device: torch.device) -> None:
+def test_the_joint_law_of_three_tokens_is_the_targets(
+    warp: Sampling, drafter: str, device: torch.device
+) -> None:
     """Rows of every length 0..3 in every batch; with a rule that ends drafts early, too."""
     setup = Setup(TABLE, device, policy=ByRow(3), drafter=drafter, warp=warp)
     assert_law(stepped(setup), joint_law(TABLE, PROMPT, 3, warp))
@@ -72,15 +81,30 @@ def test_the_joint_law_of_three_tokens_is_the_targets(warp: Sampling, drafter: s
 def test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier(
     policy: str, drafter: str, verifier: str, device: torch.device
 ) -> None:
-    """Policies that learn from what was accepted may use the past: it is no secret of the tokens to come."""
+    """Policies that learn from what was accepted may use the past: it is no secret of the tokens to
+    come.
+    """
     warp = Sampling(temperature=0.9)
-    setup = Setup(TABLE, device, policy=TEST_POLICIES[policy], drafter=drafter, verifier=LOSSLESS[verifier], warp=warp)
+    setup = Setup(
+        TABLE,
+        device,
+        policy=TEST_POLICIES[policy],
+        drafter=drafter,
+        verifier=LOSSLESS[verifier],
+        warp=warp,
+    )
     assert_law(stepped(setup), joint_law(TABLE, PROMPT, 3, warp))
 
 
-@pytest.mark.parametrize("drafter", ["none", "always right", "wrong now and then", "right and wrong rows"])
-def test_the_joint_law_is_the_targets_with_deterministic_drafts(drafter: str, device: torch.device) -> None:
-    """A script that knows the greedy output proposes without chance; sampling must not follow it."""
+@pytest.mark.parametrize(
+    "drafter", ["none", "always right", "wrong now and then", "right and wrong rows"]
+)
+def test_the_joint_law_is_the_targets_with_deterministic_drafts(
+    drafter: str, device: torch.device
+) -> None:
+    """A script that knows the greedy output proposes without chance; sampling must not follow
+    it.
+    """
     warp = Sampling(temperature=1.0)
     setup = Setup(TABLE, device, policy=ByRow(2), drafter=drafter, warp=warp)
     assert_law(sampled(setup, 2, 45056), joint_law(TABLE, PROMPT, 2, warp))
@@ -89,8 +113,13 @@ def test_the_joint_law_is_the_targets_with_deterministic_drafts(drafter: str, de
 ROW_BY_ROW = "split+per-row"  # ten times as long as any other; every night
 
 
-@pytest.mark.parametrize("pairing", [pytest.param(p, marks=pytest.mark.nightly) if p == ROW_BY_ROW else p for p in PAIRINGS])
-def test_the_joint_law_is_the_targets_in_every_layout_and_backend(pairing: str, device: torch.device) -> None:
+@pytest.mark.parametrize(
+    "pairing",
+    [pytest.param(p, marks=pytest.mark.nightly) if p == ROW_BY_ROW else p for p in PAIRINGS],
+)
+def test_the_joint_law_is_the_targets_in_every_layout_and_backend(
+    pairing: str, device: torch.device
+) -> None:
     warp = Sampling(0.8, top_p=0.95)
     setup = Setup(LLAMA, device, PAIRINGS[pairing], ByRow(2), "model that stops", warp=warp)
     assert_law(sampled(setup, 2, 45056), joint_law(LLAMA, PROMPT, 2, warp))
@@ -107,14 +136,18 @@ def test_the_token_after_full_acceptance_comes_from_the_target(device: torch.dev
 
 
 def test_consecutive_steps_share_no_noise(device: torch.device) -> None:
-    """Three tokens in three steps of plain decoding: a step that reused the last one's uniforms would repeat its token."""
+    """Three tokens in three steps of plain decoding: a step that reused the last one's uniforms
+    would repeat its token.
+    """
     warp = Sampling(temperature=1.0)
     setup = Setup(TABLE, device, policy=Fixed(0), warp=warp)
     assert_law(sampled(setup, 3, 53248), joint_law(TABLE, PROMPT, 3, warp))
 
 
 def test_two_samples_of_one_prompt_in_one_batch_are_independent(device: torch.device) -> None:
-    """The law of the pair (first token of an even sample, first token of the next) is the product of the two."""
+    """The law of the pair (first token of an even sample, first token of the next) is the product
+    of the two.
+    """
     warp = Sampling(temperature=1.0)
     setup = Setup(TABLE, device, policy=ByRow(2), warp=warp, batch=ROWS)
     tokens = np.array(setup.outcome(same_prompt(PROMPT, 1, 2 * 45056)).tokens)[:, 0].reshape(-1, 2)
@@ -122,32 +155,53 @@ def test_two_samples_of_one_prompt_in_one_batch_are_independent(device: torch.de
     assert_law(count(tokens, 3), law[:, None] * law)
 
 
-def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(device: torch.device) -> None:
+def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
+    device: torch.device,
+) -> None:
     warp = Sampling(temperature=0.9)
     prompts, new = ([0, 2], [1]), (2, 3)
-    requests = [Request(prompts[i % 2], len(prompts[i % 2]) + new[i % 2], row_key(5, prompts[i % 2], i)) for i in range(2 * 53248)]
-    outcome = Setup(TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp, batch=ROWS).outcome(requests)
+    requests = [
+        Request(prompts[i % 2], len(prompts[i % 2]) + new[i % 2], row_key(5, prompts[i % 2], i))
+        for i in range(2 * 53248)
+    ]
+    outcome = Setup(
+        TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp, batch=ROWS
+    ).outcome(requests)
     for i in range(2):
-        assert_law(count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, prompts[i], new[i], warp))
+        assert_law(
+            count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, prompts[i], new[i], warp)
+        )
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("world", [TABLE, LLAMA, TableWorld(4, 3, 5, 1.0, 0.3), TableWorld(3, 2, 9, 3.0, 0.7)], ids=repr)
+@pytest.mark.parametrize(
+    "world", [TABLE, LLAMA, TableWorld(4, 3, 5, 1.0, 0.3), TableWorld(3, 2, 9, 3.0, 0.7)], ids=repr
+)
 @pytest.mark.parametrize("warp", WARPS, ids=repr)
-def test_the_joint_law_holds_to_one_percent(world: Any, warp: Sampling, device: torch.device) -> None:
+def test_the_joint_law_holds_to_one_percent(
+    world: Any, warp: Sampling, device: torch.device
+) -> None:
     setup = Setup(world, device, policy=OwnPast(3), drafter="model that stops", warp=warp)
-    assert_law(sampled(setup, 3, 655360, seed=11), joint_law(world, PROMPT, 3, warp), must_see=0.012)
+    assert_law(
+        sampled(setup, 3, 655360, seed=11), joint_law(world, PROMPT, 3, warp), must_see=0.012
+    )
 
 
 def test_the_statistics_keep_their_promises() -> None:
-    """On simulated samples: the law itself never fails, a bias of the detectable size always does."""
+    """On simulated samples: the law itself never fails, a bias of the detectable size always
+    does.
+    """
     random = np.random.default_rng(0)
     law = np.array([0.5, 0.3, 0.2])
     test = LawTest(law, 40960)
     assert test.detectable < SEEN_BIAS
     biased = law + test.detectable * np.array([-1, 0.5, 0.5])
-    assert all(test.distance(random.multinomial(test.n, law)) <= test.threshold for _ in range(2000))
-    assert all(test.distance(random.multinomial(test.n, biased)) > test.threshold for _ in range(2000))
+    assert all(
+        test.distance(random.multinomial(test.n, law)) <= test.threshold for _ in range(2000)
+    )
+    assert all(
+        test.distance(random.multinomial(test.n, biased)) > test.threshold for _ in range(2000)
+    )
     assert (FALSE_FAILURE, MISS) == (1e-6, 1e-3)
     with pytest.raises(AssertionError, match="take more"):
         assert_law(random.multinomial(400, law), law)

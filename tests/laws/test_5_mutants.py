@@ -1,4 +1,7 @@
-"""Tier 5: planted defects. `make mutants` runs the tests against each; here, that each still fits the source it is planted in."""
+"""Tier 5: planted defects.
+
+`make mutants` runs the tests against each; here, that each still fits the source it is planted in.
+"""
 
 import ast
 

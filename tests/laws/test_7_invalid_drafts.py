@@ -1,4 +1,5 @@
-"""A draft that is no distribution ends the run: for every drafter and verifier, step by step and in graphs.
+"""A draft that is no distribution ends the run: for every drafter and verifier, step by step and in
+graphs.
 
 What stands beyond a row's own length is no part of its draft, whatever it is.
 """
@@ -80,7 +81,9 @@ BROKEN: dict[str, tuple[Callable[[Draft], Draft], str]] = {
 
 @dataclass(frozen=True)
 class Spoiled(Drafter):
-    """As `inner`, but in step `BAD_STEP` of the rows, where its draft is what `spoil` makes of it."""
+    """As `inner`, but in step `BAD_STEP` of the rows, where its draft is what `spoil` makes of
+    it.
+    """
 
     inner: Drafter
     spoil: Callable[[Draft], Draft]
@@ -95,7 +98,9 @@ class Spoiled(Drafter):
     def copy_rows(self, seats: Any) -> None:
         self.inner.copy_rows(seats)
 
-    def propose(self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
         draft = self.inner.propose(sequences, lengths, k, noise, span)
         spoiled = self.spoil(draft)
         now = torch.ones_like(sequences.steps[0], dtype=torch.bool)
@@ -148,7 +153,9 @@ def expect_error(setup: Setup, reason: str, name: str) -> list[Emission]:
 
 @pytest.mark.parametrize("verifier", EVERY_VERIFIER)
 @pytest.mark.parametrize("broken", BROKEN)
-def test_nothing_of_a_step_with_an_invalid_draft_is_emitted(broken: str, verifier: str, device: torch.device) -> None:
+def test_nothing_of_a_step_with_an_invalid_draft_is_emitted(
+    broken: str, verifier: str, device: torch.device
+) -> None:
     spoil, reason = BROKEN[broken]
     sampling = Sampling(temperature=0.8)
     setup = Setup(TABLE, device, policy=Fixed(3), verifier=EVERY_VERIFIER[verifier], warp=sampling)
@@ -163,9 +170,13 @@ def test_nothing_of_a_step_with_an_invalid_draft_is_emitted(broken: str, verifie
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_an_invalid_draft_of_a_part_of_an_ensemble_ends_the_run(broken: str, device: torch.device) -> None:
+def test_an_invalid_draft_of_a_part_of_an_ensemble_ends_the_run(
+    broken: str, device: torch.device
+) -> None:
     spoil, reason = BROKEN[broken]
-    ensembles: list[tuple[DraftMethod, ...]] = [(Ngram(longest=4, shortest=4), SpoiledMethod(ModelDraft(), spoil))]
+    ensembles: list[tuple[DraftMethod, ...]] = [
+        (Ngram(longest=4, shortest=4), SpoiledMethod(ModelDraft(), spoil))
+    ]
     if "vocabulary" in reason:  # an n-gram draft has no distributions
         ensembles.append((SpoiledMethod(Ngram(), spoil), ModelDraft()))
     for parts in ensembles:
@@ -211,7 +222,9 @@ class OverflowingScorer(Scorer):
     ids=str,
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_draft_model_that_is_not_finite_is_named(value: float, warp: Sampling, verifier: str, device: torch.device) -> None:
+def test_a_draft_model_that_is_not_finite_is_named(
+    value: float, warp: Sampling, verifier: str, device: torch.device
+) -> None:
     """At every temperature: a one-hot of NaN is no distribution either."""
     setup = Setup(
         TABLE,
@@ -226,7 +239,9 @@ def test_a_draft_model_that_is_not_finite_is_named(value: float, warp: Sampling,
 
 @pytest.mark.parametrize("verifier", EVERY_VERIFIER)
 @pytest.mark.parametrize("policy", [Fixed(3), ByRow(), Cycle()], ids=str)
-def test_what_stands_beyond_a_rows_length_changes_nothing(policy: Any, verifier: str, device: torch.device) -> None:
+def test_what_stands_beyond_a_rows_length_changes_nothing(
+    policy: Any, verifier: str, device: torch.device
+) -> None:
     def littered(draft: Draft) -> Draft:
         k = draft.tokens.shape[1]
         beyond = torch.arange(k, device=draft.lengths.device) >= draft.lengths[:, None]

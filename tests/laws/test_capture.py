@@ -1,4 +1,6 @@
-"""Between the lengths and the verdict the host is not needed: the whole step is one CUDA graph, and its replay is the step."""
+"""Between the lengths and the verdict the host is not needed: the whole step is one CUDA graph, and
+its replay is the step.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -36,18 +38,30 @@ BATCH, SPAN, K, STEPS = 3, 64, 3, 6
 
 
 def random_model(seed: int, device: torch.device) -> Llama:
-    model = Llama(LlamaConfig(53, 32, 48, 2, 4, 2, 8, max_position_embeddings=SPAN, tie_word_embeddings=True), device)
+    model = Llama(
+        LlamaConfig(53, 32, 48, 2, 4, 2, 8, max_position_embeddings=SPAN, tie_word_embeddings=True),
+        device,
+    )
     for i, parameter in enumerate(model.parameters()):
-        values = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(100 * seed + i))
+        values = torch.randn(
+            parameter.shape, generator=torch.Generator().manual_seed(100 * seed + i)
+        )
         parameter.data.copy_(0.3 * values + (parameter.dim() == 1))
     return model.requires_grad_(False)
 
 
-def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[SpeculativeStep, Sequences]:
+def fresh(
+    device: torch.device, warp: Sampling, verifier: Verifier
+) -> tuple[SpeculativeStep, Sequences]:
     """A step over empty caches, and three rows with prompts of one token."""
     extents = np.full(BATCH, SPAN)
     scorers = [
-        ModelScorer(model, PaddedCache.allocate(model.shape, Room.of(extents), device, torch.float32), SDPA(), BATCH)
+        ModelScorer(
+            model,
+            PaddedCache.allocate(model.shape, Room.of(extents), device, torch.float32),
+            SDPA(),
+            BATCH,
+        )
         for model in (random_model(1, device), random_model(2, device))
     ]
     sequences = Sequences.empty(BATCH, SPAN, [0], device)
@@ -57,13 +71,21 @@ def fresh(device: torch.device, warp: Sampling, verifier: Verifier) -> tuple[Spe
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
     drafter = ModelDrafter(scorers[1], warp, OwnDraw())
-    return SpeculativeStep(scorers[0], drafter, verifier, warp, scorers[0].decoder.shape.vocab_size), sequences
+    return SpeculativeStep(
+        scorers[0], drafter, verifier, warp, scorers[0].decoder.shape.vocab_size
+    ), sequences
 
 
-@pytest.mark.parametrize("warp", [Sampling(0.0), Sampling(1.0), Sampling(0.8, 20, 0.9, 0.01, 1.2)], ids=["greedy", "plain", "all warps"])
+@pytest.mark.parametrize(
+    "warp",
+    [Sampling(0.0), Sampling(1.0), Sampling(0.8, 20, 0.9, 0.01, 1.2)],
+    ids=["greedy", "plain", "all warps"],
+)
 @pytest.mark.parametrize("verifier", VERIFIERS)
 @torch.inference_mode()
-def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(verifier: str, warp: Sampling) -> None:
+def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(
+    verifier: str, warp: Sampling
+) -> None:
     device = torch.device("cuda")
     lengths = torch.tensor([K, 0, 2], device=device)
     step, eager = fresh(device, warp, VERIFIERS[verifier]())
@@ -98,19 +120,48 @@ DRAFTERS = {
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_generating_with_graphs_gives_the_tokens_of_generating_without(drafter: str, cache: str, tmp_path: Path) -> None:
-    """More prompts than rows, mixed lengths, twice with one engine, then with options for which it has to make another one."""
+def test_generating_with_graphs_gives_the_tokens_of_generating_without(
+    drafter: str, cache: str, tmp_path: Path
+) -> None:
+    """More prompts than rows, mixed lengths, twice with one engine, then with options for which it
+    has to make another one.
+    """
     target = write_checkpoint(tmp_path / "target", None, 32, 3, 53, context=256)
-    draft = write_checkpoint(tmp_path / "draft", None, 16, 1, 53, context=256) if drafter in ("model", "ensemble") else None
+    draft = (
+        write_checkpoint(tmp_path / "draft", None, 16, 1, 53, context=256)
+        if drafter in ("model", "ensemble")
+        else None
+    )
     rule = "confidence" if drafter not in ("ngram", "replay") else None
-    options = {"drafter": DRAFTERS[drafter], "cache": cache, "stop_rule": rule, "policy": OwnPast(), "max_batch_size": 3, "device": "cuda"}
-    both = [bass.load(target, draft, cuda_graphs=graphs, dtype="float32", **options) for graphs in (True, False)]
+    options = {
+        "drafter": DRAFTERS[drafter],
+        "cache": cache,
+        "stop_rule": rule,
+        "policy": OwnPast(),
+        "max_batch_size": 3,
+        "device": "cuda",
+    }
+    both = [
+        bass.load(target, draft, cuda_graphs=graphs, dtype="float32", **options)
+        for graphs in (True, False)
+    ]
     prompts = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7], [9, 3], [2, 3, 8]]
-    for request in ({"temperature": 0}, {"temperature": 0}, {"temperature": 1.0, "seed": 5}, {"temperature": 1.0, "max_new_tokens": 90}):
-        graphed, plain = (llm.generate(prompts, **{"max_new_tokens": 12, "num_return_sequences": 2} | request) for llm in both)
-        assert [c.token_ids for c in graphed.completions] == [c.token_ids for c in plain.completions]
+    for request in (
+        {"temperature": 0},
+        {"temperature": 0},
+        {"temperature": 1.0, "seed": 5},
+        {"temperature": 1.0, "max_new_tokens": 90},
+    ):
+        graphed, plain = (
+            llm.generate(prompts, **{"max_new_tokens": 12, "num_return_sequences": 2} | request)
+            for llm in both
+        )
+        assert [c.token_ids for c in graphed.completions] == [
+            c.token_ids for c in plain.completions
+        ]
         assert all(c.token_ids for c in graphed.completions)
-        assert total(s.work for s in graphed.trace) == total(s.work for s in plain.trace)  # passes that no row needs are not counted
+        # passes that no row needs are not counted
+        assert total(s.work for s in graphed.trace) == total(s.work for s in plain.trace)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a second GPU is asked for")
@@ -118,23 +169,38 @@ def test_graphs_are_made_on_the_rows_device_whichever_is_the_current_one(tmp_pat
     target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
     options = {"drafter": "ngram", "policy": OwnPast(), "cuda_graphs": True, "dtype": "float32"}
     first, second = (bass.load(target, device=device, **options) for device in ("cuda:0", "cuda:1"))
-    ours, theirs = (llm.generate([[3, 1, 4], [9]], max_new_tokens=20, temperature=1.0).completions for llm in (first, second))
+    ours, theirs = (
+        llm.generate([[3, 1, 4], [9]], max_new_tokens=20, temperature=1.0).completions
+        for llm in (first, second)
+    )
     assert [c.token_ids for c in ours] == [c.token_ids for c in theirs]
     assert torch.cuda.current_device() == 0
 
 
 def test_a_drafter_that_reads_on_the_host_cannot_be_captured_and_says_so(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
-    llm = bass.load(target, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2, device="cuda", cuda_graphs=True)
-    with pytest.raises(BassError, match=r"cannot be captured as a CUDA graph .* give `cuda_graphs=False`"):
+    llm = bass.load(
+        target,
+        drafter=Scripted({}, lambda *_: False, 53),
+        num_speculative_tokens=2,
+        device="cuda",
+        cuda_graphs=True,
+    )
+    with pytest.raises(
+        BassError, match=r"cannot be captured as a CUDA graph .* give `cuda_graphs=False`"
+    ):
         llm.generate([[3, 1, 4]], max_new_tokens=6)
 
 
 def test_two_generations_at_once_have_engines_of_their_own(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
-    llm = bass.load(target, drafter="ngram", policy=OwnPast(), device="cuda", cuda_graphs=True, dtype="float32")
+    llm = bass.load(
+        target, drafter="ngram", policy=OwnPast(), device="cuda", cuda_graphs=True, dtype="float32"
+    )
     options = {"max_new_tokens": 20, "temperature": 1.0}
-    alone = [llm.generate(prompt, **options).completions[0].token_ids for prompt in ([1, 2, 3], [4, 5])]
+    alone = [
+        llm.generate(prompt, **options).completions[0].token_ids for prompt in ([1, 2, 3], [4, 5])
+    ]
     streams = [llm.stream(prompt, **options) for prompt in ([1, 2, 3], [4, 5])]
     for _ in itertools.zip_longest(*streams):
         pass
@@ -144,10 +210,19 @@ def test_two_generations_at_once_have_engines_of_their_own(tmp_path: Path) -> No
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_a_fused_pair_generates_in_every_dtype(dtype: str, tmp_path: Path) -> None:
     """In float32 the tokens are those of the plain blocks on a CPU."""
-    target, draft = (write_checkpoint(tmp_path / name, None, 32, layers, 53, context=256) for name, layers in (("a", 3), ("b", 2)))
-    made = {device: bass.load(target, draft, device=device, dtype=dtype, policy=OwnPast()) for device in ("cuda", "cpu")}
+    target, draft = (
+        write_checkpoint(tmp_path / name, None, 32, layers, 53, context=256)
+        for name, layers in (("a", 3), ("b", 2))
+    )
+    made = {
+        device: bass.load(target, draft, device=device, dtype=dtype, policy=OwnPast())
+        for device in ("cuda", "cpu")
+    }
     assert all(isinstance(block, FusedPreNorm) for block in made["cuda"].models.target.blocks)
-    results = {d: llm.generate([[3, 1, 4], [1, 5]], max_new_tokens=24, temperature=0).completions for d, llm in made.items()}
+    results = {
+        d: llm.generate([[3, 1, 4], [1, 5]], max_new_tokens=24, temperature=0).completions
+        for d, llm in made.items()
+    }
     assert all(c.finish_reason for c in results["cuda"])
     if dtype == "float32":
         assert [c.token_ids for c in results["cuda"]] == [c.token_ids for c in results["cpu"]]
@@ -155,11 +230,19 @@ def test_a_fused_pair_generates_in_every_dtype(dtype: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("pairing", EVERY_PAIRING)
 def test_the_laws_engines_are_captured_unless_something_reads_on_the_host(pairing: str) -> None:
-    """With the switch on: all but what is named here would go through the laws without a graph and nobody would notice."""
+    """With the switch on: all but what is named here would go through the laws without a graph and
+    nobody would notice.
+    """
     world = LlamaWorld()
     for drafter in DRAFTER_MAKERS:
-        step = Setup(world, torch.device("cuda"), EVERY_PAIRING[pairing], drafter=drafter, graphs=True).engine(mixed_requests(world)).step
-        reads = pairing.endswith("per-row") or drafter.startswith(("always", "wrong now and then", "right and wrong"))
+        step = (
+            Setup(world, torch.device("cuda"), EVERY_PAIRING[pairing], drafter=drafter, graphs=True)
+            .engine(mixed_requests(world))
+            .step
+        )
+        reads = pairing.endswith("per-row") or drafter.startswith(
+            ("always", "wrong now and then", "right and wrong")
+        )
         assert isinstance(step, GraphedStep) != reads, drafter
 
 
@@ -172,16 +255,25 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_after_a_warm_up_nothing_is_left_to_capture(models: tuple[Path, Path]) -> None:
     llm = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs=True)
-    request: dict[str, Any] = {"num_return_sequences": 3, "max_new_tokens": 400, "temperature": 1.0, "ignore_eos": True}
+    request: dict[str, Any] = {
+        "num_return_sequences": 3,
+        "max_new_tokens": 400,
+        "temperature": 1.0,
+        "ignore_eos": True,
+    }
     llm.warm_up([3, 1, 4], **request)
     assert llm._kept is not None
     assert isinstance(step := llm._kept.engine.step, GraphedStep)
     assert set(step.captured) == {(k, span) for k in range(5) for span in (256, 512)}
-    warm, cold = (made.generate([3, 1, 4], **request) for made in (llm, bass.load(*models, policy=OwnPast(), device="cuda")))
+    warm, cold = (
+        made.generate([3, 1, 4], **request)
+        for made in (llm, bass.load(*models, policy=OwnPast(), device="cuda"))
+    )
     assert step is llm._kept.engine.step
     assert len(step.captured) == 10
     assert [c.token_ids for c in warm.completions] == [c.token_ids for c in cold.completions]
-    assert 10 * warm.stats.capture_seconds < cold.stats.capture_seconds  # looking whether graphs are there, and capturing them
+    # looking whether graphs are there, and capturing them
+    assert 10 * warm.stats.capture_seconds < cold.stats.capture_seconds
     assert sum(s.seconds for s in cold.trace) <= cold.trace[-1].at < cold.stats.seconds + 1e-3
 
 
@@ -203,36 +295,68 @@ def test_without_room_for_the_weights_loading_says_so(tmp_path: Path, narrow: An
     big = write_checkpoint(tmp_path / "big", None, 512, 6, 20000, context=256)  # some 100 MB
     narrow(20 * 2**20)
     with pytest.raises(
-        CheckpointError, match=r"big` needs 0\.1 GB in float32 on cuda, and there is no room \(CUDA out of memory.*is free\):"
+        CheckpointError,
+        match=(
+            r"big` needs 0\.1 GB in float32 on cuda, and there is no room \(CUDA out of "
+            r"memory.*is free\):"
+        ),
     ):
         bass.load(big, num_speculative_tokens=0, device="cuda")
     narrow(600 * 2**20)
-    assert bass.load(big, num_speculative_tokens=0, device="cuda").generate([3, 1, 4], max_new_tokens=4).completions
+    assert (
+        bass.load(big, num_speculative_tokens=0, device="cuda")
+        .generate([3, 1, 4], max_new_tokens=4)
+        .completions
+    )
 
 
-def test_without_room_for_the_caches_a_request_says_so_and_a_smaller_one_is_served(models: tuple[Path, Path], narrow: Any) -> None:
-    llm = bass.load(*models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=2)
+def test_without_room_for_the_caches_a_request_says_so_and_a_smaller_one_is_served(
+    models: tuple[Path, Path], narrow: Any
+) -> None:
+    llm = bass.load(
+        *models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=2
+    )
     small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
     before = llm.generate([3, 1, 4], **small).completions
     narrow(1000 * 2**20)
-    # 256 rows of 32,503 positions: 1 key head of 16, two layers, keys and values, float32, are 2.1 GB for the target alone.
-    with pytest.raises(RequestError, match=r"256 rows of 32503 positions need \d\.\d GB for keys and values .*\): lower `max_batch_size`"):
+    # 256 rows of 32,503 positions: 1 key head of 16, two layers, keys and values, float32, are 2.1
+    # GB for the target alone.
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"256 rows of 32503 positions need \d\.\d GB for keys and values .*\): lower "
+            r"`max_batch_size`"
+        ),
+    ):
         llm.generate([3, 1, 4], num_return_sequences=256, max_new_tokens=32500)
-    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [c.token_ids for c in before]
+    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [
+        c.token_ids for c in before
+    ]
 
 
-def test_without_room_for_a_graph_a_request_says_so_and_a_smaller_one_is_served(models: tuple[Path, Path], narrow: Any) -> None:
-    llm = bass.load(*models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=16)
+def test_without_room_for_a_graph_a_request_says_so_and_a_smaller_one_is_served(
+    models: tuple[Path, Path], narrow: Any
+) -> None:
+    llm = bass.load(
+        *models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=16
+    )
     small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
     before = llm.generate([3, 1, 4], **small).completions
     narrow(600 * 2**20)
-    # Caches of 256 rows of 256 positions are 25 MB; the target's logits, 256 x 17 x 20000 in float32, are 350 MB, and are copied.
+    # Caches of 256 rows of 256 positions are 25 MB; the target's logits, 256 x 17 x 20000 in
+    # float32, are 350 MB, and are copied.
     large: dict[str, Any] = {"num_return_sequences": 256, "max_new_tokens": 30, "ignore_eos": True}
     for ask in (llm.generate, llm.warm_up):
         with pytest.raises(
-            RequestError, match=r"A pass of 256 rows of up to 256 positions, with up to 16 drafted .*is free\): lower `max_batch"
+            RequestError,
+            match=(
+                r"A pass of 256 rows of up to 256 positions, with up to 16 drafted .*is free\): "
+                r"lower `max_batch"
+            ),
         ):
             ask([3, 1, 4], **large)
-    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [c.token_ids for c in before]
+    assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [
+        c.token_ids for c in before
+    ]
     narrow(20000 * 2**20)
     assert len(llm.generate([3, 1, 4], **large).completions) == 256

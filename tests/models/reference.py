@@ -1,4 +1,6 @@
-"""The models of `transformers` that ours are held to: small, random, sharp, every parameter in use."""
+"""The models of `transformers` that ours are held to: small, random, sharp, every parameter in
+use.
+"""
 
 from pathlib import Path
 
@@ -11,10 +13,17 @@ from models.cases import Case
 
 
 def make(case: Case, seed: int = 0) -> PreTrainedModel:
-    """A random model of the case. Norms and biases are disturbed too: at their initial values they could be left out unnoticed."""
+    """A random model of the case.
+
+    Norms and biases are disturbed too: at their initial values they could be left out unnoticed.
+    """
     torch.manual_seed(seed)
     config = AutoConfig.for_model(case.family, **case.arguments)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+    model = (
+        AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        .eval()
+        .requires_grad_(False)
+    )
     for parameter in model.parameters():
         scale = 0.15 if parameter.dim() > 1 else 0.3
         parameter.add_(torch.randn(parameter.shape) * scale)
@@ -22,7 +31,9 @@ def make(case: Case, seed: int = 0) -> PreTrainedModel:
 
 
 def greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
-    """Greedy decoding by the reference, without its cache: every token from a pass over the whole sequence."""
+    """Greedy decoding by the reference, without its cache: every token from a pass over the whole
+    sequence.
+    """
     ids = list(prompt)
     for _ in range(count):
         ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
@@ -30,7 +41,9 @@ def greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
 
 
 def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
-    """Our decoder's logits [B,W,V] of whole sequences, attention by the per-row reference's formula."""
+    """Our decoder's logits [B,W,V] of whole sequences, attention by the per-row reference's
+    formula.
+    """
     rules = decoder.shape.rules
     place = torch.arange(tokens.shape[1])
 
@@ -43,14 +56,18 @@ def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
         hidden = place > place[:, None]
         if rule.window is not None:
             hidden |= place <= place[:, None] - rule.window
-        return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+        return torch.einsum(
+            "bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v
+        )
 
     return decoder.unembed(decoder.hidden(tokens, place.expand(tokens.shape), attend))
 
 
 def deviation(case: Case, folder: Path, model: PreTrainedModel) -> float:
     """Largest difference of our logits from the reference's, over their largest magnitude."""
-    tokens = torch.randint(0, case.arguments["vocab_size"], (3, 40), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        0, case.arguments["vocab_size"], (3, 40), generator=torch.Generator().manual_seed(0)
+    )
     theirs = model(tokens, use_cache=False).logits
     decoder = load_decoder(folder, torch.device("cpu"), torch.float32)
     return float((causal_logits(decoder, tokens) - theirs).abs().max() / theirs.abs().max())

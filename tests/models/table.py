@@ -1,4 +1,7 @@
-"""Writes the table of docs/models.md: `python -m models.table` (in tests/) measures every case anew."""
+"""Writes the table of docs/models.md:
+
+`python -m models.table` (in tests/) measures every case anew.
+"""
 
 import tempfile
 from pathlib import Path
@@ -30,4 +33,6 @@ def rows() -> list[str]:
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n".join(rows()) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    PAGE.write_text(
+        before + BEGIN + "\n".join(rows()) + "\n" + END + rest.split(END)[1], encoding="utf-8"
+    )

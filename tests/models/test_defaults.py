@@ -23,7 +23,8 @@ ROTARY = [name for name, family in FAMILIES.items() if issubclass(family.config_
 def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
     family = FAMILIES[name].config_type
     needed = {f.name: COMMON[f.name] for f in fields(family) if f.default is MISSING}
-    needed |= {"num_attention_heads": 32} if "num_attention_heads" in needed else {}  # which all default numbers of key heads divide
+    # which all default numbers of key heads divide
+    needed |= {"num_attention_heads": 32} if "num_attention_heads" in needed else {}
     theirs: Any = AutoConfig.for_model(name, **needed)
     ours: Any = family.from_json({"model_type": name, **needed})
     rope = theirs.rope_parameters
@@ -37,18 +38,25 @@ def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
         "sliding_window_pattern",
         "sliding_window",
     }
-    for field in (f.name for f in fields(family) if f.name not in elsewhere and hasattr(theirs, f.name)):
+    for field in (
+        f.name for f in fields(family) if f.name not in elsewhere and hasattr(theirs, f.name)
+    ):
         their = getattr(theirs, field)
-        assert getattr(ours, field) == (ours.hidden_size // ours.num_attention_heads if field == "head_dim" and their is None else their), (
-            field
-        )
+        assert getattr(ours, field) == (
+            ours.hidden_size // ours.num_attention_heads
+            if field == "head_dim" and their is None
+            else their
+        ), field
     assert [rule.window for rule in ours.rules] == windows(theirs, len(ours.rules))
 
 
 def windows(theirs: Any, layers: int) -> list[int | None]:
     """The window of each layer, by a config of `transformers`."""
     window, kinds = getattr(theirs, "sliding_window", None), getattr(theirs, "layer_types", None)
-    return [window if kinds is None or kinds[layer] == "sliding_attention" else None for layer in range(layers)]
+    return [
+        window if kinds is None or kinds[layer] == "sliding_attention" else None
+        for layer in range(layers)
+    ]
 
 
 # As files have them: `transformers` writes another form than it reads.
@@ -67,15 +75,28 @@ WINDOWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "given"), WINDOWS, ids=str)
-def test_the_windows_of_a_file_are_those_that_transformers_reads_in_it(name: str, given: dict[str, Any]) -> None:
+def test_the_windows_of_a_file_are_those_that_transformers_reads_in_it(
+    name: str, given: dict[str, Any]
+) -> None:
     raw = {**COMMON, **given}
     ours: Any = FAMILIES[name].config_type.from_json({"model_type": name, **raw})
-    assert [rule.window for rule in ours.rules] == windows(AutoConfig.for_model(name, **raw), raw["num_hidden_layers"])
+    assert [rule.window for rule in ours.rules] == windows(
+        AutoConfig.for_model(name, **raw), raw["num_hidden_layers"]
+    )
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("qwen2", {"use_sliding_window": True, "sliding_window": None, "layer_types": ["sliding_attention"] * 3}, "window"),
-    ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "window"),  # none, because the switch is off
+    (
+        "qwen2",
+        {
+            "use_sliding_window": True,
+            "sliding_window": None,
+            "layer_types": ["sliding_attention"] * 3,
+        },
+        "window",
+    ),
+    # none, because the switch is off
+    ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "window"),
     ("qwen3", {"layer_types": ["full_attention"] * 2}, "2 layers"),
     ("qwen3", {"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
     ("gemma2", {"sliding_window": 0}, "window of 0"),
@@ -95,25 +116,32 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3_text", {"rope_local_base_freq": -1.0}, "rope base"),
     ("llama", {"rope_theta": 0}, "rope base"),
     ("llama", {"num_attention_heads": 0}, "heads"),
-    *(("llama", {"rms_norm_eps": value}, "rms_norm_eps") for value in (math.nan, math.inf, 10**400, True, "1")),
+    *(
+        ("llama", {"rms_norm_eps": value}, "rms_norm_eps")
+        for value in (math.nan, math.inf, 10**400, True, "1")
+    ),
     ("starcoder2", {"norm_type": "rms_norm"}, "norm_type"),
     ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
 ]
 
 
 @pytest.mark.parametrize(("name", "change", "says"), REFUSED, ids=lambda value: str(value)[:50])
-def test_what_a_family_does_not_compute_is_refused(name: str, change: dict[str, Any], says: str) -> None:
+def test_what_a_family_does_not_compute_is_refused(
+    name: str, change: dict[str, Any], says: str
+) -> None:
     with pytest.raises(CheckpointError, match=says):
         FAMILIES[name].config_type.from_json({**COMMON, "model_type": name, **change})
 
 
 def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})
+    )
     with pytest.raises(CheckpointError, match=r"`gemma3`, for more than text, .* gemma3_text"):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
 
 
-def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts_and_lengths_may_be_whole_floats() -> None:
+def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
     rope = {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 24.0}
     scaling = FAMILIES["llama"].config_type.from_json({**COMMON, "rope_scaling": rope}).rope_scaling  # type: ignore[attr-defined]
     assert (scaling.factor, scaling.original_max_position_embeddings) == (96 / 24, 24)

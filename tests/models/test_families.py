@@ -1,4 +1,6 @@
-"""Every family computes what `transformers` computes from the same folder, in every variant, and writes what it reads."""
+"""Every family computes what `transformers` computes from the same folder, in every variant, and
+writes what it reads.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +18,22 @@ from bass.testing.worlds import Pairing
 from models.cases import CASES, Case
 from models.reference import deviation, greedy, make
 
-PAIRINGS = [(cache, type(backend_for("auto", cache, torch.device("cpu")))) for cache in CACHES.values()]  # the laws have all of them
+# the laws have all of them
+PAIRINGS = [
+    (cache, type(backend_for("auto", cache, torch.device("cpu")))) for cache in CACHES.values()
+]
 PROMPTS = [[5, 17, 3], [88], [9, 9, 2, 41, 60, 7, 33, 12, 70]]
 NEW = 32
 WAYS = [(pairing, k) for pairing in PAIRINGS for k in (0, 3)]
-BY_DAY = {(PAIRINGS[0], 0), *((pairing, 3) for pairing in PAIRINGS[1:])}  # every layout, plain and speculative; all of them every night
+# every layout, plain and speculative; all of them every night
+BY_DAY = {(PAIRINGS[0], 0), *((pairing, 3) for pairing in PAIRINGS[1:])}
 
 
 @dataclass(frozen=True)
 class Made:
-    """A reference, its folder, the folder of a draft that agrees with it now and then, and what it says to the prompts."""
+    """A reference, its folder, the folder of a draft that agrees with it now and then, and what it
+    says to the prompts.
+    """
 
     case: Case
     model: PreTrainedModel
@@ -43,7 +51,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     said = [greedy(model, prompt, NEW) for prompt in PROMPTS]
     like = make(case)
     for parameter in like.parameters():
-        parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.01)
+        parameter.add_(
+            torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+            * 0.01
+        )
     like.save_pretrained(draft)
     return Made(case, model, folder, draft, said)
 
@@ -54,11 +65,26 @@ def test_logits_equal_those_of_transformers(made: Made) -> None:
 
 @pytest.mark.parametrize(
     ("pairing", "k"),
-    [pytest.param(p, k, marks=() if (p, k) in BY_DAY else pytest.mark.nightly, id=f"{p[0].__name__}-{p[1].__name__}-{k}") for p, k in WAYS],
+    [
+        pytest.param(
+            p,
+            k,
+            marks=() if (p, k) in BY_DAY else pytest.mark.nightly,
+            id=f"{p[0].__name__}-{p[1].__name__}-{k}",
+        )
+        for p, k in WAYS
+    ],
 )
 def test_greedy_decoding_equals_that_of_transformers(made: Made, pairing: Pairing, k: int) -> None:
     """Three prompts of different lengths in one batch, plain and speculative."""
-    llm = bass.load(made.folder, made.draft, cache=pairing[0], attention=pairing[1], num_speculative_tokens=k, device="cpu")
+    llm = bass.load(
+        made.folder,
+        made.draft,
+        cache=pairing[0],
+        attention=pairing[1],
+        num_speculative_tokens=k,
+        device="cpu",
+    )
     result = llm.generate(PROMPTS, max_new_tokens=NEW, temperature=0, ignore_eos=True)
     assert [c.token_ids for c in result.completions] == made.said
     if k:
@@ -68,7 +94,9 @@ def test_greedy_decoding_equals_that_of_transformers(made: Made, pairing: Pairin
 def test_a_checkpoint_of_ours_loads_in_transformers(made: Made, tmp_path: Path) -> None:
     decoder = load_decoder(made.folder, torch.device("cpu"), torch.float32)
     save_decoder(decoder, tmp_path, torch.float32)
-    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
+    again = AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float32, attn_implementation="eager"
+    )
     tokens = torch.tensor(PROMPTS[-1:])
     assert torch.equal(again(tokens).logits, made.model(tokens).logits)
     same = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
@@ -88,4 +116,6 @@ def test_every_family_has_at_least_three_variants() -> None:
 def test_the_page_of_families_lists_every_variant() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     for case in CASES:
-        assert any(f"`{case.family}`" in line and case.variant in line for line in page.splitlines()), f"run `make families`: {case}"
+        assert any(
+            f"`{case.family}`" in line and case.variant in line for line in page.splitlines()
+        ), f"run `make families`: {case}"

@@ -1,4 +1,6 @@
-"""Fused kernels serve the decoders of Llama's kind, which say the same with them; all others stay as they are."""
+"""Fused kernels serve the decoders of Llama's kind, which say the same with them; all others stay
+as they are.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,9 @@ def test_a_fused_decoder_gives_the_logits_of_the_plain_one(family: str, tmp_path
     tokens = torch.randint(0, 90, (2, 9), generator=torch.Generator().manual_seed(0))
     plain = causal_logits(decoder, tokens)
     found = fuse(decoder)
-    assert [isinstance(block, FusedPreNorm) for block in found.blocks] == [family in FUSED] * len(found.blocks)
+    assert [isinstance(block, FusedPreNorm) for block in found.blocks] == [family in FUSED] * len(
+        found.blocks
+    )
     if family in FUSED:
         assert (causal_logits(found, tokens) - plain).abs().max() <= 1e-5 * plain.abs().max()
 

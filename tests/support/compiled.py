@@ -1,7 +1,9 @@
-"""Compiles every kernel for a GPU that need not be there: `python -m support.compiled [80|89|90]` prints what each takes.
+"""Compiles every kernel for a GPU that need not be there: `python -m support.compiled [80|89|90]`
+prints what each takes.
 
-It fails where one cannot be compiled, or takes more shared memory than a program has. The interpreter accepts what the compiler refuses,
-such as a variable that changes its shape. Of torch's tensors only types and strides are looked at; nothing is run.
+It fails where one cannot be compiled, or takes more shared memory than a program has. The
+interpreter accepts what the compiler refuses, such as a variable that changes its shape. Of torch's
+tensors only types and strides are looked at; nothing is run.
 """
 
 import os
@@ -20,10 +22,24 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import ahead, ahead_added, ahead_attention, attention, dense, launch, noise, quantize, rows, sample, stream, verdict
+from bass.kernels import (
+    ahead,
+    ahead_added,
+    ahead_attention,
+    attention,
+    dense,
+    launch,
+    noise,
+    quantize,
+    rows,
+    sample,
+    stream,
+    verdict,
+)
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
-ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024  # of an A100, an L40, an H100: bytes of shared memory of a program
+# of an A100, an L40, an H100: bytes of shared memory of a program
+ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024
 TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 BF16, F32, I64, E4M3 = torch.bfloat16, torch.float32, torch.int64, torch.float8_e4m3fn
 
@@ -50,11 +66,18 @@ def compile_only(self: Any, grid: Any) -> Any:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(kernel.asm["cubin"])
             file.flush()
-            said = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+            said = subprocess.run(
+                [TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True
+            ).stdout
         registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()  # type: ignore[union-attr]
-        line = f"{self.fn.__name__:>14} {kwargs.get('num_warps', 4)} warps: {registers:>3} registers, stack {stack:>4}, "
+        line = (
+            f"{self.fn.__name__:>14} {kwargs.get('num_warps', 4)} warps: {registers:>3} "
+            f"registers, stack {stack:>4}, "
+        )
         print(line + f"shared {kernel.metadata.shared:>6}", flush=True)
-        assert kernel.metadata.shared <= ROOM, f"{self.fn.__name__} takes {kernel.metadata.shared} bytes, and there are {ROOM}"
+        assert kernel.metadata.shared <= ROOM, (
+            f"{self.fn.__name__} takes {kernel.metadata.shared} bytes, and there are {ROOM}"
+        )
 
     return compile_it
 
@@ -73,15 +96,54 @@ def everything() -> None:
     ):
         if E4M3 in (x, w) and CAPABILITY < 89:  # which has no such numbers
             continue
-        x_scale, w_scale = (numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True))
-        dense.linear(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), numbers(4096), x_scale, w_scale, BF16)
-        dense.gated(numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16)
+        x_scale, w_scale = (
+            numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True)
+        )
+        dense.linear(
+            numbers(8, 4096, dtype=x),
+            numbers(4096, 4096, dtype=w),
+            numbers(4096),
+            x_scale,
+            w_scale,
+            BF16,
+        )
+        dense.gated(
+            numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16
+        )
         if x == w and CAPABILITY == 90:
-            ahead.linear(numbers(8, 4096, dtype=x), numbers(12288, 4096, dtype=w), numbers(12288), x_scale, w_scale, BF16)
-            ahead.linear(numbers(32, 4096, dtype=x), numbers(4096, 4096, dtype=w), None, x_scale, w_scale, BF16)
-            ahead.gated(numbers(32, 4096, dtype=x), numbers(22016, 4096, dtype=w), "gelu", x_scale, w_scale, BF16)
+            ahead.linear(
+                numbers(8, 4096, dtype=x),
+                numbers(12288, 4096, dtype=w),
+                numbers(12288),
+                x_scale,
+                w_scale,
+                BF16,
+            )
+            ahead.linear(
+                numbers(32, 4096, dtype=x),
+                numbers(4096, 4096, dtype=w),
+                None,
+                x_scale,
+                w_scale,
+                BF16,
+            )
+            ahead.gated(
+                numbers(32, 4096, dtype=x),
+                numbers(22016, 4096, dtype=w),
+                "gelu",
+                x_scale,
+                w_scale,
+                BF16,
+            )
     dense.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
-    dense.linear(numbers(64, 4096), numbers(4096, 4096, dtype=torch.int8), None, None, numbers(4096, dtype=F32), BF16)
+    dense.linear(
+        numbers(64, 4096),
+        numbers(4096, 4096, dtype=torch.int8),
+        None,
+        None,
+        numbers(4096, dtype=F32),
+        BF16,
+    )
     for act in ("gelu", "gelu_tanh"):
         dense.gated(numbers(3, 70), numbers(50, 70), act)
         stream.gate(numbers(3, 2200), act)
@@ -89,26 +151,70 @@ def everything() -> None:
         stream.add_norm(numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind)
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
-    angles, window, positions, pool = numbers(64, 128), numbers(2, 2, 8, 48, 128, dtype=F32), numbers(2, 8, dtype=I64), numbers(64, 8, 128)
+    angles, window, positions, pool = (
+        numbers(64, 128),
+        numbers(2, 2, 8, 48, 128, dtype=F32),
+        numbers(2, 8, dtype=I64),
+        numbers(64, 8, 128),
+    )
     stream.turn(window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128))
     stream.turn(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
     stream.turn(window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16)
-    for heads, kv_heads, dim, queries, splits in ((32, 32, 128, 8, 5), (32, 8, 128, 8, 1), (4, 1, 20, 33, 5)):
+    for heads, kv_heads, dim, queries, splits in (
+        (32, 32, 128, 8, 5),
+        (32, 8, 128, 8, 1),
+        (4, 1, 20, 33, 5),
+    ):
         q, positions = numbers(2, queries, heads, dim), numbers(2, queries, dtype=I64)
-        places = (positions, 512, 0.3, 20, 30.0, splits) if dim == 20 else (positions, 512, 0.3, None, None, splits)
+        places = (
+            (positions, 512, 0.3, 20, 30.0, splits)
+            if dim == 20
+            else (positions, 512, 0.3, None, None, splits)
+        )
         attention.padded(q, *(numbers(2, 600, kv_heads, dim) for _ in range(2)), *places)
-        attention.ragged(q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places)
-        attention.paged(q, *(numbers(90, 16, kv_heads, dim) for _ in range(2)), numbers(2, 32, dtype=I64), *places)
+        attention.ragged(
+            q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places
+        )
+        attention.paged(
+            q,
+            *(numbers(90, 16, kv_heads, dim) for _ in range(2)),
+            numbers(2, 32, dtype=I64),
+            *places,
+        )
     if CAPABILITY == 90:
         for n, rows_of_x in ((2048, 1), (4096, 16)):
-            left = ahead_added.added(numbers(rows_of_x, 4096), numbers(n, 4096), numbers(n), numbers(rows_of_x, n), numbers(n))
+            left = ahead_added.added(
+                numbers(rows_of_x, 4096),
+                numbers(n, 4096),
+                numbers(n),
+                numbers(rows_of_x, n),
+                numbers(n),
+            )
             squares = ahead.Squares(left.sums, 1e-5)
             ahead.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
             ahead.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
-        for parts, queries, groups, dim, kind in ((1, 8, 1, 128, BF16), (1, 1, 1, 64, BF16), (2, 5, 4, 128, F32), (1, 17, 1, 128, BF16)):
-            window, slots = numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind), [numbers(900, 8, dim) for _ in range(2)]
-            angles, places = [numbers(64, dim, dtype=F32)] * 2, (numbers(2, dtype=I64), numbers(2, queries, dtype=I64))
-            ahead_attention.ragged(window, *angles, *slots, *places, 0.3, *((20, 30.0) if groups == 4 else (None, None)))
+        for parts, queries, groups, dim, kind in (
+            (1, 8, 1, 128, BF16),
+            (1, 1, 1, 64, BF16),
+            (2, 5, 4, 128, F32),
+            (1, 17, 1, 128, BF16),
+        ):
+            window, slots = (
+                numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind),
+                [numbers(900, 8, dim) for _ in range(2)],
+            )
+            angles, places = (
+                [numbers(64, dim, dtype=F32)] * 2,
+                (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
+            )
+            ahead_attention.ragged(
+                window,
+                *angles,
+                *slots,
+                *places,
+                0.3,
+                *((20, 30.0) if groups == 4 else (None, None)),
+            )
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
     for options in ((0.0, 0, 1.0, 0.0), (0.8, 50, 1.0, 0.0), (0.8, 50, 0.9, 0.05)):
         sample.warp(numbers(2, 3, 51200), *options)
@@ -116,8 +222,15 @@ def everything() -> None:
     probs, uniforms = numbers(2, 4, 51200, dtype=F32), numbers(2, 4, dtype=torch.float64)
     verdict.draw(probs[:, 0], uniforms[:, 0])
     for draft in (probs[:, :3], None):
-        verdict.verdict(numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms)
-    tokens, row, flags, draft = numbers(2, 90, dtype=I64), numbers(2, dtype=I64), numbers(2, dtype=torch.bool), numbers(2, 3, dtype=I64)
+        verdict.verdict(
+            numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms
+        )
+    tokens, row, flags, draft = (
+        numbers(2, 90, dtype=I64),
+        numbers(2, dtype=I64),
+        numbers(2, dtype=torch.bool),
+        numbers(2, 3, dtype=I64),
+    )
     verdict.emit(draft, row, probs[:, 0], uniforms)
     stream.embedded(numbers(90, 2048), tokens)
     rows.last(tokens, row, flags, 2)
@@ -128,14 +241,27 @@ def everything() -> None:
     rows.leading(numbers(2, 3, dtype=torch.bool), row)
     rows.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
     for chances in (numbers(2, 3, 90, dtype=F32), None):
-        rows.report(row, flags, row, row, row, row, numbers(2, 4, dtype=I64), numbers(2, 4, dtype=F32), draft, chances)
+        rows.report(
+            row,
+            flags,
+            row,
+            row,
+            row,
+            row,
+            numbers(2, 4, dtype=I64),
+            numbers(2, 4, dtype=F32),
+            draft,
+            chances,
+        )
 
 
 if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
     for module in (attention, dense, noise, quantize, rows, sample, stream, verdict):
-        module.dependent = lambda _: {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}  # type: ignore[attr-defined]
+        module.dependent = lambda _: (
+            {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}
+        )  # type: ignore[attr-defined]
         if hasattr(module, "shared_memory"):
             module.shared_memory = lambda _: ROOM
     ahead.multiprocessors = ahead_added.multiprocessors = lambda _: 132

@@ -1,4 +1,6 @@
-"""Repeats for tests of metrics: the accounts of batched decoding without models, drawn by Hypothesis."""
+"""Repeats for tests of metrics: the accounts of batched decoding without models, drawn by
+Hypothesis.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,14 +25,22 @@ SECONDS = st.floats(0.001, 10)
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a repeat is made of. It is made in the test: the checks of types draw numbers of their own, which a strategy must not."""
+    """What a repeat is made of.
+
+    It is made in the test: the checks of types draw numbers of their own, which a strategy must
+    not.
+    """
 
     steps: list[tuple[Any, ...]]  # the fields of a StepRecord, in order
     requests: list[dict[str, Any]]
 
     def repeat(self) -> Repeat:
         """The repeat, with facts."""
-        return Repeat([StepRecord(*step) for step in self.steps], [RequestLine(**line) for line in self.requests], FACTS)
+        return Repeat(
+            [StepRecord(*step) for step in self.steps],
+            [RequestLine(**line) for line in self.requests],
+            FACTS,
+        )
 
 
 @dataclass
@@ -46,12 +56,17 @@ class _Row:
 
 @st.composite
 def runs(
-    draw: st.DrawFn, longest: int = 5, same_length: bool = False, cuts: bool = True, same_calls: bool = False, plain: bool = False
+    draw: st.DrawFn,
+    longest: int = 5,
+    same_length: bool = False,
+    cuts: bool = True,
+    same_calls: bool = False,
+    plain: bool = False,
 ) -> Drawn:
     """A run of a few requests on fewer rows.
 
-    longest: draft; same_length: of every draft; cuts: sequences may end with a drafted token, before the bonus; same_calls: every
-    request takes as many steps; plain: nothing is drafted.
+    longest: draft; same_length: of every draft; cuts: sequences may end with a drafted token,
+    before the bonus; same_calls: every request takes as many steps; plain: nothing is drafted.
     """
     batch, count = draw(st.integers(1, 3)), draw(st.integers(1, 5))
     calls = draw(st.integers(1, 4))
@@ -88,13 +103,35 @@ def runs(
         k = int(drafted.max())
         span = draw(st.integers(k + 1, 64))
         positions = int((requests >= 0).sum()) * draw(st.integers(1, span))
-        work = Work(1000 + 10 * positions, 100 * int(drafted.sum() + emitted.sum()), 100 * int(emitted.sum()))
-        steps.append((k, span, positions, requests, drafted, accepted, emitted, seconds, host, now, None, None, work))
+        work = Work(
+            1000 + 10 * positions,
+            100 * int(drafted.sum() + emitted.sum()),
+            100 * int(emitted.sum()),
+        )
+        steps.append(
+            (
+                k,
+                span,
+                positions,
+                requests,
+                drafted,
+                accepted,
+                emitted,
+                seconds,
+                host,
+                now,
+                None,
+                None,
+                work,
+            )
+        )
     return Drawn(steps, lines)
 
 
 def _line(row: _Row, draw: st.DrawFn) -> dict[str, Any]:
-    """The request as it finished; a stop string may have cut some of what its last step committed."""
+    """The request as it finished; a stop string may have cut some of what its last step
+    committed.
+    """
     kept = len(row.times) - draw(st.integers(0, row.emitted[-1] - 1))
     return dict(
         request=row.request,
@@ -112,10 +149,17 @@ def _line(row: _Row, draw: st.DrawFn) -> dict[str, Any]:
 
 
 def as_plain(repeat: Repeat, seconds: float = 2.0) -> Repeat:
-    """The same requests decoded one token a step, each step taking so many seconds, at the same batch."""
+    """The same requests decoded one token a step, each step taking so many seconds, at the same
+    batch.
+    """
     steps = [
         replace(
-            s, k=0, drafted=np.zeros_like(s.drafted), accepted=np.zeros_like(s.accepted), emitted=s.active.astype(np.int64), seconds=seconds
+            s,
+            k=0,
+            drafted=np.zeros_like(s.drafted),
+            accepted=np.zeros_like(s.accepted),
+            emitted=s.active.astype(np.int64),
+            seconds=seconds,
         )
         for s in repeat.steps
     ]

@@ -1,4 +1,6 @@
-"""What the registries hold, to be combined by the laws; the engine itself is built by `bass.testing.engine`."""
+"""What the registries hold, to be combined by the laws; the engine itself is built by
+`bass.testing.engine`.
+"""
 
 import os
 from collections.abc import Callable
@@ -9,7 +11,16 @@ from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
 from bass.attention.reference import Float64
 from bass.caches import CACHES
-from bass.drafters import DRAFTERS, Ensemble, ModelDraft, ModelDrafter, Ngram, NoDrafter, Replay, SelfDraft
+from bass.drafters import (
+    DRAFTERS,
+    Ensemble,
+    ModelDraft,
+    ModelDrafter,
+    Ngram,
+    NoDrafter,
+    Replay,
+    SelfDraft,
+)
 from bass.engine.bench import OwnDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifier
@@ -26,17 +37,22 @@ from support.oracle import greedy
 
 __all__ = ["DrafterMaker", "Outcome", "Setup", "mixed_requests", "same_prompt"]
 
-# Every valid pair of layout and backend, so that a new one is enrolled in every law when it is registered.
+# Every valid pair of layout and backend, so that a new one is enrolled in every law when it is
+# registered.
 EVERY_PAIRING: dict[str, Pairing] = {
     f"{cache}+{backend}": (CACHES[cache], BACKENDS[backend])
     for cache in CACHES
     for backend in BACKENDS
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
-# A CPU interprets what a GPU compiles, some 50 times slower than it runs the rest, and the float64 references share one attention:
-# there, tests/kernels has smaller laws for these.
+# A CPU interprets what a GPU compiles, some 50 times slower than it runs the rest, and the float64
+# references share one attention: there, tests/kernels has smaller laws for these.
 SLOW = (
-    {name: pair for name, pair in EVERY_PAIRING.items() if issubclass(pair[1], KernelBackend | Flex | Float64)}
+    {
+        name: pair
+        for name, pair in EVERY_PAIRING.items()
+        if issubclass(pair[1], KernelBackend | Flex | Float64)
+    }
     if os.environ.get("BASS_TEST_DEVICE", "cpu") == "cpu"
     else {}
 )
@@ -44,8 +60,10 @@ PAIRINGS = {name: pair for name, pair in EVERY_PAIRING.items() if name not in SL
 FIRST_PAIRING = next(iter(PAIRINGS.values()))
 EVERY_VERIFIER: dict[str, Verifier] = {name: cls() for name, cls in VERIFIERS.items()}
 LOSSLESS = {name: verifier for name, verifier in EVERY_VERIFIER.items() if verifier.lossless}
-COUPLED = {name: verifier for name, verifier in LOSSLESS.items() if isinstance(verifier, Coupled)}  # a seed fixes the output
-BY_STEP = {name: verifier for name, verifier in LOSSLESS.items() if name not in COUPLED}  # they draw from the noise of steps alone
+# a seed fixes the output
+COUPLED = {name: verifier for name, verifier in LOSSLESS.items() if isinstance(verifier, Coupled)}
+# they draw from the noise of steps alone
+BY_STEP = {name: verifier for name, verifier in LOSSLESS.items() if name not in COUPLED}
 TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
     **{name: cls() for name, cls in POLICIES.items()},
     "own-past": OwnPast(),
@@ -56,7 +74,10 @@ TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
 
 @dataclass(frozen=True)
 class Setup(engine.Setup):
-    """An engine to be, whose drafter may be named; see `DRAFTER_MAKERS`. With BASS_TEST_GRAPHS=1, in graphs where it can be."""
+    """An engine to be, whose drafter may be named; see `DRAFTER_MAKERS`.
+
+    With BASS_TEST_GRAPHS=1, in graphs where it can be.
+    """
 
     pairing: Pairing = FIRST_PAIRING
     drafter: str | DrafterMaker = "model"
@@ -74,8 +95,12 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
     return make
 
 
-def _own_layers(setup: Setup, requests: list[Request], scorers: Scorers, rule: StopRule | None = None) -> Drafter:
-    """A table has no layers: there, the world's draft takes the place of the target's first ones."""
+def _own_layers(
+    setup: Setup, requests: list[Request], scorers: Scorers, rule: StopRule | None = None
+) -> Drafter:
+    """A table has no layers: there, the world's draft takes the place of the target's first
+    ones.
+    """
     if isinstance(setup.world, LlamaWorld) and setup.world.layers > 1:
         return By(SelfDraft(setup.world.layers - 1), rule)(setup, requests, scorers)
     return By(ModelDraft(), rule)(setup, requests, scorers)
@@ -90,11 +115,16 @@ def _under(rule: StopRule) -> dict[str, DrafterMaker]:
 
 
 def _replay(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
-    """Of the rows in turn: the right script, one that goes wrong after three tokens, one that ends early, none."""
+    """Of the rows in turn: the right script, one that goes wrong after three tokens, one that ends
+    early, none.
+    """
     scripts = [[setup.world.vocab - 1] * 40]  # so that there is one
     for i, r in enumerate(requests[:24]):
         script = r.prompt + greedy(setup.world, r.prompt, r.limit + 4)
-        wrong = [(token + (place >= len(r.prompt) + 3)) % setup.world.vocab for place, token in enumerate(script)]
+        wrong = [
+            (token + (place >= len(r.prompt) + 3)) % setup.world.vocab
+            for place, token in enumerate(script)
+        ]
         scripts += ([script], [wrong], [script[: len(r.prompt) + 4]], [])[i % 4]
     return By(Replay(scripts))(setup, requests, scorers)
 
@@ -106,9 +136,15 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "self": _own_layers,
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
-    "ensemble of three that stops": By(Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()),
-    "model that stops": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, OwnDraw(), Unsure()),
-    "the target itself": lambda setup, _, scorer: ModelDrafter(scorer("target"), setup.warp, OwnDraw()),
+    "ensemble of three that stops": By(
+        Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()
+    ),
+    "model that stops": lambda setup, _, scorer: ModelDrafter(
+        scorer("draft"), setup.warp, OwnDraw(), Unsure()
+    ),
+    "the target itself": lambda setup, _, scorer: ModelDrafter(
+        scorer("target"), setup.warp, OwnDraw()
+    ),
     "always right": _scripted(lambda *_: False),
     "always wrong": _scripted(lambda *_: True),
     "always wrong, soft": _scripted(lambda *_: True, soft=True),
@@ -116,5 +152,11 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "right and wrong rows": _scripted(lambda key, _: key % 2 == 0, soft=True),
 }
 # Every drafter that obeys stop rules, under every rule.
-DRAFTER_MAKERS |= {f"{name}, {rule}": maker for rule, cls in STOP_RULES.items() for name, maker in _under(cls()).items()}
-assert DRAFTER_MAKERS.keys() >= DRAFTERS.keys(), "say in DRAFTER_MAKERS how to make each registered drafter"
+DRAFTER_MAKERS |= {
+    f"{name}, {rule}": maker
+    for rule, cls in STOP_RULES.items()
+    for name, maker in _under(cls()).items()
+}
+assert DRAFTER_MAKERS.keys() >= DRAFTERS.keys(), (
+    "say in DRAFTER_MAKERS how to make each registered drafter"
+)

@@ -10,7 +10,14 @@ from bass.evaluation.folder import Folder, Score, digest, opened
 from bass.evaluation.scores import Sample
 
 SECONDS = {"batched": 1.0, "single": 2.0, "plain": 3.0}  # about which a sample is finished
-ABOUT = {"bass": "0.1.0", "created": "2025-01-02T03:04:05+00:00", "device": "cpu", "torch": "2.13", "python": "3.11", "platform": "Linux"}
+ABOUT = {
+    "bass": "0.1.0",
+    "created": "2025-01-02T03:04:05+00:00",
+    "device": "cpu",
+    "torch": "2.13",
+    "python": "3.11",
+    "platform": "Linux",
+}
 
 
 def write_evaluation(
@@ -27,23 +34,52 @@ def write_evaluation(
     seed: int = 0,
     **about: Any,
 ) -> Path:
-    """Every method answers as well; passing: the share of samples that are right. unscored: problems of the last method without scores."""
-    config = {"task": task, "problems": f"{task}-{problems}", "target": None, "draft": None, "options": {"temperature": 0.2}}
+    """Every method answers as well; passing: the share of samples that are right. unscored:
+    problems of the last method without scores.
+    """
+    config = {
+        "task": task,
+        "problems": f"{task}-{problems}",
+        "target": None,
+        "draft": None,
+        "options": {"temperature": 0.2},
+    }
     with opened(path, config, ABOUT | {"problems": problems, "lossless": True} | about) as folder:
         for method in methods:
-            _write_method(folder, method, problems, samples, passing, slower, np.random.default_rng([seed, sorted(SECONDS).index(method)]))
+            _write_method(
+                folder,
+                method,
+                problems,
+                samples,
+                passing,
+                slower,
+                np.random.default_rng([seed, sorted(SECONDS).index(method)]),
+            )
         if unscored:
             file = path / methods[-1] / "scores.jsonl"
             lines = file.read_text().splitlines(keepends=True)
             file.write_text("".join(lines[: (problems - unscored) * samples]))
         elif budgets:
             curve = [{"budget": budget} for budget in budgets]
-            folder.finish({"methods": {method: {"curve": curve, "pass@k": dict.fromkeys(map(str, ks), 0.5)} for method in methods}})
+            folder.finish(
+                {
+                    "methods": {
+                        method: {"curve": curve, "pass@k": dict.fromkeys(map(str, ks), 0.5)}
+                        for method in methods
+                    }
+                }
+            )
     return path
 
 
 def _write_method(
-    folder: Folder, method: str, problems: int, samples: int, passing: float, slower: float, rng: np.random.Generator
+    folder: Folder,
+    method: str,
+    problems: int,
+    samples: int,
+    passing: float,
+    slower: float,
+    rng: np.random.Generator,
 ) -> None:
     for problem in range(problems):
         task_id, group = f"P/{problem}", []
@@ -51,7 +87,16 @@ def _write_method(
         for index, seconds in enumerate(ends.cumsum() / 2 if method == "single" else ends):
             finish = "time" if rng.random() < 0.1 else "eos"
             group.append(
-                Sample(task_id, index, f"text {index}", [1, 2], -float(rng.random()), finish, float(seconds), float(seconds) + 0.1)
+                Sample(
+                    task_id,
+                    index,
+                    f"text {index}",
+                    [1, 2],
+                    -float(rng.random()),
+                    finish,
+                    float(seconds),
+                    float(seconds) + 0.1,
+                )
             )
         folder.add_samples(method, task_id, group)
         easy = np.random.default_rng(problem).beta(passing, 1 - passing)  # the same for all methods

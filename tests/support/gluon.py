@@ -1,8 +1,10 @@
-"""Runs a kernel written in Gluon on the CPU, one program after the other: Triton's interpreter does not know that dialect.
+"""Runs a kernel written in Gluon on the CPU, one program after the other: Triton's interpreter does
+not know that dialect.
 
-What is asynchronous on the device comes as late as it can here: a copy spoils its target when it is asked for, and arrives when its
-barrier is waited for, which must have been told of as many bytes. Nothing is written, and nothing read that the kernel before writes,
-until the kernel has waited for that. Places beyond a tensor are refused. Layouts mean nothing.
+What is asynchronous on the device comes as late as it can here: a copy spoils its target when it is
+asked for, and arrives when its barrier is waited for, which must have been told of as many bytes.
+Nothing is written, and nothing read that the kernel before writes, until the kernel has waited for
+that. Places beyond a tensor are refused. Layouts mean nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +26,19 @@ class Pointer:
     def __init__(self, tensor: Tensor, at: Any = 0) -> None:
         self.tensor, self.at = tensor, at
         self.dtype = SimpleNamespace(element_ty=tensor.dtype)
-        self.memory = torch.as_strided(tensor, (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)),), (1,))
+        self.memory = torch.as_strided(
+            tensor,
+            (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)),),
+            (1,),
+        )
 
     def __add__(self, other: Any) -> "Pointer":
         return Pointer(self.tensor, self.at + other)
 
     def places(self, mask: Any) -> tuple[Tensor, Tensor]:
-        at, live = torch.broadcast_tensors(torch.as_tensor(self.at), torch.as_tensor(True if mask is None else mask))
+        at, live = torch.broadcast_tensors(
+            torch.as_tensor(self.at), torch.as_tensor(True if mask is None else mask)
+        )
         assert ((at >= 0) & (at < len(self.memory)))[live].all(), "beyond the tensor"
         return torch.where(live, at, 0).long(), live
 
@@ -87,10 +95,18 @@ class Device:
         self.grid: tuple[int, ...] = (1, 1)
         self.warps = 4
 
-    def load(self, pointer: Pointer, mask: Any = None, other: Any = 0, cache_modifier: str = "") -> Tensor:
-        assert self.waited or pointer.tensor.untyped_storage().data_ptr() not in self.late, "read before the wait"
+    def load(
+        self, pointer: Pointer, mask: Any = None, other: Any = 0, cache_modifier: str = ""
+    ) -> Tensor:
+        assert self.waited or pointer.tensor.untyped_storage().data_ptr() not in self.late, (
+            "read before the wait"
+        )
         at, live = pointer.places(mask)
-        return torch.where(live, pointer.memory[at], torch.as_tensor(other if mask is not None else 0).to(pointer.memory.dtype))
+        return torch.where(
+            live,
+            pointer.memory[at],
+            torch.as_tensor(other if mask is not None else 0).to(pointer.memory.dtype),
+        )
 
     def store(self, pointer: Pointer, value: Tensor, mask: Any = None) -> None:
         assert self.waited, "written before the wait"
@@ -98,7 +114,9 @@ class Device:
         live, at, value = torch.broadcast_tensors(live, at, value)
         pointer.memory[at[live]] = value[live].to(pointer.memory.dtype)
 
-    def allocate(self, kind: Any, shape: Sequence[int], layout: Any, value: Tensor | None = None) -> Any:
+    def allocate(
+        self, kind: Any, shape: Sequence[int], layout: Any, value: Tensor | None = None
+    ) -> Any:
         if layout == "barrier":
             return Barriers(shape[0])
         data = torch.empty(tuple(shape), dtype=kind)
@@ -110,15 +128,21 @@ class Device:
             assert barrier.expected is None
             barrier.expected = count
 
-    def copy(self, of: Any, at: Sequence[Any], barrier: Barrier, to: Shared, live: Any = True) -> None:
-        assert self.waited or of.base.untyped_storage().data_ptr() not in self.late, "asked for before the wait"
+    def copy(
+        self, of: Any, at: Sequence[Any], barrier: Barrier, to: Shared, live: Any = True
+    ) -> None:
+        assert self.waited or of.base.untyped_storage().data_ptr() not in self.late, (
+            "asked for before the wait"
+        )
         if live:
             spoil(to.data)
             barrier.copies.append((of, [int(i) for i in at], to.data))
 
     def wait(self, barrier: Barrier, phase: Any) -> None:
         assert int(phase) == barrier.phase
-        assert barrier.expected == sum(to.numel() * to.element_size() for _, _, to in barrier.copies)
+        assert barrier.expected == sum(
+            to.numel() * to.element_size() for _, _, to in barrier.copies
+        )
         for of, (row, column), to in barrier.copies:
             assert list(to.shape) == of.block_shape
             to.zero_()
@@ -141,7 +165,9 @@ class Device:
         pointer.memory[pointer.places(None)[0]] = value
 
     def compared(self, pointer: Pointer, old: int, new: int, sem: str, scope: str) -> int:
-        """Programs run in their order: one that waits for another that has not run would wait for ever on the device, too."""
+        """Programs run in their order: one that waits for another that has not run would wait for
+        ever on the device, too.
+        """
         assert sem == "acquire"
         at = pointer.places(None)[0]
         assert pointer.memory[at] == old, "waits for a program that comes later"
@@ -186,31 +212,44 @@ def capped(scores: Tensor, softcap: float) -> Tensor:
 
 @contextmanager
 def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device]:
-    """The module's kernels, launched as ever, run here. late: tensors that the kernel before writes."""
+    """The module's kernels, launched as ever, run here. late: tensors that the kernel before
+    writes.
+    """
     device = Device(late)
     made = SimpleNamespace(
-        program_id=lambda axis: device.program[axis], num_programs=lambda axis: device.grid[axis], num_warps=lambda: device.warps,
-        arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load, store=device.store,
-        zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind), zeros_like=torch.zeros_like,
+        program_id=lambda axis: device.program[axis], num_programs=lambda axis: device.grid[axis],
+        num_warps=lambda: device.warps,
+        arange=lambda first, last, layout=None: torch.arange(first, last), load=device.load,
+        store=device.store,
+        zeros=lambda shape, kind, layout=None: torch.zeros(tuple(shape), dtype=kind),
+        zeros_like=torch.zeros_like,
         full=lambda shape, value, kind, layout=None: torch.full(tuple(shape), value, dtype=kind),
         where=chosen, maximum=most, exp=torch.exp, rsqrt=torch.rsqrt,
-        max=lambda x, axis: x.nan_to_num(-torch.inf).amax(axis), min=lambda x, axis: x.amin(axis), sum=lambda x, axis: x.sum(axis),
-        allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x, static_range=range, thread_barrier=lambda: None,
+        max=lambda x, axis: x.nan_to_num(-torch.inf).amax(axis), min=lambda x, axis: x.amin(axis),
+        sum=lambda x, axis: x.sum(axis),
+        allocate_shared_memory=device.allocate, convert_layout=lambda x, layout: x,
+        static_range=range, thread_barrier=lambda: None,
         atomic_xchg=device.exchanged, atomic_cas=device.compared, constexpr=object,
-        NVMMADistributedLayout=no_layout, DotOperandLayout=no_layout, BlockedLayout=no_layout, SliceLayout=no_layout,
-        SwizzledSharedLayout=no_layout, NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout), broadcast=torch.broadcast_tensors,
+        NVMMADistributedLayout=no_layout, DotOperandLayout=no_layout, BlockedLayout=no_layout,
+        SliceLayout=no_layout,
+        SwizzledSharedLayout=no_layout,
+        NVMMASharedLayout=SimpleNamespace(get_default_for=no_layout),
+        broadcast=torch.broadcast_tensors,
         float32=torch.float32, int32=torch.int32, int64=torch.int64,
     )  # fmt: skip
     barriers = SimpleNamespace(
-        init=lambda bar, count: None, expect=device.expect, wait=device.wait, invalidate=device.invalidate, MBarrierLayout=lambda: "barrier"
+        init=lambda bar, count: None, expect=device.expect, wait=device.wait,
+        invalidate=device.invalidate, MBarrierLayout=lambda: "barrier"
     )  # fmt: skip
     names = {
-        "gl": made, "mbarrier": barriers, "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
+        "gl": made, "mbarrier": barriers,
+        "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
         "mma_v2": product, "warpgroup_mma": product, "activated": activated, "capped": capped,
         "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
         "TRITON_DTYPES": {kind: kind for kind in TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(
-            base=base, shape=shape, strides=strides, block_shape=block, layout=layout, dtype=base.dtype
+            base=base, shape=shape, strides=strides, block_shape=block, layout=layout,
+            dtype=base.dtype
         ),
     }  # fmt: skip
 
@@ -222,16 +261,30 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
             return self.fn(*args)
 
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            def launched(*args: Any, num_warps: int, launch_pdl: bool, maxnreg: int | None = None, **constants: Any) -> None:
+            def launched(
+                *args: Any,
+                num_warps: int,
+                launch_pdl: bool,
+                maxnreg: int | None = None,
+                **constants: Any,
+            ) -> None:
                 device.grid, device.warps = (*grid, 1)[:2], num_warps
-                for program in ((a, b) for b in range(device.grid[1]) for a in range(device.grid[0])):
+                for program in (
+                    (a, b) for b in range(device.grid[1]) for a in range(device.grid[0])
+                ):
                     device.program, device.waited = program, False
-                    self.fn(*(Pointer(x) if isinstance(x, Tensor) else x for x in args), **constants)
+                    self.fn(
+                        *(Pointer(x) if isinstance(x, Tensor) else x for x in args), **constants
+                    )
                     assert device.waited
 
             return launched
 
-    names |= {name: Kernel(value.fn) for name, value in vars(module).items() if isinstance(value, JITFunction) and name not in names}
+    names |= {
+        name: Kernel(value.fn)
+        for name, value in vars(module).items()
+        if isinstance(value, JITFunction) and name not in names
+    }
     kept = {name: vars(module)[name] for name in names if name in vars(module)}
     vars(module).update({name: names[name] for name in kept})
     try:

@@ -1,4 +1,6 @@
-"""Every registered layout, the paged one in small blocks too, and how to read a row's position out of each one's view."""
+"""Every registered layout, the paged one in small blocks too, and how to read a row's position out
+of each one's view.
+"""
 
 from collections.abc import Callable
 from typing import Any

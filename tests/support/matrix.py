@@ -1,7 +1,8 @@
 """Combinations of the registries: enough of them in every run, all of them in the nightly tier.
 
-The registries multiply: layouts, backends, policies, drafters, verifiers. A defect nearly always needs one value, or two that meet;
-so every run takes a set in which every pair of values occurs, and the rest is marked `nightly`.
+The registries multiply: layouts, backends, policies, drafters, verifiers. A defect nearly always
+needs one value, or two that meet; so every run takes a set in which every pair of values occurs,
+and the rest is marked `nightly`.
 """
 
 import itertools
@@ -15,8 +16,11 @@ Combination = tuple[object, ...]
 SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 
 
-def matrix(strength: int = 2, whole: bool = True, apart: tuple[str, ...] = (), **axes: Iterable[object]) -> pytest.MarkDecorator:
-    """Parametrise a test over the product of the axes, which are its arguments; without `whole`, over the chosen part alone.
+def matrix(
+    strength: int = 2, whole: bool = True, apart: tuple[str, ...] = (), **axes: Iterable[object]
+) -> pytest.MarkDecorator:
+    """Parametrise a test over the product of the axes, which are its arguments; without `whole`,
+    over the chosen part alone.
 
     apart: axes whose values meet in another test, in every run, and need not meet in this one.
     """
@@ -24,17 +28,29 @@ def matrix(strength: int = 2, whole: bool = True, apart: tuple[str, ...] = (), *
     if whole:
         SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
     params = [
-        pytest.param(*combination, id="-".join(map(str, combination)), marks=() if combination in chosen else pytest.mark.nightly)
+        pytest.param(
+            *combination,
+            id="-".join(map(str, combination)),
+            marks=() if combination in chosen else pytest.mark.nightly,
+        )
         for combination in itertools.product(*axes.values())
         if whole or combination in chosen
     ]
     return pytest.mark.parametrize(tuple(axes), params)
 
 
-def covering(axes: Mapping[str, list[object]], strength: int, apart: tuple[str, ...] = ()) -> set[Combination]:
-    """Few combinations in which every choice of values for any `strength` axes occurs: greedily, the same in every run."""
+def covering(
+    axes: Mapping[str, list[object]], strength: int, apart: tuple[str, ...] = ()
+) -> set[Combination]:
+    """Few combinations in which every choice of values for any `strength` axes occurs: greedily,
+    the same in every run.
+    """
     strength = min(strength, len(axes))
-    places = [which for which in itertools.combinations(range(len(axes)), strength) if len({list(axes)[i] for i in which} & {*apart}) < 2]
+    places = [
+        which
+        for which in itertools.combinations(range(len(axes)), strength)
+        if len({list(axes)[i] for i in which} & {*apart}) < 2
+    ]
     everything = list(itertools.product(*axes.values()))
     random.Random(0).shuffle(everything)
     open_ = {met for combination in everything for met in meetings(combination, places)}
@@ -48,6 +64,8 @@ def covering(axes: Mapping[str, list[object]], strength: int, apart: tuple[str, 
     return chosen
 
 
-def meetings(combination: Combination, places: list[tuple[int, ...]]) -> set[tuple[tuple[int, object], ...]]:
+def meetings(
+    combination: Combination, places: list[tuple[int, ...]]
+) -> set[tuple[tuple[int, object], ...]]:
     """What occurs in a combination at these places, each of which is some axes."""
     return {tuple((i, combination[i]) for i in which) for which in places}

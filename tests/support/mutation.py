@@ -1,4 +1,6 @@
-"""Applies mutants to copies of the source, runs the tests on each copy, and tells which test killed it."""
+"""Applies mutants to copies of the source, runs the tests on each copy, and tells which test killed
+it.
+"""
 
 import argparse
 import os
@@ -78,7 +80,8 @@ def attempt(mutant: Mutant) -> Outcome:
             return Outcome(mutant, f"no end within {TIMEOUT:.0f} s", time.perf_counter() - began)
     if done.returncode not in (0, 1):
         raise RuntimeError(
-            f"The tests of mutant `{mutant.name}` did not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            f"The tests of mutant `{mutant.name}` did not "
+            f"run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         )
     failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     killer = failed.group(1) if failed else "unknown test" if done.returncode else None
@@ -112,7 +115,8 @@ def main() -> int:
     for o in outcomes:
         print(f"{o.mutant.name:{width}}  {o.mutant.trap or '-':>4}  {_short(o.killer)}")
     print(
-        f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} killed in {time.perf_counter() - began:.0f} s."
+        f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} killed in "
+        f"{time.perf_counter() - began:.0f} s."
     )
     return 1 if survivors else 0
 

@@ -1,4 +1,6 @@
-"""What the engine must do, in the plainest way: recompute everything for every token, in float64."""
+"""What the engine must do, in the plainest way: recompute everything for every token, in
+float64.
+"""
 
 from dataclasses import dataclass
 
@@ -40,12 +42,16 @@ class HuggingFace:
             processors.append(TopPLogitsWarper(o.top_p))
         if o.min_p > 0:
             processors.append(MinPLogitsWarper(o.min_p))
-        scores = processors(torch.as_tensor(prefixes), torch.as_tensor(logits, dtype=torch.float64).clone())
+        scores = processors(
+            torch.as_tensor(prefixes), torch.as_tensor(logits, dtype=torch.float64).clone()
+        )
         if o.temperature == 0:
             return np.eye(scores.shape[1])[scores.argmax(-1).numpy()]
         return scores.softmax(-1).numpy()
 
 
-def joint_law(world: World, prompt: list[int], new: int, options: Sampling) -> Float[np.ndarray, "..."]:
+def joint_law(
+    world: World, prompt: list[int], new: int, options: Sampling
+) -> Float[np.ndarray, "..."]:
     """The target's law of the first `new` tokens, an array with one axis per token."""
     return truth.joint_law(world, prompt, new, HuggingFace(options).probs)

@@ -29,7 +29,8 @@ def planted(mutant: Mutant) -> tuple[Path, str]:
     places = list(_places(ast.Module([symbol], []), old))
     if len(places) != 1:
         raise ValueError(
-            f"Mutant `{mutant.name}`: its code occurs {len(places)} times in `{mutant.symbol}`, and must occur once: {mutant.old}"
+            f"Mutant `{mutant.name}`: its code occurs {len(places)} times in `{mutant.symbol}`, "
+            f"and must occur once: {mutant.old}"
         )
     parent, field, at = places[0]
     if isinstance(parent, ast.Module):

@@ -1,4 +1,6 @@
-"""Run folders that no model was run for: a small simulation of batched speculative decoding, written in the format of `bass ablate`."""
+"""Run folders that no model was run for: a small simulation of batched speculative decoding,
+written in the format of `bass ablate`.
+"""
 
 import json
 import math
@@ -65,7 +67,10 @@ AGREEMENT = 0.8  # of draft and target, at every position
 
 def lengths(policy: str, state: int, accepted: np.ndarray) -> int:
     """The next draft length: 0, 4, or one more than was accepted at the most."""
-    return {"plain": 0, "fixed": 4}.get(policy, state + 2 if accepted.max(initial=0) >= state else max(1, int(accepted.max(initial=0)) + 1))
+    return {"plain": 0, "fixed": 4}.get(
+        policy,
+        state + 2 if accepted.max(initial=0) >= state else max(1, int(accepted.max(initial=0)) + 1),
+    )
 
 
 def agreed(rng: np.random.Generator, drafted: int) -> int:
@@ -77,13 +82,19 @@ def agreed(rng: np.random.Generator, drafted: int) -> int:
 def simulate(
     rng: np.random.Generator, policy: str, batch: int, tokens: int, repeat: int, slower: float = 1.0
 ) -> tuple[list[StepLine], list[RequestLine], list[DraftLine]]:
-    """One repeat with half as many requests more than rows; a row that is free takes the next one."""
+    """One repeat with half as many requests more than rows; a row that is free takes the next
+    one.
+    """
     count = batch + batch // 2
     asked = np.random.default_rng([batch, repeat])  # the same of every policy
     prompts, limits = asked.integers(5, 30, count), asked.integers(tokens // 2, tokens + 1, count)
     rows, waiting = list(range(batch)), list(range(batch, count))
     done: dict[int, list[int]] = {i: [] for i in range(count)}
-    at, began, when = 0.02, dict.fromkeys(range(batch), 0.02), {i: list[float]() for i in range(count)}
+    at, began, when = (
+        0.02,
+        dict.fromkeys(range(batch), 0.02),
+        {i: list[float]() for i in range(count)},
+    )
     steps: list[StepLine] = []
     drafts: list[DraftLine] = []
     requests: list[RequestLine] = []
@@ -92,14 +103,37 @@ def simulate(
         active = [row >= 0 for row in rows]
         drafted = [k if on else 0 for on in active]
         accepted = [agreed(rng, d) for d in drafted]
-        accepted = [min(a, limits[row] - len(done[row])) if row >= 0 else 0 for a, row in zip(accepted, rows, strict=True)]
-        emitted = [min(a + 1, limits[row] - len(done[row])) if row >= 0 else 0 for a, row in zip(accepted, rows, strict=True)]
-        held = sum(int(prompts[row]) + len(done[row]) + d + 1 for row, d in zip(rows, drafted, strict=True) if row >= 0)
+        accepted = [
+            min(a, limits[row] - len(done[row])) if row >= 0 else 0
+            for a, row in zip(accepted, rows, strict=True)
+        ]
+        emitted = [
+            min(a + 1, limits[row] - len(done[row])) if row >= 0 else 0
+            for a, row in zip(accepted, rows, strict=True)
+        ]
+        held = sum(
+            int(prompts[row]) + len(done[row]) + d + 1
+            for row, d in zip(rows, drafted, strict=True)
+            if row >= 0
+        )
         seconds = float((0.005 + 0.0004 * k + 1e-5 * held) * rng.uniform(0.97, 1.03) * slower)
         host = float(rng.uniform(2e-4, 5e-4))
         at += seconds + host
         mark = replace_ints(rows, drafted, accepted, emitted)
-        steps.append(StepLine(*mark[:1], k, 64, held, *mark[1:], seconds, host, at, repeat, work_of(k, held, drafted, emitted)))
+        steps.append(
+            StepLine(
+                *mark[:1],
+                k,
+                64,
+                held,
+                *mark[1:],
+                seconds,
+                host,
+                at,
+                repeat,
+                work_of(k, held, drafted, emitted),
+            )
+        )
         guesses = [[int(token) for token in rng.integers(0, len(WORDS), d)] for d in drafted]
         for b, row in enumerate(rows):
             if row < 0:
@@ -109,17 +143,28 @@ def simulate(
             done[row] += new
             when[row] += [at] * emitted[b]
             if len(done[row]) >= limits[row]:
-                requests.append(finished(rng, row, repeat, int(prompts[row]), done[row], when[row], began[row]))
+                requests.append(
+                    finished(rng, row, repeat, int(prompts[row]), done[row], when[row], began[row])
+                )
                 rows[b] = waiting.pop(0) if waiting else -1
                 began[rows[b]] = at
-        drafts.append(DraftLine(repeat, len(steps) - 1, guesses, [[float(rng.uniform(0.05, 1)) for _ in row] for row in guesses]))
+        drafts.append(
+            DraftLine(
+                repeat,
+                len(steps) - 1,
+                guesses,
+                [[float(rng.uniform(0.05, 1)) for _ in row] for row in guesses],
+            )
+        )
         k = lengths(policy, k, np.array(accepted))
     return steps, requests, drafts
 
 
 def work_of(k: int, held: int, drafted: list[int], emitted: list[int]) -> Work:
     """Of a step that holds so many positions; all rows draft alike."""
-    one = [cost.weight_bytes + held * cost.kv_bytes_per_position for cost in (COST.target, COST.draft)]
+    one = [
+        cost.weight_bytes + held * cost.kv_bytes_per_position for cost in (COST.target, COST.draft)
+    ]
     flops = [
         count * (COST.target.flops_per_token + (k > 0) * COST.draft.flops_per_token)
         for count in (sum(drafted) + len(drafted), sum(emitted))
@@ -133,12 +178,20 @@ def replace_ints(*lists: Sequence[int]) -> list[list[int]]:
 
 
 def finished(
-    rng: np.random.Generator, row: int, repeat: int, prompt: int, tokens: list[int], when: list[float], began: float
+    rng: np.random.Generator,
+    row: int,
+    repeat: int,
+    prompt: int,
+    tokens: list[int],
+    when: list[float],
+    began: float,
 ) -> RequestLine:
     """The line of a request at its end."""
     logprobs = [math.log(p) for p in rng.uniform(0.1, 1, len(tokens))]
     text = "".join(WORDS[token] for token in tokens)
-    return RequestLine(row, repeat, prompt, tokens, text, logprobs, "length", began, when[-1] - began, when, row)
+    return RequestLine(
+        row, repeat, prompt, tokens, text, logprobs, "length", began, when[-1] - began, when, row
+    )
 
 
 def write_run(
@@ -155,13 +208,30 @@ def write_run(
 ) -> RunFolder:
     """A run folder.
 
-    watched: steps whose drafts are noted. slower: the factor of every step's time. unfinished, failed: cells (by number) that came to that.
+    watched: steps whose drafts are noted. slower: the factor of every step's time. unfinished,
+    failed: cells (by number) that came to that.
     """
     folder.mkdir(parents=True)
     settings = [{"policy": policy, "batch": batch} for batch in batches for policy in policies]
     cells = [CellEntry(f"{i:04}-{s['policy']}-b{s['batch']}", s) for i, s in enumerate(settings)]
-    config = {"target": "models/target", "draft": "models/draft", "temperature": 0.2, "max_new_tokens": tokens}
-    manifest = Manifest("0.1.0", "abc1234", "2025-01-02T03:04:05+00:00", "cpu", "2.13", "3.11", "Linux", config, ["policy", "batch"], cells)
+    config = {
+        "target": "models/target",
+        "draft": "models/draft",
+        "temperature": 0.2,
+        "max_new_tokens": tokens,
+    }
+    manifest = Manifest(
+        "0.1.0",
+        "abc1234",
+        "2025-01-02T03:04:05+00:00",
+        "cpu",
+        "2.13",
+        "3.11",
+        "Linux",
+        config,
+        ["policy", "batch"],
+        cells,
+    )
     write_atomically(folder / "manifest.json", manifest.to_json(indent=1))
     if watched:
         write_atomically(folder / TEXTS, json.dumps(WORDS))
@@ -179,13 +249,32 @@ def write_run(
         )
         facts = Facts.of(COST, PEAKS, 50_000_000, (4, timed))
         for repeat in range(repeats):
-            steps, requests, drafts = simulate(rng, str(cell.settings["policy"]), int(cell.settings["batch"]), tokens, repeat, slower)
-            for name, lines in (("steps.jsonl", steps), ("requests.jsonl", [*requests, EndLine(repeat)]), (DRAFTS, drafts[:watched])):
+            steps, requests, drafts = simulate(
+                rng,
+                str(cell.settings["policy"]),
+                int(cell.settings["batch"]),
+                tokens,
+                repeat,
+                slower,
+            )
+            for name, lines in (
+                ("steps.jsonl", steps),
+                ("requests.jsonl", [*requests, EndLine(repeat)]),
+                (DRAFTS, drafts[:watched]),
+            ):
                 for line in lines:
                     append_line(where / name, line)
             of_repeats.append(measure(Repeat([step.record() for step in steps], requests, facts)))
-        done = Summary(cell.id, cell.settings, "done", None, over_repeats(of_repeats), of_repeats, 1.0, facts)
+        done = Summary(
+            cell.id, cell.settings, "done", None, over_repeats(of_repeats), of_repeats, 1.0, facts
+        )
         if number in failed:
-            done = replace(done, state="failed", error="Out of memory: lower the batch.", metrics={}, repeats=[])
+            done = replace(
+                done,
+                state="failed",
+                error="Out of memory: lower the batch.",
+                metrics={},
+                repeats=[],
+            )
         write_atomically(where / "summary.json", done.to_json())
     return RunFolder(folder)

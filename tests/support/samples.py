@@ -1,4 +1,6 @@
-"""Many samples of one prompt at once, as rows of one batch, in steps that the host hardly looks at."""
+"""Many samples of one prompt at once, as rows of one batch, in steps that the host hardly looks
+at.
+"""
 
 import numpy as np
 import torch
@@ -7,8 +9,11 @@ from bass.records import Feedback
 from support.engines import Setup, same_prompt
 
 
-def first_tokens(setup: Setup, prompt: list[int], new: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `new` tokens of every sample [samples, new], and how many were drafted for each [samples].
+def first_tokens(
+    setup: Setup, prompt: list[int], new: int, samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `new` tokens of every sample [samples, new], and how many were drafted for each
+    [samples].
 
     Steps, policy and noise are those of `Run`, which needs ten times as long for as many rows.
     """
@@ -21,9 +26,15 @@ def first_tokens(setup: Setup, prompt: list[int], new: int, samples: int) -> tup
     positions = torch.arange(len(prompt) - 1, device=s.lens.device).expand(samples, -1)
     for store in (step.target, step.drafter):
         store.fill(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity, 0)
-    state, lens, drafted = policy.init(samples), np.full(samples, len(prompt)), np.zeros(samples, dtype=np.int64)
+    state, lens, drafted = (
+        policy.init(samples),
+        np.full(samples, len(prompt)),
+        np.zeros(samples, dtype=np.int64),
+    )
     while (active := lens < end).any():
-        lengths = np.where(active, np.minimum(policy.lengths(state), end - lens - 1), 0).astype(np.int64)
+        lengths = np.where(active, np.minimum(policy.lengths(state), end - lens - 1), 0).astype(
+            np.int64
+        )
         report = step.launch(s, lengths, int(lengths.max()), s.capacity)()
         state = policy.update(state, Feedback(report.drafted, report.accepted, active, 0.01))
         lens, drafted = report.lens, drafted + report.drafted

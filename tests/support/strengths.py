@@ -1,4 +1,6 @@
-"""The sandbox with fewer layers than this system has: as an older kernel, or one without namespaces, would run it."""
+"""The sandbox with fewer layers than this system has: as an older kernel, or one without
+namespaces, would run it.
+"""
 
 import ctypes
 import platform
@@ -27,14 +29,20 @@ checker.main()
 
 @dataclass(frozen=True)
 class Strength:
-    """`landlock`: version of Landlock, 0 for none. `seccomp`: False for tests of the other layers alone."""
+    """`landlock`: version of Landlock, 0 for none.
+
+    `seccomp`: False for tests of the other layers alone.
+    """
 
     landlock: int
     scratch: bool
     seccomp: bool = True
 
     def __str__(self) -> str:
-        return f"Landlock {self.landlock}{', scratch' * self.scratch}{', no seccomp' * (not self.seccomp)}"
+        return (
+            "Landlock "
+            f"{self.landlock}{', scratch' * self.scratch}{', no seccomp' * (not self.seccomp)}"
+        )
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -44,7 +52,10 @@ class Strength:
         return ("resource limits", *walled, writes, "seccomp")
 
     def checker(self, folder: Path, readable: Path) -> Path:
-        """A script, written to `folder`, to run instead of the checker. `readable`: a folder that programs may read too."""
+        """A script, written to `folder`, to run instead of the checker.
+
+        `readable`: a folder that programs may read too.
+        """
         script = folder / f"{self}.py"
         source = str(Path(bass.__file__).parents[1])
         script.write_text(_CHECKER.format(source=source, readable=str(readable), **vars(self)))
@@ -60,4 +71,9 @@ def landlock_here() -> int:
 def strengths(versions: Collection[int] = range(1000)) -> list[Strength]:
     """All that this system can have, with one of the versions of Landlock; the strongest first."""
     scratch = [True, False] if "scratch folder in memory" in Sandbox().layers else [False]
-    return [Strength(version, s) for version in range(landlock_here(), -1, -1) if version in versions for s in scratch]
+    return [
+        Strength(version, s)
+        for version in range(landlock_here(), -1, -1)
+        if version in versions
+        for s in scratch
+    ]

@@ -1,7 +1,9 @@
-"""How many examples a check of `bass.testing` needs: `python -m support.trust --examples 15 30` (in tests/).
+"""How many examples a check of `bass.testing` needs: `python -m support.trust --examples 15 30` (in
+tests/).
 
-For each strategy that is known to be broken and each number of examples, how many of `--seeds` runs with other cases and other
-samples find it out, and the processor time of a run. A number of examples is trustworthy if all do.
+For each strategy that is known to be broken and each number of examples, how many of `--seeds` runs
+with other cases and other samples find it out, and the processor time of a run. A number of
+examples is trustworthy if all do.
 """
 
 import argparse
@@ -13,7 +15,15 @@ from unittest import mock
 import torch
 from hypothesis import Phase
 
-from bass.testing import LawBroken, check_drafter, check_pair, check_policy, check_stop_rule, check_verifier, proof
+from bass.testing import (
+    LawBroken,
+    check_drafter,
+    check_pair,
+    check_policy,
+    check_stop_rule,
+    check_verifier,
+    proof,
+)
 from bass.testing.enumeration import rejection_cuts
 from unit import test_testing_broken_drafters as drafters
 from unit import test_testing_broken_pairs as pairs
@@ -35,7 +45,10 @@ def known() -> Iterator[tuple[str, Check]]:
             broken = getattr(case, "values", case)[:count]
             yield f"{check.__name__} {' '.join(map(called, broken))}", bound(check, *broken)
     for verifier in (drafters.AcceptsAll, drafters.LateBias):
-        yield f"check_verifier {verifier.__name__}, cuts", bound(check_verifier, verifier, rejection_cuts)
+        yield (
+            f"check_verifier {verifier.__name__}, cuts",
+            bound(check_verifier, verifier, rejection_cuts),
+        )
 
 
 def bound(check: Check, *strategies: Any) -> Check:
@@ -43,11 +56,17 @@ def bound(check: Check, *strategies: Any) -> Check:
 
 
 def called(strategy: Any) -> str:
-    return strategy if isinstance(strategy, str) else getattr(strategy, "__name__", type(strategy).__name__)
+    return (
+        strategy
+        if isinstance(strategy, str)
+        else getattr(strategy, "__name__", type(strategy).__name__)
+    )
 
 
 def found(check: Check, **options: int) -> bool:
-    """Whether the check finds the strategy out; cases are not made small, which takes most of the time."""
+    """Whether the check finds the strategy out; cases are not made small, which takes most of the
+    time.
+    """
     with mock.patch.object(proof, "PHASES", (Phase.generate,)):
         try:
             check(**options)
@@ -57,7 +76,9 @@ def found(check: Check, **options: int) -> bool:
 
 
 def main() -> None:
-    """One line for each strategy and number of examples; the smaller numbers first, and no larger one once all seeds do."""
+    """One line for each strategy and number of examples; the smaller numbers first, and no larger
+    one once all seeds do.
+    """
     parser = argparse.ArgumentParser(prog="python -m support.trust", description=__doc__)
     parser.add_argument("--examples", type=int, nargs="+", default=[15, 30, 60])
     parser.add_argument("--seeds", type=int, default=20)
@@ -71,7 +92,10 @@ def main() -> None:
             began = time.process_time()
             caught = sum(found(check, examples=examples, seed=seed) for seed in range(asked.seeds))
             spent = (time.process_time() - began) / asked.seeds
-            print(f"{name:45} {examples:4} examples: {caught:3} of {asked.seeds}, {spent:5.1f} s", flush=True)
+            print(
+                f"{name:45} {examples:4} examples: {caught:3} of {asked.seeds}, {spent:5.1f} s",
+                flush=True,
+            )
             if caught == asked.seeds:
                 break
 

@@ -1,7 +1,9 @@
-"""The type checker of the tests: beartype, for which an int is a float, as it is for every other checker.
+"""The type checker of the tests: beartype, for which an int is a float, as it is for every other
+checker.
 
-A check takes longer than most of the functions that are checked. So a function is checked at its first calls in each test, where wrong
-types and shapes show, and now and then after that; in the nightly tier, at every call.
+A check takes longer than most of the functions that are checked. So a function is checked at its
+first calls in each test, where wrong types and shapes show, and now and then after that; in the
+nightly tier, at every call.
 """
 
 import dataclasses
@@ -17,13 +19,17 @@ from beartype import BeartypeConf, beartype
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 FIRST = 4  # calls of a function, counted anew in each test, that are all checked
-EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 17  # a prime: calls often come in twos, fours or eights
-calls: dict[CodeType, int] = {}  # in this test; by code, because a function within a function is made again and again
+# a prime: calls often come in twos, fours or eights
+EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 17
+# in this test; by code, because a function within a function is made again and again
+calls: dict[CodeType, int] = {}
 _jaxtyped = jaxtyping.jaxtyped
 
 
 def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
-    """In place of `jaxtyping.jaxtyped`, which the import hook puts around each function and class."""
+    """In place of `jaxtyping.jaxtyped`, which the import hook puts around each function and
+    class.
+    """
     if fn is None:
         return functools.partial(jaxtyped, typechecker=typechecker)
     if not isinstance(fn, type):

@@ -14,7 +14,11 @@ from bass.models.checkpoint import INDEX, SINGLE
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.weights import save_decoder
 
-TEXT = ["def double(value):\n    return 2 * value\n", "for item in items:\n    print(item)\n", "naïve café, déjà vu ☕"]
+TEXT = [
+    "def double(value):\n    return 2 * value\n",
+    "for item in items:\n    print(item)\n",
+    "naïve café, déjà vu ☕",
+]
 CONTEXT = 64
 
 
@@ -25,19 +29,36 @@ def byte_tokenizer(vocabulary: int = 320) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        TEXT, trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=["<eos>"], initial_alphabet=alphabet, show_progress=False)
+        TEXT,
+        trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            special_tokens=["<eos>"],
+            initial_alphabet=alphabet,
+            show_progress=False,
+        ),
     )
     return tokenizer
 
 
-def write_checkpoint(folder: Path, tokenizer: Tokenizer | None, hidden: int, layers: int, vocabulary: int, context: int = CONTEXT) -> Path:
+def write_checkpoint(
+    folder: Path,
+    tokenizer: Tokenizer | None,
+    hidden: int,
+    layers: int,
+    vocabulary: int,
+    context: int = CONTEXT,
+) -> Path:
     """Random weights, the same in every run."""
-    config = LlamaConfig(vocabulary, hidden, 2 * hidden, layers, 2, 1, hidden // 2, context, tie_word_embeddings=True)
+    config = LlamaConfig(
+        vocabulary, hidden, 2 * hidden, layers, 2, 1, hidden // 2, context, tie_word_embeddings=True
+    )
     decoder = Llama(config)
     generator = torch.Generator().manual_seed(layers)
     with torch.no_grad():
         for parameter in decoder.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3 + (parameter.dim() == 1))
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator) * 0.3 + (parameter.dim() == 1)
+            )
     save_decoder(decoder, folder, torch.float32, eos_token_id=0)
     if tokenizer is not None:
         tokenizer.save(str(folder / "tokenizer.json"))
@@ -53,13 +74,17 @@ def shard(folder: Path, count: int) -> Path:
         save_file({name: tensors[name] for name in part}, folder / file, metadata={"format": "pt"})
     places = {name: file for file, part in files.items() for name in part}
     total = sum(tensor.nbytes for tensor in tensors.values())
-    (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": places}), encoding="utf-8")
+    (folder / INDEX).write_text(
+        json.dumps({"metadata": {"total_size": total}, "weight_map": places}), encoding="utf-8"
+    )
     (folder / SINGLE).unlink()
     return folder
 
 
 def pad(folder: Path, vocabulary: int, fill: float) -> Path:
-    """The checkpoint with its vocabulary padded to `vocabulary` ids, whose embeddings are all `fill`."""
+    """The checkpoint with its vocabulary padded to `vocabulary` ids, whose embeddings are all
+    `fill`.
+    """
     tensors = load_file(folder / SINGLE)
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         if name in tensors:
@@ -67,7 +92,9 @@ def pad(folder: Path, vocabulary: int, fill: float) -> Path:
             tensors[name] = torch.cat((tensors[name], more))
     save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": vocabulary}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(config | {"vocab_size": vocabulary}), encoding="utf-8"
+    )
     return folder
 
 
@@ -84,7 +111,10 @@ class Pair:
 
     def copy(self, to: Path) -> "Pair":
         """Folders of one's own, to be damaged."""
-        return Pair(Path(shutil.copytree(self.target, to / "target")), Path(shutil.copytree(self.draft, to / "draft")))
+        return Pair(
+            Path(shutil.copytree(self.target, to / "target")),
+            Path(shutil.copytree(self.draft, to / "draft")),
+        )
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,29 @@ from unit.distributions import Offer, installer
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder, tokenizer = tmp_path_factory.mktemp("pair"), byte_tokenizer()
     size = tokenizer.get_vocab_size()
-    return Pair(write_checkpoint(folder / "target", tokenizer, 32, 2, size), write_checkpoint(folder / "draft", tokenizer, 16, 1, size))
+    return Pair(
+        write_checkpoint(folder / "target", tokenizer, 32, 2, size),
+        write_checkpoint(folder / "draft", tokenizer, 16, 1, size),
+    )
 
 
 @pytest.fixture(scope="session")
 def silent_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """A pair without tokenizer."""
     folder = tmp_path_factory.mktemp("silent")
-    return Pair(write_checkpoint(folder / "target", None, 32, 2, 50), write_checkpoint(folder / "draft", None, 16, 1, 50))
+    return Pair(
+        write_checkpoint(folder / "target", None, 32, 2, 50),
+        write_checkpoint(folder / "draft", None, 16, 1, 50),
+    )
 
 
 @pytest.fixture
-def bass_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def bass_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
     """`bass ARGUMENTS` in this process."""
-    monkeypatch.setattr("sys.path", list(sys.path))  # to whose end a class of one's own adds the working directory
+    # to whose end a class of one's own adds the working directory
+    monkeypatch.setattr("sys.path", list(sys.path))
 
     def call(*arguments: str) -> Said:
         status = main(list(arguments))

@@ -53,19 +53,27 @@ MODULES = {
 
 
 class Offer(Protocol):
-    """`offer("bass.policies", name="module:Class")` installs a distribution with that entry point."""
+    """`offer("bass.policies", name="module:Class")` installs a distribution with that entry
+    point.
+    """
 
-    def __call__(self, group: str, distribution: str = "fake-strategies", **points: str) -> Path: ...
+    def __call__(
+        self, group: str, distribution: str = "fake-strategies", **points: str
+    ) -> Path: ...
 
 
 def installer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
-    """Distributions go into folders of their own below `folder`, and those into `sys.path`: the last one first."""
+    """Distributions go into folders of their own below `folder`, and those into `sys.path`: the
+    last one first.
+    """
 
     def offer(group: str, distribution: str = "fake-strategies", **points: str) -> Path:
         site = folder / distribution
         info = site / f"{distribution.replace('-', '_')}-1.2.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", encoding="utf-8")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", encoding="utf-8"
+        )
         lines = "".join(f"{name} = {value}\n" for name, value in points.items())
         (info / "entry_points.txt").write_text(f"[{group}]\n{lines}", encoding="utf-8")
         for name, text in MODULES.items():

@@ -17,7 +17,9 @@ def resident(name: str) -> int:
 
 @contextmanager
 def peak() -> Iterator[list[int]]:
-    """Afterwards the list holds the bytes by which resident memory, mapped files included, rose above where it began."""
+    """Afterwards the list holds the bytes by which resident memory, mapped files included, rose
+    above where it began.
+    """
     found: list[int] = []
     try:
         CLEAR.write_text("5")  # the peak so far is forgotten

@@ -1,4 +1,6 @@
-"""`bass ablate` on a tiny pair: what is in the run folder, and what becomes of it when something goes wrong."""
+"""`bass ablate` on a tiny pair: what is in the run folder, and what becomes of it when something
+goes wrong.
+"""
 
 import fcntl
 import json
@@ -27,9 +29,13 @@ from unit.checkpoints import Pair, Said
 Command = Callable[..., Said]
 CONFIG = """
 name: small
-base: {prompts: [def f(, "for item"], batch: 2, max_new_tokens: 6, repeats: 2, temperature: 0.8, seed: 3}
+base: {prompts: [def f(, "for item"], batch: 2, max_new_tokens: 6, repeats: 2, temperature: 0.8,
+       seed: 3}
 axes:
-  method: {plain: {policy: fixed, policy.k: 0}, bass: {policy: bass, policy.start: 3}, ngram: {drafter: ngram}}
+  method:
+    plain: {policy: fixed, policy.k: 0}
+    bass: {policy: bass, policy.start: 3}
+    ngram: {drafter: ngram}
   cache: [padded, split]
 """
 BROKEN = """
@@ -47,7 +53,9 @@ class Broken(DraftLengthPolicy):
 
 
 @pytest.fixture
-def run(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command) -> Command:
+def run(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command
+) -> Command:
     """`bass ablate` with the config above, into `out`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(CONFIG, encoding="utf-8")
@@ -63,7 +71,14 @@ def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "small.yaml").write_text(CONFIG, encoding="utf-8")
-    options = ["--output", str(folder / "out"), "--target", str(pair.target), "--draft", str(pair.draft)]
+    options = [
+        "--output",
+        str(folder / "out"),
+        "--target",
+        str(pair.target),
+        "--draft",
+        str(pair.draft),
+    ]
     assert run(new_parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
     return folder / "out"
 
@@ -75,12 +90,17 @@ def out(whole: Path, tmp_path: Path) -> Path:
 
 
 def texts(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.js*"))}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.js*"))
+    }
 
 
 def tokens(folder: Path) -> dict[str, list[tuple[int, int, list[int]]]]:
     run = RunFolder(folder)
-    return {cell.id: [(line.repeat, line.request, line.tokens) for line in run.lines(cell.id).requests] for cell in run.cells}
+    return {
+        cell.id: [(line.repeat, line.request, line.tokens) for line in run.lines(cell.id).requests]
+        for cell in run.cells
+    }
 
 
 def refused(said: Said, words: str) -> None:
@@ -91,7 +111,11 @@ def refused(said: Said, words: str) -> None:
 
 def test_a_run_folder_holds_every_step_every_request_and_a_summary(whole: Path, pair: Pair) -> None:
     run = RunFolder(whole)
-    assert [cell.id for cell in run.cells][:3] == ["0000-plain-padded", "0001-plain-split", "0002-bass-padded"]
+    assert [cell.id for cell in run.cells][:3] == [
+        "0000-plain-padded",
+        "0001-plain-split",
+        "0002-bass-padded",
+    ]
     assert (run.manifest.bass, run.manifest.axes) == (version("bass"), ["method", "cache"])
     assert run.manifest.config["base"]["max_new_tokens"] == 6
     for cell, summary in run.summaries().items():
@@ -112,7 +136,9 @@ def test_a_run_folder_holds_every_step_every_request_and_a_summary(whole: Path, 
 def test_a_cell_generates_what_generate_does(whole: Path, pair: Pair) -> None:
     policy = {"class_path": "bass", "init_args": {"start": 3}}
     llm = bass.load(pair.target, pair.draft, policy=policy, max_batch_size=2)
-    result = llm.generate("for item", num_return_sequences=2, max_new_tokens=6, temperature=0.8, seed=4)
+    result = llm.generate(
+        "for item", num_return_sequences=2, max_new_tokens=6, temperature=0.8, seed=4
+    )
     found = [ids for repeat, _, ids in tokens(whole)["0002-bass-padded"] if repeat == 3]
     assert found == [completion.token_ids for completion in result.completions]
 
@@ -139,7 +165,9 @@ def test_the_drafts_of_the_first_repeat_are_those_that_its_steps_count(whole: Pa
         assert not any(committed.values())
 
 
-def test_the_texts_of_tokens_are_there_once_and_make_the_text_of_every_request(whole: Path, pair: Pair) -> None:
+def test_the_texts_of_tokens_are_there_once_and_make_the_text_of_every_request(
+    whole: Path, pair: Pair
+) -> None:
     run, pieces = RunFolder(whole), read_texts(whole)
     tokenizer = Tokenizer.read(pair.target)
     assert tokenizer is not None
@@ -172,10 +200,15 @@ def test_a_cell_is_held_against_plain_decoding_repeat_by_repeat(whole: Path) -> 
             assert not summary.metrics.keys() & set(AGAINST_PLAIN)
             continue
         assert against is not None
-        assert against.plain == {"padded": "0000-plain-padded", "split": "0001-plain-split"}[cell.rpartition("-")[2]]
+        assert (
+            against.plain
+            == {"padded": "0000-plain-padded", "split": "0001-plain-split"}[cell.rpartition("-")[2]]
+        )
         assert {"speedup", "speedup_all", "exact_match_rate"} <= summary.metrics.keys()
         for own, plain in zip(summary.repeats, summaries[against.plain].repeats, strict=True):
-            assert own["speedup"] == pytest.approx(own["tokens_per_second"] / plain["tokens_per_second"])
+            assert own["speedup"] == pytest.approx(
+                own["tokens_per_second"] / plain["tokens_per_second"]
+            )
             for name in ("first", "last", "all"):
                 assert own[f"speedup_{name}"] == pytest.approx(plain[name] / own[name])
         for name in AGAINST_PLAIN:
@@ -184,16 +217,24 @@ def test_a_cell_is_held_against_plain_decoding_repeat_by_repeat(whole: Path) -> 
             assert not values or summary.metrics[name] == pytest.approx(np.mean(values))
 
 
-def test_a_comparison_of_other_summaries_is_made_again_whatever_the_clock_says(run: Command, out: Path, whole: Path) -> None:
+def test_a_comparison_of_other_summaries_is_made_again_whatever_the_clock_says(
+    run: Command, out: Path, whole: Path
+) -> None:
     before, path = texts(out), "cells/0002-bass-padded/against_plain.json"
-    (out / path).write_text(json.dumps(json.loads(before[path]) | {"metrics": {"speedup": 99.0}, "made_of": "other summaries"}))
+    (out / path).write_text(
+        json.dumps(
+            json.loads(before[path]) | {"metrics": {"speedup": 99.0}, "made_of": "other summaries"}
+        )
+    )
     os.utime(out / path, (2**33, 2**33))  # younger than them all
     (out / "cells/0003-bass-split/against_plain.json").unlink()
     assert run().status == 0
     assert texts(out) == before
 
 
-@pytest.mark.parametrize("how", [["--temperature", "0"], ["--verifier", "coupled"]], ids=["greedy", "coupled"])
+@pytest.mark.parametrize(
+    "how", [["--temperature", "0"], ["--verifier", "coupled"]], ids=["greedy", "coupled"]
+)
 def test_greedy_and_coupled_decoding_give_the_tokens_of_plain_decoding_and_a_limit_gives_goodput(
     run: Command, tmp_path: Path, how: list[str]
 ) -> None:
@@ -203,7 +244,8 @@ def test_greedy_and_coupled_decoding_give_the_tokens_of_plain_decoding_and_a_lim
     assert all("first_divergence" not in s.metrics for s in summaries.values())
     for summary in summaries.values():
         for repeat in summary.repeats:
-            assert repeat["goodput"] == pytest.approx(repeat["tokens_per_second"] * 2 / 12)  # of two requests of six tokens each
+            # of two requests of six tokens each
+            assert repeat["goodput"] == pytest.approx(repeat["tokens_per_second"] * 2 / 12)
 
 
 def test_a_finished_run_is_not_run_again(run: Command, out: Path) -> None:
@@ -238,7 +280,9 @@ def unfinished(out: Path, cell: str) -> Path:
     return folder
 
 
-def test_a_cell_goes_on_with_its_first_unfinished_repeat(run: Command, out: Path, whole: Path) -> None:
+def test_a_cell_goes_on_with_its_first_unfinished_repeat(
+    run: Command, out: Path, whole: Path
+) -> None:
     before = texts(out)
     folder = unfinished(out, "0003-bass-split")
     asked = folder.joinpath("requests.jsonl").read_text().count('"tokens"')
@@ -247,15 +291,26 @@ def test_a_cell_goes_on_with_its_first_unfinished_repeat(run: Command, out: Path
     assert tokens(out) == tokens(whole)
     after = texts(out)
     changed = {name for name in before if before[name] != after[name]}
-    files = ("requests.jsonl", "steps.jsonl", "conditions.jsonl", "summary.json", "against_plain.json")
+    files = (
+        "requests.jsonl",
+        "steps.jsonl",
+        "conditions.jsonl",
+        "summary.json",
+        "against_plain.json",
+    )
     assert changed == {f"cells/0003-bass-split/{name}" for name in files}
-    for name in ("requests.jsonl", "steps.jsonl"):  # the ended repeats are those of the first process, to the byte
+    # the ended repeats are those of the first process, to the byte
+    for name in ("requests.jsonl", "steps.jsonl"):
         old, new = before[f"cells/0003-bass-split/{name}"], after[f"cells/0003-bass-split/{name}"]
-        assert [x for x in old.splitlines() if b'"repeat": 3' not in x] == [x for x in new.splitlines() if b'"repeat": 3' not in x]
+        assert [x for x in old.splitlines() if b'"repeat": 3' not in x] == [
+            x for x in new.splitlines() if b'"repeat": 3' not in x
+        ]
 
 
 @pytest.mark.parametrize("name", ["requests.jsonl", "steps.jsonl"])
-def test_a_line_that_was_cut_by_a_crash_is_dropped(run: Command, out: Path, whole: Path, name: str) -> None:
+def test_a_line_that_was_cut_by_a_crash_is_dropped(
+    run: Command, out: Path, whole: Path, name: str
+) -> None:
     folder = unfinished(out, "0002-bass-padded")
     (folder / name).write_bytes((folder / name).read_bytes()[:-30])
     assert run().status == 0
@@ -269,16 +324,25 @@ def test_a_process_that_ended_before_the_summary_repeats_nothing(run: Command, o
     assert run().status == 0
     after = texts(out)
     held = {f"cells/{cell}/against_plain.json" for cell in ("0003-bass-split", "0005-ngram-split")}
-    assert {name for name in before if before[name] != after[name]} == {"cells/0001-plain-split/summary.json", *held}
-    assert all(json.loads(before[name])["repeats"] == json.loads(after[name])["repeats"] for name in held)
+    assert {name for name in before if before[name] != after[name]} == {
+        "cells/0001-plain-split/summary.json",
+        *held,
+    }
+    assert all(
+        json.loads(before[name])["repeats"] == json.loads(after[name])["repeats"] for name in held
+    )
 
 
 @pytest.mark.parametrize("cut", [0, 30])
-def test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew(run: Command, out: Path, whole: Path, cut: int) -> None:
+def test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew(
+    run: Command, out: Path, whole: Path, cut: int
+) -> None:
     folder = out / "cells/0002-bass-padded"
     (folder / "summary.json").unlink()
     for name, mark in (("requests.jsonl", '{"repeat": 0, "end"'), ("steps.jsonl", "")):
-        (folder / name).write_text((folder / name).read_text().partition(mark)[0] if mark else "", encoding="utf-8")
+        (folder / name).write_text(
+            (folder / name).read_text().partition(mark)[0] if mark else "", encoding="utf-8"
+        )
     drafts = (folder / "drafts.jsonl").read_bytes()
     (folder / "drafts.jsonl").write_bytes(drafts[: len(drafts) - cut])
     assert run().status == 0
@@ -297,7 +361,14 @@ def test_a_damaged_line_is_told_and_kept(run: Command, out: Path) -> None:
 
 def test_a_cell_that_fails_is_recorded_and_the_others_run(run: Command, tmp_path: Path) -> None:
     (tmp_path / "broken_policy.py").write_text(BROKEN, encoding="utf-8")
-    axes = ("--axes.method", "null", "--axes.cache", "null", "--axes.policy", "[broken_policy:Broken, fixed]")
+    axes = (
+        "--axes.method",
+        "null",
+        "--axes.cache",
+        "null",
+        "--axes.policy",
+        "[broken_policy:Broken, fixed]",
+    )
     said = run(*axes)
     assert said.status == 2
     assert "0000-Broken FAILED: KeyError: 'lost'" in said.err
@@ -306,11 +377,15 @@ def test_a_cell_that_fails_is_recorded_and_the_others_run(run: Command, tmp_path
         "0000-Broken": ("failed", "KeyError: 'lost'"),
         "0001-fixed": ("done", None),
     }
-    assert "broken_policy.py" in (tmp_path / "out/cells/0000-Broken/error.txt").read_text(encoding="utf-8")
+    assert "broken_policy.py" in (tmp_path / "out/cells/0000-Broken/error.txt").read_text(
+        encoding="utf-8"
+    )
     before = texts(tmp_path / "out")
     assert run(*axes).status == 2  # it is not tried again, and not forgotten
     assert texts(tmp_path / "out") == before
-    (tmp_path / "broken_policy.py").write_text(BROKEN.replace('raise KeyError("lost")', "import numpy; return numpy.ones(state, int)"))
+    (tmp_path / "broken_policy.py").write_text(
+        BROKEN.replace('raise KeyError("lost")', "import numpy; return numpy.ones(state, int)")
+    )
     sys.modules.pop("broken_policy")
     assert run(*axes, "--retry_failed").status == 0
 
@@ -324,7 +399,10 @@ def test_a_second_process_is_refused(run: Command, out: Path) -> None:
 
 OTHER = {
     "settings": (["--seed", "4"], "`base.seed` is 3 there, and 4 here"),
-    "axes": (["--axes.cache", "[padded]"], "`axes.cache` is ['padded', 'split'] there, and ['padded'] here"),
+    "axes": (
+        ["--axes.cache", "[padded]"],
+        "`axes.cache` is ['padded', 'split'] there, and ['padded'] here",
+    ),
 }
 
 
@@ -372,11 +450,15 @@ def full(room: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [100, 3100])
-def test_a_full_disk_is_told_and_nothing_is_lost(run: Command, tmp_path: Path, whole: Path, room: int) -> None:
+def test_a_full_disk_is_told_and_nothing_is_lost(
+    run: Command, tmp_path: Path, whole: Path, room: int
+) -> None:
     with full(room):
         said = run()
     assert said.status == 2
-    assert re.search(r"cannot be written \(File too large\): make room .*what was finished is kept", said.err)
+    assert re.search(
+        r"cannot be written \(File too large\): make room .*what was finished is kept", said.err
+    )
     folder = RunFolder(tmp_path / "out")
     ended = {c.id: folder.lines(c.id).repeats for c in folder.cells} if room > 3000 else {}
     before = texts(tmp_path / "out")

@@ -1,4 +1,6 @@
-"""A run folder that is gone on with: whatever its cells were made with must be what it was, or the cells are made again."""
+"""A run folder that is gone on with: whatever its cells were made with must be what it was, or the
+cells are made again.
+"""
 
 import json
 import re
@@ -28,7 +30,9 @@ class Mine(DraftLengthPolicy):
     def update(self, state, feedback): return state
 """
 METHODS = {
-    "mine": {"policy": {"class_path": "clamped", "init_args": {"policy": "own_policy:Mine", "hi": 2}}},
+    "mine": {
+        "policy": {"class_path": "clamped", "init_args": {"policy": "own_policy:Mine", "hi": 2}}
+    },
     "fixed": {"policy": "fixed"},
 }
 OWN = ("own_policy", "own_lengths")
@@ -37,7 +41,9 @@ CELLS = ["0000-mine", "0001-fixed"]
 
 @pytest.fixture
 def folder(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user works: a policy that imports a module beside it, prompts in a file, and two checkpoints."""
+    """Where the user works: a policy that imports a module beside it, prompts in a file, and two
+    checkpoints.
+    """
     monkeypatch.chdir(tmp_path)
     forget()
     (tmp_path / "own_policy.py").write_text(POLICY, encoding="utf-8")
@@ -45,9 +51,21 @@ def folder(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "def f("}\n', encoding="utf-8")
     tokenizer = byte_tokenizer()
     target = write_checkpoint(tmp_path / "target", tokenizer, 32, 2, tokenizer.get_vocab_size())
-    base = {"batch": 2, "max_new_tokens": 3, "repeats": 1, "warm_up": False, "target": str(target), "draft": str(pair.draft)}
-    methods = {"mine": METHODS["mine"] | {"prompts": "prompts.jsonl"}, "fixed": METHODS["fixed"] | {"prompts": ["for"]}}
-    (tmp_path / "c.yaml").write_text(json.dumps({"base": base, "axes": {"method": methods}}), encoding="utf-8")
+    base = {
+        "batch": 2,
+        "max_new_tokens": 3,
+        "repeats": 1,
+        "warm_up": False,
+        "target": str(target),
+        "draft": str(pair.draft),
+    }
+    methods = {
+        "mine": METHODS["mine"] | {"prompts": "prompts.jsonl"},
+        "fixed": METHODS["fixed"] | {"prompts": ["for"]},
+    }
+    (tmp_path / "c.yaml").write_text(
+        json.dumps({"base": base, "axes": {"method": methods}}), encoding="utf-8"
+    )
     return tmp_path
 
 
@@ -59,7 +77,9 @@ def forget() -> None:
 
 def results(folder: Path) -> dict[str, bytes]:
     files = [(cell, name) for cell in CELLS for name in ("steps.jsonl", "summary.json")]
-    return {f"{cell} {name}": (folder / "out/cells" / cell / name).read_bytes() for cell, name in files}
+    return {
+        f"{cell} {name}": (folder / "out/cells" / cell / name).read_bytes() for cell, name in files
+    }
 
 
 def edit(name: str, old: str, new: str) -> Callable[[Path, pytest.MonkeyPatch], None]:
@@ -83,9 +103,12 @@ def other(owner: Any, name: str, value: Any) -> Callable[[Path, pytest.MonkeyPat
 
 
 CHANGES = {  # what is changed, how it is told, and the cells that depend on it
-    "a class inside a wrapper": (edit("own_policy.py", "LENGTH)", "LENGTH + 1)"), "the module `own_policy`", ["0000-mine"]),
-    "a module that it imports": (edit("own_lengths.py", "2", "3"), "the module `own_lengths`", ["0000-mine"]),
-    "prompts of an axis": (edit("prompts.jsonl", "def f(", "def g("), "the prompts of `0000-mine`", ["0000-mine"]),
+    "a class inside a wrapper": (edit("own_policy.py", "LENGTH)", "LENGTH + 1)"),
+    "the module `own_policy`", ["0000-mine"]),
+    "a module that it imports": (edit("own_lengths.py", "2", "3"), "the module `own_lengths`",
+        ["0000-mine"]),
+    "prompts of an axis": (edit("prompts.jsonl", "def f(", "def g("), "the prompts of `0000-mine`",
+        ["0000-mine"]),
     "weights": (retrained, "the target `", CELLS),
     "a tokenizer": (edit("target/tokenizer.json", "\n", "\n\n"), "the target `", CELLS),
     "bass itself": (other(inputs, "source_of_bass", "other"), "the source of bass", CELLS),
@@ -113,7 +136,8 @@ def test_what_has_changed_is_refused_and_redone_on_request_in_the_cells_that_dep
     assert said.status == 0, said.err
     after = results(folder)
     assert {name.split()[0] for name in before if before[name] != after[name]} == {*cells}
-    assert bass_command("ablate", "c.yaml", "--output", "out").status == 0  # what is recorded now is what is there
+    # what is recorded now is what is there
+    assert bass_command("ablate", "c.yaml", "--output", "out").status == 0
     assert results(folder) == after
 
 
@@ -124,11 +148,19 @@ def test_another_version_of_what_runs_is_refused(bass_command: Command, folder: 
     for name in ("bass", "torch"):
         path.write_text(json.dumps(manifest | {name: "0.0.1"}))
         said = bass_command("ablate", "c.yaml", "--output", "out")
-        assert (said.status, f"{name} was 0.0.1 and is " in said.err, "--redo_changed" in said.err) == (2, True, True)
+        assert (
+            said.status,
+            f"{name} was 0.0.1 and is " in said.err,
+            "--redo_changed" in said.err,
+        ) == (2, True, True)
 
 
-def test_what_no_result_depends_on_may_change(bass_command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class that failed at once is mended, and its cell run again, without a word about the others."""
+def test_what_no_result_depends_on_may_change(
+    bass_command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class that failed at once is mended, and its cell run again, without a word about the
+    others.
+    """
     edit("own_lengths.py", "2", "None")(folder, monkeypatch)
     assert bass_command("ablate", "c.yaml", "--output", "out").status == 2
     before = results_of("0001-fixed", folder)
@@ -142,13 +174,18 @@ def results_of(cell: str, folder: Path) -> bytes:
     return (folder / "out/cells" / cell / "summary.json").read_bytes()
 
 
-def test_what_changes_no_token_is_noted_and_a_folder_without_the_record_is_gone_on_with(bass_command: Command, folder: Path) -> None:
+def test_what_changes_no_token_is_noted_and_a_folder_without_the_record_is_gone_on_with(
+    bass_command: Command, folder: Path
+) -> None:
     assert bass_command("ablate", "c.yaml", "--output", "out").status == 0
     before, path = results(folder), folder / "out/manifest.json"
     manifest = json.loads(path.read_text())
     older = {name: value for name, value in manifest.items() if name not in ("inputs", "notes")}
     newer = manifest | {"python": "3.11.0"}
-    for changed, words in ((newer, "Python was 3.11.0 for the first results and is "), (older, "were not recorded")):
+    for changed, words in (
+        (newer, "Python was 3.11.0 for the first results and is "),
+        (older, "were not recorded"),
+    ):
         path.write_text(json.dumps(changed))
         said = bass_command("ablate", "c.yaml", "--output", "out")
         assert (said.status, results(folder)) == (0, before)

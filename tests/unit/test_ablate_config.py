@@ -28,7 +28,12 @@ def planned(**raw: Any) -> list[Any]:
 
 def test_a_grid_has_every_combination_and_names_it() -> None:
     cells = planned(base={"temperature": 0.5}, axes={"policy": ["bass", "fixed"], "batch": [1, 8]})
-    assert [cell.id for cell in cells] == ["0000-bass-b1", "0001-bass-b8", "0002-fixed-b1", "0003-fixed-b8"]
+    assert [cell.id for cell in cells] == [
+        "0000-bass-b1",
+        "0001-bass-b8",
+        "0002-fixed-b1",
+        "0003-fixed-b8",
+    ]
     assert cells[3].labels == {"policy": "fixed", "batch": 8}
     assert {cell.settings.temperature for cell in cells} == {0.5}
 
@@ -41,8 +46,17 @@ def test_a_config_without_axes_is_the_base_run() -> None:
 STRATEGIES = {
     "a name": ({"policy": "fixed"}, Fixed(4)),
     "a parameter": ({"policy.k": 2, "policy": "fixed"}, Fixed(2)),
-    "a class path": ({"policy": {"class_path": "bass.policies.Fixed", "init_args": {"k": 2}}}, Fixed(2)),
-    "one in another": ({"policy": {"class_path": "lagged", "init_args": {"policy": "fixed"}}, "policy.policy.k": 3}, Lagged(Fixed(3))),
+    "a class path": (
+        {"policy": {"class_path": "bass.policies.Fixed", "init_args": {"k": 2}}},
+        Fixed(2),
+    ),
+    "one in another": (
+        {
+            "policy": {"class_path": "lagged", "init_args": {"policy": "fixed"}},
+            "policy.policy.k": 3,
+        },
+        Lagged(Fixed(3)),
+    ),
     "the default's parameter": ({"policy.start": 3}, BatchAdaptive(start=3)),
 }
 
@@ -61,8 +75,15 @@ def test_a_parameter_may_be_an_axis_of_its_own() -> None:
 
 
 def test_an_axis_may_label_several_settings_at_once() -> None:
-    axes = {"layout": {"pad": {"cache": "padded", "attention": "sdpa"}, "split": {"cache": "split", "attention": "per-row"}}}
-    assert [(c.labels["layout"], c.settings.cache, c.settings.attention) for c in planned(axes=axes)] == [
+    axes = {
+        "layout": {
+            "pad": {"cache": "padded", "attention": "sdpa"},
+            "split": {"cache": "split", "attention": "per-row"},
+        }
+    }
+    assert [
+        (c.labels["layout"], c.settings.cache, c.settings.attention) for c in planned(axes=axes)
+    ] == [
         ("pad", "padded", "sdpa"),
         ("split", "split", "per-row"),
     ]
@@ -70,7 +91,10 @@ def test_an_axis_may_label_several_settings_at_once() -> None:
 
 def test_values_that_are_mappings_have_short_labels() -> None:
     values = ["bass", {"class_path": "bass.policies.Fixed", "init_args": {"k": 2}}]
-    assert [cell.labels["policy"] for cell in planned(axes={"policy": values})] == ["bass", "Fixed(k=2)"]
+    assert [cell.labels["policy"] for cell in planned(axes={"policy": values})] == [
+        "bass",
+        "Fixed(k=2)",
+    ]
 
 
 def test_points_are_cells_beside_the_grid_and_have_a_value_on_every_axis() -> None:
@@ -86,9 +110,15 @@ def test_points_are_cells_beside_the_grid_and_have_a_value_on_every_axis() -> No
 def test_excluded_combinations_are_left_out() -> None:
     cells = planned(
         axes={"cache": ["padded", "split"], "attention": ["sdpa", "per-row"]},
-        exclude=[{"cache": "padded", "attention": "per-row"}, {"cache": "split", "attention": ["sdpa"]}],
+        exclude=[
+            {"cache": "padded", "attention": "per-row"},
+            {"cache": "split", "attention": ["sdpa"]},
+        ],
     )
-    assert [tuple(cell.labels.values()) for cell in cells] == [("padded", "sdpa"), ("split", "per-row")]
+    assert [tuple(cell.labels.values()) for cell in cells] == [
+        ("padded", "sdpa"),
+        ("split", "per-row"),
+    ]
 
 
 def test_rows_share_a_prompt_unless_samples_are_counted() -> None:
@@ -104,7 +134,9 @@ def test_rows_share_a_prompt_unless_samples_are_counted() -> None:
 
 
 def test_prompts_are_read_from_files(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text('{"prompt": "def f(", "task_id": 1}\n{"token_ids": [1, 2]}\n', encoding="utf-8")
+    (tmp_path / "p.jsonl").write_text(
+        '{"prompt": "def f(", "task_id": 1}\n{"token_ids": [1, 2]}\n', encoding="utf-8"
+    )
     (tmp_path / "p.txt").write_text("def g(", encoding="utf-8")
     [lines, text] = planned(axes={"prompts": [str(tmp_path / "p.jsonl"), str(tmp_path / "p.txt")]})
     assert lines.settings.read_prompts() == ["def f(", [1, 2]]
@@ -120,7 +152,9 @@ def test_what_a_config_became_can_be_read_again() -> None:
 
 
 def test_the_models_are_not_loaded_twice() -> None:
-    cells = planned(axes={"policy.k": [0, 2], "dtype": ["float32", "bfloat16"]}, base={"policy": "fixed"})
+    cells = planned(
+        axes={"policy.k": [0, 2], "dtype": ["float32", "bfloat16"]}, base={"policy": "fixed"}
+    )
     order = by_models([Task(cell.id, cell.labels, cell.settings, "x") for cell in cells])
     assert [(task.labels["dtype"], task.labels["policy.k"]) for task in order] == [
         ("float32", 2),
@@ -142,34 +176,89 @@ def test_the_shipped_configs_know_every_policy_and_every_verifier() -> None:
     policies = {cell.labels["policy"] for cell in plan(read_config("policies")).cells}
     assert policies - {"plain"} == set(POLICIES) - {"clamped", "lagged"}  # wrappers of the others
     verifiers = {cell.labels["method"] for cell in plan(read_config("verifiers")).cells}
-    assert verifiers - {"plain", "plain-coupled"} == set(VERIFIERS) - {"synthetic"}  # which looks at no token
+    # which looks at no token
+    assert verifiers - {"plain", "plain-coupled"} == set(VERIFIERS) - {"synthetic"}
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"bsae": {}}, "Unknown key `bsae`. Did you mean `base`"),
-    "an unknown setting": ({"base": {"temprature": 1}}, "In `base`: Unknown setting `temprature`. Did you mean `temperature`"),
+    "an unknown setting": (
+        {"base": {"temprature": 1}},
+        "In `base`: Unknown setting `temprature`. Did you mean `temperature`",
+    ),
     "an unknown axis": ({"axes": {"batsh": [1]}}, "Unknown key `batsh`. Did you mean `batch`"),
-    "a wrong kind": ({"base": {"batch": "many"}}, "`batch: 'many'` is of the wrong kind: give an integer."),
+    "a wrong kind": (
+        {"base": {"batch": "many"}},
+        "`batch: 'many'` is of the wrong kind: give an integer.",
+    ),
     "nothing": ({"base": {"batch": None}}, "`batch: null` is of the wrong kind: give an integer."),
-    "a wrong kind on an axis": ({"axes": {"top_p": [0.9, "x"]}}, "In `axes.top_p`: `top_p: 'x'` is of the wrong kind"),
+    "a wrong kind on an axis": (
+        {"axes": {"top_p": [0.9, "x"]}},
+        "In `axes.top_p`: `top_p: 'x'` is of the wrong kind",
+    ),
     "out of range": ({"base": {"temperature": -1}}, "`temperature=-1.0` is out of range"),
-    "no rows": ({"axes": {"batch": [0, 1]}}, "`batch: 0` is too small: give 1 or more. (cell 0000-b0)"),
-    "an impossible pair": ({"base": {"cache": "split", "attention": "sdpa"}}, "Cannot pair `SDPA` with `SplitCache`"),
-    "an unknown policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),
-    "an unknown parameter": ({"base": {"policy": "fixed", "policy.kk": 1}}, "Unknown parameter of policy `Fixed` `kk`"),
-    "a parameter of a wrong kind": ({"base": {"policy": "fixed", "policy.k": "x"}}, "`k='x'` of `Fixed` is of the wrong kind: give int"),
-    "a parameter of nothing": ({"base": {"stop_rule.threshold": 1}}, "`stop_rule.threshold` is a parameter of nothing"),
-    "a parameter of a number": ({"base": {"batch.x": 1}}, "`batch.x` is a parameter of something that has none"),
-    "a stop rule without use": ({"base": {"drafter": "ngram", "stop_rule": "svip"}}, "`Ngram` runs no draft loop"),
-    "a draft without use": ({"base": {"drafter": "ngram", "draft": "there"}}, "`draft: there` would be used by no cell"),
-    "graphs on a CPU": ({"base": {"cuda_graphs": True, "device": "cpu"}}, "`cuda_graphs=True` needs a CUDA device"),
+    "no rows": (
+        {"axes": {"batch": [0, 1]}},
+        "`batch: 0` is too small: give 1 or more. (cell 0000-b0)",
+    ),
+    "an impossible pair": (
+        {"base": {"cache": "split", "attention": "sdpa"}},
+        "Cannot pair `SDPA` with `SplitCache`",
+    ),
+    "an unknown policy": (
+        {"axes": {"policy": ["baas"]}},
+        "Unknown policy `baas`. Did you mean `bass`",
+    ),
+    "an unknown parameter": (
+        {"base": {"policy": "fixed", "policy.kk": 1}},
+        "Unknown parameter of policy `Fixed` `kk`",
+    ),
+    "a parameter of a wrong kind": (
+        {"base": {"policy": "fixed", "policy.k": "x"}},
+        "`k='x'` of `Fixed` is of the wrong kind: give int",
+    ),
+    "a parameter of nothing": (
+        {"base": {"stop_rule.threshold": 1}},
+        "`stop_rule.threshold` is a parameter of nothing",
+    ),
+    "a parameter of a number": (
+        {"base": {"batch.x": 1}},
+        "`batch.x` is a parameter of something that has none",
+    ),
+    "a stop rule without use": (
+        {"base": {"drafter": "ngram", "stop_rule": "svip"}},
+        "`Ngram` runs no draft loop",
+    ),
+    "a draft without use": (
+        {"base": {"drafter": "ngram", "draft": "there"}},
+        "`draft: there` would be used by no cell",
+    ),
+    "graphs on a CPU": (
+        {"base": {"cuda_graphs": True, "device": "cpu"}},
+        "`cuda_graphs=True` needs a CUDA device",
+    ),
     "no values": ({"axes": {"batch": []}}, "The axis `batch: []` has no values"),
     "a value twice": ({"axes": {"batch": [1, 1]}}, "The axis `batch` has two values of one name"),
-    "two axes of one thing": ({"axes": {"batch": [1], "how": {"a": {"batch": 2}}}}, "The axes `batch` and `how` both say `batch`"),
-    "a label of nothing": ({"axes": {"how": {"a": 3}}}, "`axes.how.a: 3` must be a mapping of settings"),
-    "the same cell twice": ({"axes": {"batch": [1]}, "points": [{"batch": 1}]}, "is the same as `0000-b1`"),
-    "an exclusion of nothing": ({"axes": {"batch": [1]}, "exclude": [{"batch": 2}]}, "In `exclude.batch`: Unknown key `2`"),
-    "nothing left": ({"axes": {"batch": [1]}, "exclude": [{"batch": 1}]}, "`exclude` leaves out every cell"),
+    "two axes of one thing": (
+        {"axes": {"batch": [1], "how": {"a": {"batch": 2}}}},
+        "The axes `batch` and `how` both say `batch`",
+    ),
+    "a label of nothing": (
+        {"axes": {"how": {"a": 3}}},
+        "`axes.how.a: 3` must be a mapping of settings",
+    ),
+    "the same cell twice": (
+        {"axes": {"batch": [1]}, "points": [{"batch": 1}]},
+        "is the same as `0000-b1`",
+    ),
+    "an exclusion of nothing": (
+        {"axes": {"batch": [1]}, "exclude": [{"batch": 2}]},
+        "In `exclude.batch`: Unknown key `2`",
+    ),
+    "nothing left": (
+        {"axes": {"batch": [1]}, "exclude": [{"batch": 1}]},
+        "`exclude` leaves out every cell",
+    ),
     "too many": ({"axes": {"seed": list(range(MOST_CELLS + 1))}}, f"{MOST_CELLS} are the most"),
     "no mapping": ({"axes": [1]}, "`axes: [1]` must be a mapping"),
     "no points": ({"points": {"batch": 1}}, "must be a list of mappings"),
@@ -188,19 +277,34 @@ def test_a_wrong_config_is_refused_in_a_sentence(case: str) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    raw = {"base": {"temprature": 1, "batch": "x"}, "axes": {"policy": ["bass"], "top_k": ["y"]}, "exclude": [{"polcy": "bass"}]}
+    raw = {
+        "base": {"temprature": 1, "batch": "x"},
+        "axes": {"policy": ["bass"], "top_k": ["y"]},
+        "exclude": [{"polcy": "bass"}],
+    }
     with pytest.raises(OptionError) as caught:
         planned(**raw)
     told = str(caught.value)
     assert "has 4 problems" in told
     assert all(name in told for name in ("`temprature`", "`batch: 'x'`", "`top_k: 'y'`", "`polcy`"))
-    with pytest.raises(OptionError, match=r"has 2 problems:\n.*SplitCache.*and 1 more\)\n.*PagedCache") as caught:
-        planned(base={"attention": "sdpa"}, axes={"cache": ["padded", "split", "paged"], "batch": [1, 2]})
+    with pytest.raises(
+        OptionError, match=r"has 2 problems:\n.*SplitCache.*and 1 more\)\n.*PagedCache"
+    ) as caught:
+        planned(
+            base={"attention": "sdpa"},
+            axes={"cache": ["padded", "split", "paged"], "batch": [1, 2]},
+        )
 
 
 def test_the_command_line_overrides_a_config(bass_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("base: {policy: fixed}\naxes: {batch: [1, 2], seed: [1]}\nquick: {base: {repeats: 1}, axes: {seed: null}}\n", "utf-8")
+    file.write_text(
+        (
+            "base: {policy: fixed}\naxes: {batch: [1, 2], seed: [1]}\nquick: {base: {repeats: 1}, "
+            "axes: {seed: null}}\n"
+        ),
+        "utf-8",
+    )
     said = bass_command(
         "ablate",
         str(file),
@@ -217,7 +321,12 @@ def test_the_command_line_overrides_a_config(bass_command: Command, tmp_path: Pa
     assert said.status == 0, said.err
     made = yaml.safe_load(said.out)
     assert made["axes"] == {"batch": [4]}
-    base = {"policy": {"class_path": "fixed", "init_args": {"k": 3}}, "temperature": 0.1, "max_new_tokens": 9, "repeats": 1}
+    base = {
+        "policy": {"class_path": "fixed", "init_args": {"k": 3}},
+        "temperature": 0.1,
+        "max_new_tokens": 9,
+        "repeats": 1,
+    }
     assert made["base"] == DEFAULTS | base
     assert made["name"] == "mine"
 
@@ -226,19 +335,30 @@ REFUSED = {
     "an unknown option": (["--tempreture", "1"], "Unknown option `--tempreture`"),
     "an unknown setting": (["--base.tempreture", "1"], "Unknown option `--base.tempreture`"),
     "no value": (["--batch"], "`--batch` lacks its value"),
-    "an axis": (["--batch", "2"], "`batch` is an axis of the config, and would be overridden by it: give `--axes.batch [2]`"),
+    "an axis": (
+        ["--batch", "2"],
+        "`batch` is an axis of the config, and would be overridden by it: give `--axes.batch [2]`",
+    ),
     "no quick part": (["--quick"], "The config has no `quick` part"),
     "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong kind"),
     "no YAML": (["--stop", "[a"], "`--stop [a` is not YAML"),
     "a cluster without Ray": (["--address", "x"], "`--address` is of a Ray cluster"),
-    "less than no processor": (["--executor", "ray", "--cpus_per_cell", "-1"], "`--cpus_per_cell -1` must be a part of one"),
-    "a GPU and a half": (["--executor", "ray", "--gpus_per_cell", "1.5"], "`--gpus_per_cell 1.5` must be a part of one, or a whole number"),
+    "less than no processor": (
+        ["--executor", "ray", "--cpus_per_cell", "-1"],
+        "`--cpus_per_cell -1` must be a part of one",
+    ),
+    "a GPU and a half": (
+        ["--executor", "ray", "--gpus_per_cell", "1.5"],
+        "`--gpus_per_cell 1.5` must be a part of one, or a whole number",
+    ),
     "another executor": (["--executor", "slurm"], "is not of the right kind"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_options_that_do_not_fit_are_refused(bass_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_options_that_do_not_fit_are_refused(
+    bass_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("axes: {batch: [1]}", encoding="utf-8")
     argv, words = REFUSED[case]
@@ -268,12 +388,17 @@ CHECKPOINTS = {
     "none": ({"target": "/nowhere", "draft": "/nowhere"}, "/nowhere"),
     "no draft": ({}, "needs a draft: give `--draft`"),
     "too long": ({"max_new_tokens": 64, "drafter": "ngram"}, "exceeds the context of 64"),
-    "too many layers": ({"drafter": {"class_path": "self", "init_args": {"layers": 2}}}, "The first 2 layers of a target of 2"),
+    "too many layers": (
+        {"drafter": {"class_path": "self", "init_args": {"layers": 2}}},
+        "The first 2 layers of a target of 2",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_checkpoints_that_cannot_serve_are_refused_before_anything_runs(pair: Pair, case: str) -> None:
+def test_checkpoints_that_cannot_serve_are_refused_before_anything_runs(
+    pair: Pair, case: str
+) -> None:
     said, words = CHECKPOINTS[case]
     base = {"target": str(pair.target), "prompts": ["def double("], "max_new_tokens": 8} | said
     with pytest.raises(BassError) as caught:

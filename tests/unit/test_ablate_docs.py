@@ -19,12 +19,22 @@ from unit.test_package import ROOT
 PAGE = (ROOT / "docs/ablations.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On a random pair in the embedded one's place."""
     tokenizer = byte_tokenizer()
     size = tokenizer.get_vocab_size()
-    monkeypatch.setattr(embedded, "TARGET", write_checkpoint(tmp_path / "target", tokenizer, 32, 6, size, context=1024))
-    monkeypatch.setattr(embedded, "DRAFT", write_checkpoint(tmp_path / "draft", tokenizer, 16, 1, size, context=1024))
+    monkeypatch.setattr(
+        embedded,
+        "TARGET",
+        write_checkpoint(tmp_path / "target", tokenizer, 32, 6, size, context=1024),
+    )
+    monkeypatch.setattr(
+        embedded,
+        "DRAFT",
+        write_checkpoint(tmp_path / "draft", tokenizer, 16, 1, size, context=1024),
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "my_policy", raising=False)
@@ -32,7 +42,9 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     for text in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S):
         name = re.match(r"# (\w+\.yaml)\n", text)
         assert name
-        (tmp_path / name[1]).write_text(text.replace("max_new_tokens: 48", "max_new_tokens: 4"), encoding="utf-8")
+        (tmp_path / name[1]).write_text(
+            text.replace("max_new_tokens: 48", "max_new_tokens: 4"), encoding="utf-8"
+        )
     shell = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
     ran = 0
     for line in shell.splitlines():

@@ -1,4 +1,6 @@
-"""`bass ablate` and `bass report` on configs, classes and files that nobody should have written: a sentence, and nothing lost."""
+"""`bass ablate` and `bass report` on configs, classes and files that nobody should have written: a
+sentence, and nothing lost.
+"""
 
 import importlib.metadata
 import itertools
@@ -73,7 +75,9 @@ class ExitsAtOnce(Base):
 
 
 @pytest.fixture
-def ablate(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command) -> Command:
+def ablate(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command
+) -> Command:
     """`bass ablate` with a config of this text, into `out`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hostile_classes.py").write_text(CLASSES, encoding="utf-8")
@@ -95,7 +99,8 @@ def ablate(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_com
         ("{1: a, '1': b}", "`1` is said twice"),
         ("[" * 5000, f"deeper than {MOST_LEVELS} levels"),
         ("a: &a [*a]", f"deeper than {MOST_LEVELS} levels"),
-        ("a: &a [x]\n" + "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise("abcdefgh")), "more than"),
+        ("a: &a [x]\n" + "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a,
+            b in itertools.pairwise("abcdefgh")), "more than"),
         ('a: "\\uDC80"', "half a character"),
         ("a: 2020-02-31", "day is out of range"),
         ("a: " + "9" * 5000, "4300 digits"),
@@ -115,21 +120,28 @@ def test_numbers_with_exponents_are_numbers_and_anchors_serve() -> None:
 
 
 WRONG = {
-    "an infinite limit": ({"base": {"time_budget": float("inf")}}, "`base.time_budget: inf` must be a finite number"),
+    "an infinite limit": ({"base": {"time_budget": float("inf")}},
+        "`base.time_budget: inf` must be a finite number"),
     "an infinite parameter": (
         {"points": [{"policy": {"class_path": "goodput", "init_args": {"decay": 1e999}}}]},
         "`points.0.policy.init_args.decay: inf`",
     ),
-    "a label that is no number": ({"axes": {"how": {float("nan"): {"seed": 1}}}}, "`axes.how: nan` must be a finite number"),
-    "a label that is a list": ({"axes": {"how": {(1, 2): {"seed": 1}}}}, "has the label (1, 2): give a text or a number"),
-    "a number as a text": ({"axes": {"batch": [1, "2"]}}, "`batch: '2'` is of the wrong kind: give an integer"),
+    "a label that is no number": ({"axes": {"how": {float("nan"): {"seed": 1}}}},
+        "`axes.how: nan` must be a finite number"),
+    "a label that is a list": ({"axes": {"how": {(1, 2): {"seed": 1}}}},
+        "has the label (1, 2): give a text or a number"),
+    "a number as a text": ({"axes": {"batch": [1, "2"]}},
+        "`batch: '2'` is of the wrong kind: give an integer"),
     "a list for axes": ({"axes": []}, "`axes: []` must be a mapping"),
-    "two classes of one name": ({"axes": {"policy": ["a:P", "b:P"]}}, "two values of one name: leave one out, or give a mapping"),
+    "two classes of one name": ({"axes": {"policy": ["a:P", "b:P"]}},
+        "two values of one name: leave one out, or give a mapping"),
     "the folder above": ({"name": ".."}, "it names the run's folder"),
     "a list to read": ({"about": ["x"]}, "`about: ['x']` must be a text"),
     "a large seed": ({"base": {"seed": 2**63 - 2, "repeats": 3}}, "must fit into 64 bits"),
-    "an unknown dtype": ({"base": {"dtype": "float31"}}, "Unknown dtype `float31`. Did you mean `float32`"),
-    "a lost parameter": ({"base": {"policy": "fixed", "policy.k": 3}, "axes": {"policy": ["fixed"]}}, "`base.policy.k` would be lost"),
+    "an unknown dtype": ({"base": {"dtype": "float31"}},
+        "Unknown dtype `float31`. Did you mean `float32`"),
+    "a lost parameter": ({"base": {"policy": "fixed", "policy.k": 3},
+        "axes": {"policy": ["fixed"]}}, "`base.policy.k` would be lost"),
     "a parameter lost to labels": (
         {"base": {"policy": "fixed", "policy.k": 3}, "axes": {"how": {"a": {"policy": "fixed"}}}},
         "since the axis `how` names the `policy` anew",
@@ -146,9 +158,13 @@ def test_a_hostile_config_is_refused_in_a_sentence(case: str) -> None:
     assert all(sentence.count("\n") == 0 for sentence in told)
 
 
-def test_keys_values_pairings_and_checkpoints_are_told_together(ablate: Command, tmp_path: Path) -> None:
+def test_keys_values_pairings_and_checkpoints_are_told_together(
+    ablate: Command, tmp_path: Path
+) -> None:
     axes = "axes: {batsh: [1], seed: [x], policy: [baas, fixed], drafter: [self]}"
-    said = ablate(f"{axes}\nnam: y", "--cache", "split", "--attention", "sdpa", "--max_new_tokens", "1000")
+    said = ablate(
+        f"{axes}\nnam: y", "--cache", "split", "--attention", "sdpa", "--max_new_tokens", "1000"
+    )
     assert said.status == 2
     assert said.err.count("\n") == 1 + 7
     for words in (
@@ -166,17 +182,27 @@ def test_keys_values_pairings_and_checkpoints_are_told_together(ablate: Command,
     assert not (tmp_path / "out").exists()
 
 
-def test_token_ids_beyond_the_vocabulary_are_refused_before_anything_runs(ablate: Command, tmp_path: Path) -> None:
+def test_token_ids_beyond_the_vocabulary_are_refused_before_anything_runs(
+    ablate: Command, tmp_path: Path
+) -> None:
     said = ablate("", "--prompts", "[[1, 99999999]]")
-    assert (said.status, "the token id 99999999, which is outside the vocabulary" in said.err) == (2, True)
+    assert (said.status, "the token id 99999999, which is outside the vocabulary" in said.err) == (
+        2,
+        True,
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_overrides_do_not_depend_on_their_order_and_none_is_ignored() -> None:
-    raw = {"name": "x", "axes": {"policy": ["bass", "fixed"], "my-way": {"a": {"seed": 1}, "b": {"seed": 2}}}}
+    raw = {
+        "name": "x",
+        "axes": {"policy": ["bass", "fixed"], "my-way": {"a": {"seed": 1}, "b": {"seed": 2}}},
+    }
     both = [("base.policy", "fixed"), ("axes.policy", None), ("axes.my_way", None)]
     for order in (both, both[::-1]):
-        assert [cell.settings.policy for cell in plan(with_overrides(raw, False, order)).cells] == ["fixed"]
+        assert [cell.settings.policy for cell in plan(with_overrides(raw, False, order)).cells] == [
+            "fixed"
+        ]
     for override, words in (
         (("axes.polcy", None), "In `axes.polcy`: Unknown key `polcy`. Did you mean `policy`"),
         (("base.seed", 3), "`seed` is said by every label of the axis `my-way`"),
@@ -197,24 +223,41 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(ablate: Command) -> 
 def test_whatever_a_class_raises_is_its_cell_s_failure(ablate: Command, tmp_path: Path) -> None:
     """But for a KeyboardInterrupt, which is taken for one of the user's."""
     axis = {"sound": {"policy": "fixed"}}
-    for kind, inner in (("policy", "Policy"), ("stop_rule", "Rule"), ("drafter", "Drafter"), ("verifier", "Judge")):
+    for kind, inner in (
+        ("policy", "Policy"),
+        ("stop_rule", "Rule"),
+        ("drafter", "Drafter"),
+        ("verifier", "Judge"),
+    ):
         for error in ("GeneratorExit", "Own") if kind == "policy" else ("GeneratorExit",):
             axis[f"{kind}-{error}"] = {kind: f"hostile_classes:{inner}{error}"}
     said = ablate(f"axes: {{how: {json.dumps(axis)}}}")
     assert said.status == 2, said.err
-    found = {summary.settings["how"]: summary for summary in RunFolder(tmp_path / "out").summaries().values()}
+    found = {
+        summary.settings["how"]: summary
+        for summary in RunFolder(tmp_path / "out").summaries().values()
+    }
     assert found.keys() == axis.keys()
     assert {name for name, summary in found.items() if summary.state == "done"} == {"sound"}
-    assert all(name.rpartition("-")[2] in str(summary.error) for name, summary in found.items() if name != "sound")
+    assert all(
+        name.rpartition("-")[2] in str(summary.error)
+        for name, summary in found.items()
+        if name != "sound"
+    )
 
 
-def test_classes_that_exit_or_raise_what_cannot_be_said_fail_alone(ablate: Command, tmp_path: Path, bass_command: Command) -> None:
+def test_classes_that_exit_or_raise_what_cannot_be_said_fail_alone(
+    ablate: Command, tmp_path: Path, bass_command: Command
+) -> None:
     names = ("Exits", "HalfACharacter", "Unspeakable")
-    said = ablate(f"axes: {{policy: [fixed, {', '.join(f'hostile_classes:{name}' for name in names)}]}}")
+    said = ablate(
+        f"axes: {{policy: [fixed, {', '.join(f'hostile_classes:{name}' for name in names)}]}}"
+    )
     assert said.status == 2
     run = RunFolder(tmp_path / "out")
     assert {cell: summary.state for cell, summary in run.summaries().items()} == {
-        "0000-fixed": "done", "0001-Exits": "failed", "0002-HalfACharacter": "failed", "0003-Unspeakable": "failed",
+        "0000-fixed": "done", "0001-Exits": "failed", "0002-HalfACharacter": "failed",
+        "0003-Unspeakable": "failed",
     }  # fmt: skip
     errors = [str(summary.error) for summary in run.summaries().values()][1:]
     assert errors[0] == "SystemExit: 3"
@@ -226,12 +269,37 @@ def test_classes_that_exit_or_raise_what_cannot_be_said_fail_alone(ablate: Comma
 
 
 DAMAGED = {
-    "an endless number": ("requests.jsonl", rb'"seconds": [0-9.e-]+', b'"seconds": 1e999', "1e999 is too large a number"),
-    "an endless summary": ("summary.json", rb'"seconds": [0-9.e-]+', b'"seconds": 1e999', "1e999 is too large a number"),
-    "a deep line": ("steps.jsonl", rb"^", b'{"a":' * 100_000, "is damaged (maximum recursion depth"),
-    "a huge integer": ("steps.jsonl", rb'"span": \d+', b'"span": ' + b"9" * 400, "must fit into 64 bits"),
+    "an endless number": (
+        "requests.jsonl",
+        rb'"seconds": [0-9.e-]+',
+        b'"seconds": 1e999',
+        "1e999 is too large a number",
+    ),
+    "an endless summary": (
+        "summary.json",
+        rb'"seconds": [0-9.e-]+',
+        b'"seconds": 1e999',
+        "1e999 is too large a number",
+    ),
+    "a deep line": (
+        "steps.jsonl",
+        rb"^",
+        b'{"a":' * 100_000,
+        "is damaged (maximum recursion depth",
+    ),
+    "a huge integer": (
+        "steps.jsonl",
+        rb'"span": \d+',
+        b'"span": ' + b"9" * 400,
+        "must fit into 64 bits",
+    ),
     "half a number": ("steps.jsonl", rb"\[\d+", b"[9223372036854775808", "must fit into 64 bits"),
-    "an end twice": ("requests.jsonl", rb"\Z", b'{"repeat": 0, "end": true}\n', "ends a repeat twice"),
+    "an end twice": (
+        "requests.jsonl",
+        rb"\Z",
+        b'{"repeat": 0, "end": true}\n',
+        "ends a repeat twice",
+    ),
 }
 
 
@@ -249,7 +317,9 @@ def test_a_damaged_file_is_told_and_kept(tmp_path: Path, bass_command: Command, 
     assert path.read_bytes() == damaged
 
 
-def test_cells_whose_manifest_is_gone_or_damaged_are_taken_for_nobody_elses(ablate: Command, tmp_path: Path) -> None:
+def test_cells_whose_manifest_is_gone_or_damaged_are_taken_for_nobody_elses(
+    ablate: Command, tmp_path: Path
+) -> None:
     assert ablate("").status == 0
     manifest = tmp_path / "out/manifest.json"
     before = (tmp_path / "out/cells/0000/summary.json").read_bytes()
@@ -272,7 +342,9 @@ def test_what_a_worker_of_a_cluster_finds_damaged_is_told_in_its_own_words(tmp_p
     def get(reference: object) -> None:
         raise RayTaskError("Traceback of the worker")
 
-    fake = SimpleNamespace(get=get, exceptions=SimpleNamespace(RayTaskError=RayTaskError, RayError=RayTaskError))
+    fake = SimpleNamespace(
+        get=get, exceptions=SimpleNamespace(RayTaskError=RayTaskError, RayError=RayTaskError)
+    )
     [cell] = plan({"name": "x"}).cells
     with pytest.raises(RunFolderError, match=r"^steps.jsonl, line 1 is damaged\.$"):
         Ray()._result(fake, None, Task(cell.id, cell.labels, cell.settings, str(tmp_path)))
@@ -281,7 +353,9 @@ def test_what_a_worker_of_a_cluster_finds_damaged_is_told_in_its_own_words(tmp_p
 def test_a_text_with_half_a_character_is_reported(tmp_path: Path, bass_command: Command) -> None:
     run = write_run(tmp_path / "run", batches=(1,), repeats=1)
     manifest = json.loads((run.path / "manifest.json").read_text())
-    (run.path / "manifest.json").write_text(json.dumps(manifest | {"config": {"name": "x", "about": "\udc80"}}))
+    (run.path / "manifest.json").write_text(
+        json.dumps(manifest | {"config": {"name": "x", "about": "\udc80"}})
+    )
     assert bass_command("report", str(run.path)).status == 0
     assert "\\udc80" in (run.path / "report.html").read_text(encoding="utf-8")
 
@@ -301,7 +375,9 @@ def test_the_value_of_a_cell_is_one_wherever_it_is_told(tmp_path: Path) -> None:
         assert {name: cell.value(name) for name in summary.metrics} == summary.metrics
 
 
-def test_a_source_tree_that_is_not_installed_has_a_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_source_tree_that_is_not_installed_has_a_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     installed = importlib.metadata.version("bass")
     assert provenance.bass_version() == installed
 

@@ -1,4 +1,6 @@
-"""Ablations whose process is killed, at any moment: what was finished stays, what was not is done once."""
+"""Ablations whose process is killed, at any moment: what was finished stays, what was not is done
+once.
+"""
 
 import importlib.util
 import json
@@ -19,10 +21,12 @@ from unit.checkpoints import Pair
 
 CONFIG = """
 name: killed
-base: {prompts: [def f(, "for item"], batch: 2, max_new_tokens: 6, repeats: 2, temperature: 0.8, warm_up: false}
+base: {prompts: [def f(, "for item"], batch: 2, max_new_tokens: 6, repeats: 2, temperature: 0.8,
+       warm_up: false}
 axes: {policy: [fixed, hf-heuristic], cache: [padded, split]}
 """
-# A process that has loaded everything, and becomes `bass ARGUMENTS` for each line that it reads: starting Python takes seconds.
+# A process that has loaded everything, and becomes `bass ARGUMENTS` for each line that it reads:
+# starting Python takes seconds.
 BECOME = """
 import json, os, sys
 import bass.cli.ablate, torch
@@ -64,7 +68,9 @@ def become(tmp_path: Path) -> Iterator[Become]:
     """`bass ARGUMENTS` in a process of its own, killed after so many seconds; its exit status."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", BECOME], cwd=tmp_path, env=environment, **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", BECOME], cwd=tmp_path, env=environment, **pipes
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
 
@@ -94,14 +100,21 @@ def finished(folder: Path) -> dict[str, bytes]:
             found[f"{cell.id} summary"] = (path / run.SUMMARY).read_bytes()
         for repeat in run.lines(cell.id).repeats:
             for name in (run.STEPS, run.REQUESTS, DRAFTS):
-                lines = [line for line in (path / name).read_bytes().splitlines() if json.loads(line)["repeat"] == repeat]
+                lines = [
+                    line
+                    for line in (path / name).read_bytes().splitlines()
+                    if json.loads(line)["repeat"] == repeat
+                ]
                 found[f"{cell.id} {name} {repeat}"] = b"\n".join(lines)
     return found
 
 
 def tokens(folder: Path) -> dict[str, list[tuple[int, int, list[int]]]]:
     run = RunFolder(folder)
-    return {cell.id: [(line.repeat, line.request, line.tokens) for line in run.lines(cell.id).requests] for cell in run.cells}
+    return {
+        cell.id: [(line.repeat, line.request, line.tokens) for line in run.lines(cell.id).requests]
+        for cell in run.cells
+    }
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.nightly)])
@@ -137,17 +150,38 @@ RAY = importlib.util.find_spec("ray") is not None
 
 @pytest.mark.nightly  # Ray itself takes half a minute to start
 @pytest.mark.skipif(not RAY, reason="Ray is not installed: `pip install 'bass[ray]'`")
-def test_on_a_ray_cluster_a_cell_goes_on_when_its_worker_is_killed(pair: Pair, tmp_path: Path) -> None:
+def test_on_a_ray_cluster_a_cell_goes_on_when_its_worker_is_killed(
+    pair: Pair, tmp_path: Path
+) -> None:
     (tmp_path / "killer.py").write_text(KILLER, encoding="utf-8")
     killer = {"class_path": "killer.Killer", "init_args": {"mark": str(tmp_path / "mark")}}
-    base = {"prompts": ["def f("], "batch": 2, "max_new_tokens": 12, "repeats": 2, "target": str(pair.target), "draft": str(pair.draft)}
-    config = {"name": "x", "base": base, "axes": {"policy": {"fixed": "fixed", "killer": killer, "bass": "bass"}}}
+    base = {
+        "prompts": ["def f("],
+        "batch": 2,
+        "max_new_tokens": 12,
+        "repeats": 2,
+        "target": str(pair.target),
+        "draft": str(pair.draft),
+    }
+    config = {
+        "name": "x",
+        "base": base,
+        "axes": {"policy": {"fixed": "fixed", "killer": killer, "bass": "bass"}},
+    }
     (tmp_path / "x.yaml").write_text(json.dumps(config), encoding="utf-8")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": str(tmp_path),
+    }
     for output, more in (("there", ["--executor", "ray"]), ("here", [])):
         command = [sys.executable, "-m", "bass", "ablate", "x.yaml", "--output", output, *more]
-        said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        said = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert said.returncode == 0, said.stdout + said.stderr
         assert (tmp_path / "mark").exists()  # the worker was killed, once
     assert tokens(tmp_path / "there") == tokens(tmp_path / "here")
-    assert {summary.state for summary in RunFolder(tmp_path / "there").summaries().values()} == {"done"}
+    assert {summary.state for summary in RunFolder(tmp_path / "there").summaries().values()} == {
+        "done"
+    }

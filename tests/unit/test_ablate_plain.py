@@ -1,4 +1,6 @@
-"""Which cell of plain decoding a cell is held against: one that decodes the same, and of those the one most like it."""
+"""Which cell of plain decoding a cell is held against: one that decodes the same, and of those the
+one most like it.
+"""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -45,11 +47,15 @@ def likeness(a: Settings, b: Settings) -> tuple[bool, bool]:
 
 
 @given(st.lists(st.fixed_dictionaries(VALUES), max_size=7))
-def test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same(cells: list[dict[str, Any]]) -> None:
+def test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same(
+    cells: list[dict[str, Any]],
+) -> None:
     made = {task.id: task.settings for task in tasks(cells)}
     found = counterparts(tasks(cells))
     for name, own in made.items():
-        candidates = [other for other in made.values() if is_plain(other) and decodes(other) == decodes(own)]
+        candidates = [
+            other for other in made.values() if is_plain(other) and decodes(other) == decodes(own)
+        ]
         assert (name in found) == bool(candidates and not is_plain(own))
         if name in found:
             plain = made[found[name]]
@@ -58,8 +64,13 @@ def test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same(cells
             assert likeness(plain, own) == max(likeness(other, own) for other in candidates)
 
 
-@given(st.fixed_dictionaries(VALUES), st.sampled_from(["batch", "temperature", "seed", "max_new_tokens", "repeats", "ignore_eos"]))
-def test_a_cell_is_not_held_against_what_decodes_something_else(cell: dict[str, Any], name: str) -> None:
+@given(
+    st.fixed_dictionaries(VALUES),
+    st.sampled_from(["batch", "temperature", "seed", "max_new_tokens", "repeats", "ignore_eos"]),
+)
+def test_a_cell_is_not_held_against_what_decodes_something_else(
+    cell: dict[str, Any], name: str
+) -> None:
     own = Settings(**(cell | {"policy": "bass"}))
     values = {"temperature": 0.7, "ignore_eos": not own.ignore_eos}
     plain = replace(own, policy=PLAIN)
@@ -73,7 +84,9 @@ def test_a_cell_is_not_held_against_what_decodes_something_else(cell: dict[str, 
 def test_every_cell_of_a_shipped_config_that_drafts_has_plain_decoding_beside_it(name: str) -> None:
     cells = plan(with_overrides(read_config(name), True, [])).cells
     found = counterparts([Task(cell.id, cell.labels, cell.settings, "run") for cell in cells])
-    assert {cell.id for cell in cells} - found.keys() == {cell.id for cell in cells if cell.settings.order().parts.policy.max_length == 0}
+    assert {cell.id for cell in cells} - found.keys() == {
+        cell.id for cell in cells if cell.settings.order().parts.policy.max_length == 0
+    }
     assert found
 
 

@@ -1,4 +1,6 @@
-"""All that is wrong with a config is told at once, a line each; and looking at many cells costs little."""
+"""All that is wrong with a config is told at once, a line each; and looking at many cells costs
+little.
+"""
 
 import itertools
 import time
@@ -31,7 +33,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "prompts": ({"prompts": "nowhere.jsonl"}, "`prompts: nowhere.jsonl` cannot be read"),
     "a policy": ({"policy": "baas"}, "Unknown policy `baas`"),
     "a verifier": ({"verifier": "rejecton"}, "Unknown verifier `rejecton`"),
-    "a parameter": ({"drafter": {"class_path": "ngram", "init_args": {"langest": 3}}}, "Unknown parameter of drafter `Ngram` `langest`"),
+    "a parameter": (
+        {"drafter": {"class_path": "ngram", "init_args": {"langest": 3}}},
+        "Unknown parameter of drafter `Ngram` `langest`",
+    ),
     "a pairing": ({"cache": "split", "attention": "sdpa"}, "Cannot pair `SDPA` with `SplitCache`"),
     "a target": ({"target": "./no-target"}, "no-target"),
     "a draft": ({"draft": "./no-draft"}, "no-draft"),
@@ -58,14 +63,39 @@ def test_a_mistake_hides_no_other(pair: Pair) -> None:
             assert any(words in line for line in lines), (one, other, lines)
 
 
-def test_all_mistakes_of_a_config_are_told_a_line_each(pair: Pair, tmp_path: Path, bass_command: Command) -> None:
+def test_all_mistakes_of_a_config_are_told_a_line_each(
+    pair: Pair, tmp_path: Path, bass_command: Command
+) -> None:
     base = {"target": str(pair.target), "draft": str(pair.draft)}
     for said, _ in WRONG.values():
         base |= said
-    raw = {"base": base, "axes": {"batsh": [1], "seed": [1, "x"]}, "points": 3, "exclude": [{"polcy": 1}], "nam": 1, "quick": {"bas": {}}}
+    raw = {
+        "base": base,
+        "axes": {"batsh": [1], "seed": [1, "x"]},
+        "points": 3,
+        "exclude": [{"polcy": 1}],
+        "nam": 1,
+        "quick": {"bas": {}},
+    }
     (tmp_path / "all.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
-    said = bass_command("ablate", str(tmp_path / "all.yaml"), "--quick", "--seed", "3", "--output", str(tmp_path / "out"))
-    others = ["`quick.bas`", "`seed` is an axis", "`batsh`", "`seed: 'x'`", "`points: 3`", "`exclude.polcy`", "Unknown key `nam`"]
+    said = bass_command(
+        "ablate",
+        str(tmp_path / "all.yaml"),
+        "--quick",
+        "--seed",
+        "3",
+        "--output",
+        str(tmp_path / "out"),
+    )
+    others = [
+        "`quick.bas`",
+        "`seed` is an axis",
+        "`batsh`",
+        "`seed: 'x'`",
+        "`points: 3`",
+        "`exclude.polcy`",
+        "Unknown key `nam`",
+    ]
     wanted = [words for _, words in WRONG.values()] + others
     head, *lines = said.err.splitlines()
     assert (said.status, said.out) == (2, "")
@@ -78,8 +108,15 @@ def test_all_mistakes_of_a_config_are_told_a_line_each(pair: Pair, tmp_path: Pat
 
 def test_what_is_wrong_with_some_cells_hides_nothing_of_others(pair: Pair) -> None:
     base = {"target": str(pair.target), "draft": str(pair.draft), "prompts": ["def f("]}
-    axes = {"batch": [0, 1], "policy": ["fixed", "baas"], "max_new_tokens": [0, 4, 5000], "seed": list(range(MOST_CELLS))}
-    lines = told({"base": base, "axes": {name: axes[name] for name in ("batch", "policy", "max_new_tokens")}})
+    axes = {
+        "batch": [0, 1],
+        "policy": ["fixed", "baas"],
+        "max_new_tokens": [0, 4, 5000],
+        "seed": list(range(MOST_CELLS)),
+    }
+    lines = told(
+        {"base": base, "axes": {name: axes[name] for name in ("batch", "policy", "max_new_tokens")}}
+    )
     for words in ("`batch: 0`", "`baas`", "`max_new_tokens: 0`", "exceeds the context"):
         assert any(words in line for line in lines), lines
     lines = told({"base": base | {"repeats": 0}, "axes": axes})
@@ -96,7 +133,9 @@ def test_two_tokens_outside_of_a_vocabulary_and_a_long_prompt_are_both_told(pair
 
 def test_overrides_that_do_not_fit_are_told_with_what_is_wrong_in_the_config() -> None:
     raw = {"name": "x", "base": {"temprature": 1}, "axes": {"batch": [1]}, "quick": {"bas": {}}}
-    with pytest.raises(OptionError, match=r"has 2 problems:\n.*`quick\.bas`.*\n.*`batch` is an axis"):
+    with pytest.raises(
+        OptionError, match=r"has 2 problems:\n.*`quick\.bas`.*\n.*`batch` is an axis"
+    ):
         with_overrides(raw, False, [("base.batch", 2)])
 
 
@@ -111,10 +150,25 @@ axes:
 """
 
 
-def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(pair: Pair, tmp_path: Path, bass_command: Command) -> None:
-    """Of processor time. Here types are checked, which takes longer; as a command it is the import of torch that takes most."""
+def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(
+    pair: Pair, tmp_path: Path, bass_command: Command
+) -> None:
+    """Of processor time.
+
+    Here types are checked, which takes longer; as a command it is the import of torch that takes
+    most.
+    """
     (tmp_path / "many.yaml").write_text(MANY, encoding="utf-8")
-    models = ("--target", str(pair.target), "--draft", str(pair.draft), "--prompts", "[def f(]", "--output", str(tmp_path / "out"))
+    models = (
+        "--target",
+        str(pair.target),
+        "--draft",
+        str(pair.draft),
+        "--prompts",
+        "[def f(]",
+        "--output",
+        str(tmp_path / "out"),
+    )
     began = time.process_time()
     said = bass_command("ablate", str(tmp_path / "many.yaml"), "--dry_run", *models)
     took = time.process_time() - began

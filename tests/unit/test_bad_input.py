@@ -1,4 +1,6 @@
-"""Every bad input ends in one sentence and exit status 2: no traceback, nothing on standard output."""
+"""Every bad input ends in one sentence and exit status 2: no traceback, nothing on standard
+output.
+"""
 
 import json
 import math
@@ -69,7 +71,10 @@ class NoPolicy:
 
 
 def refuses(said: Said, *words: str) -> None:
-    """One line on stderr that starts with `bass: `, holds `words` and ends as a sentence; status 2; nothing on stdout."""
+    """One line on stderr that starts with `bass:
+
+    `, holds `words` and ends as a sentence; status 2; nothing on stdout.
+    """
     assert said.status == 2, said
     assert said.out == ""
     assert re.fullmatch(r"bass: [^\n]+\.\n", said.err), said.err
@@ -86,17 +91,37 @@ OPTIONS = {
     "policy that its module lacks": (["--policy", "unit.test_bad_input:Nothing"], "Nothing"),
     "class that is no policy": (["--policy", "unit.test_bad_input:NoPolicy"], "DraftLengthPolicy"),
     "incomplete policy": (["--policy", "unit.test_bad_input:Incomplete"], "Incomplete", "lengths"),
-    "policy without a maximum": (["--policy", "unit.test_bad_input:NoMaximum"], "NoMaximum", "max_length"),
-    "policy of a wrong shape": (["--policy", "unit.test_bad_input:WrongShape"], "WrongShape", "[3]", "[1]"),
-    "policy over its maximum": (["--policy", "unit.test_bad_input:OverItsMaximum"], "5", "max_length=4"),
+    "policy without a maximum": (
+        ["--policy", "unit.test_bad_input:NoMaximum"],
+        "NoMaximum",
+        "max_length",
+    ),
+    "policy of a wrong shape": (
+        ["--policy", "unit.test_bad_input:WrongShape"],
+        "WrongShape",
+        "[3]",
+        "[1]",
+    ),
+    "policy over its maximum": (
+        ["--policy", "unit.test_bad_input:OverItsMaximum"],
+        "5",
+        "max_length=4",
+    ),
     "policy below zero": (["--policy", "unit.test_bad_input:Negative"], "-1"),
     "policy of fractions": (["--policy", "unit.test_bad_input:Fractional"], "float64", "integers"),
     "policy parameter out of range": (["--policy.start", "99"], "start=99", "max_length=32"),
     "policy parameter of a wrong kind": (["--policy.start", "x"], "--policy.start x", "integer"),
-    "policy parameter that does not exist": (["--policy.stort", "3"], "--policy.stort", "`--policy.start`"),
+    "policy parameter that does not exist": (
+        ["--policy.stort", "3"],
+        "--policy.stort",
+        "`--policy.start`",
+    ),
     "class path that is no JSON": (["--policy", "{class_path: x"], "class_path"),
     "class path without a class": (["--policy", '{"init_args": {}}'], "class_path"),
-    "class path with an unknown key": (["--policy", '{"class_path": "fixed", "args": {}}'], "class_path"),
+    "class path with an unknown key": (
+        ["--policy", '{"class_path": "fixed", "args": {}}'],
+        "class_path",
+    ),
     "unknown cache": (["--cache", "splt"], "Unknown cache `splt`", "`split`"),
     "unknown backend": (["--attention", "sdp"], "Unknown attention `sdp`", "`sdpa`"),
     "unknown verifier": (["--verifier", "reject"], "Unknown verifier `reject`", "`rejection`"),
@@ -107,8 +132,16 @@ OPTIONS = {
         "SDPA",
     ),
     "unknown device": (["--device", "gpu"], "device='gpu'"),
-    "graphs that are neither on nor off": (["--cuda_graphs", "maybe"], "--cuda_graphs maybe", "one of 'auto', 'true', 'false'"),
-    "graphs on a CPU": (["--cuda_graphs", "true", "--device", "cpu"], "cuda_graphs=True", "CUDA device"),
+    "graphs that are neither on nor off": (
+        ["--cuda_graphs", "maybe"],
+        "--cuda_graphs maybe",
+        "one of 'auto', 'true', 'false'",
+    ),
+    "graphs on a CPU": (
+        ["--cuda_graphs", "true", "--device", "cpu"],
+        "cuda_graphs=True",
+        "CUDA device",
+    ),
     "unknown dtype": (["--dtype", "float23"], "Unknown dtype `float23`", "`float32`"),
     "negative temperature": (["--temperature", "-0.1"], "temperature=-0.1"),
     "temperature that is not a number": (["--temperature", "nan"], "temperature"),
@@ -130,7 +163,11 @@ OPTIONS = {
     "more samples than memory holds": (["-n", "10000000000"], "num_return_sequences=10000000000"),
     "samples without a value": (["-n"], "lacks its value"),
     "no new tokens": (["--max_new_tokens", "0"], "max_new_tokens=0"),
-    "more new tokens than the context holds": (["--max_new_tokens", "64"], "context of 64", "lower"),
+    "more new tokens than the context holds": (
+        ["--max_new_tokens", "64"],
+        "context of 64",
+        "lower",
+    ),
     "max_new_tokens as a list": (["--max_new_tokens", "[3]"], "max_new_tokens", "integer"),
     "no rows": (["--max_batch_size", "0"], "max_batch_size=0"),
     "empty stop string": (["--stop", ""], "stop string is empty"),
@@ -139,8 +176,16 @@ OPTIONS = {
     "infinite time budget": (["--time_budget", ".inf"], "time_budget=inf"),
     "fractional seed": (["--seed", "0.5"], "--seed 0.5", "integer"),
     "negative draft length": (["--num_speculative_tokens", "-1"], "-1"),
-    "two names for the policy": (["--num_speculative_tokens", "2", "--policy", "bass"], "num_speculative_tokens", "contradicts"),
-    "option that does not exist": (["--temprature", "1"], "Unknown option `--temprature`", "`--temperature`"),
+    "two names for the policy": (
+        ["--num_speculative_tokens", "2", "--policy", "bass"],
+        "num_speculative_tokens",
+        "contradicts",
+    ),
+    "option that does not exist": (
+        ["--temprature", "1"],
+        "Unknown option `--temprature`",
+        "`--temperature`",
+    ),
     "option that resembles nothing": (["--frobnicate"], "Unknown option `--frobnicate`", "--help"),
     "abbreviated option": (["--temp", "1"], "Unknown option `--temp`"),
     "option that takes no value": (["--json=yes"], "--json"),
@@ -163,7 +208,11 @@ PROMPTS = {
     "no token ids": (["--token_ids", "[]"], "empty"),
     "token ids that are none": (["--token_ids", "[1,x]"], "--token_ids", "integer"),
     "token ids without brackets": (["--token_ids", "7"], "--token_ids", "list"),
-    "missing file": (["--file", "/nonexistent/prompt.txt"], "/nonexistent/prompt.txt", "No such file"),
+    "missing file": (
+        ["--file", "/nonexistent/prompt.txt"],
+        "/nonexistent/prompt.txt",
+        "No such file",
+    ),
     "directory as a file": (["--file", "/"], "it is a folder"),
     "file name with a zero byte": (["--file", "a\0b"], "cannot be read"),
 }
@@ -177,7 +226,11 @@ def test_prompts(bass_command: Command, pair: Pair, case: str) -> None:
 
 def test_a_file_that_is_no_text(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "prompt").write_bytes(b"def \xff\xfe")
-    refuses(bass_command("generate", *pair.options, "--file", str(tmp_path / "prompt")), "not UTF-8", "byte 4")
+    refuses(
+        bass_command("generate", *pair.options, "--file", str(tmp_path / "prompt")),
+        "not UTF-8",
+        "byte 4",
+    )
 
 
 def test_an_empty_file(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
@@ -188,12 +241,18 @@ def test_an_empty_file(bass_command: Command, pair: Pair, tmp_path: Path) -> Non
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_file_that_may_not_be_read(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "prompt").touch(mode=0)
-    refuses(bass_command("generate", *pair.options, "--file", str(tmp_path / "prompt")), "Permission denied")
+    refuses(
+        bass_command("generate", *pair.options, "--file", str(tmp_path / "prompt")),
+        "Permission denied",
+    )
 
 
 def test_text_without_a_tokenizer(bass_command: Command, silent_pair: Pair) -> None:
     refuses(bass_command("generate", *silent_pair.options, "def f("), "no tokenizer", "token ids")
-    refuses(bass_command("generate", *silent_pair.options, "--token_ids", "[1]", "--stop", "x"), "`stop` needs text")
+    refuses(
+        bass_command("generate", *silent_pair.options, "--token_ids", "[1]", "--stop", "x"),
+        "`stop` needs text",
+    )
 
 
 def cut_weights(folder: Path) -> None:
@@ -222,7 +281,9 @@ def folder_for_weights(folder: Path) -> None:
 def edit_config(**changes: Any) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         path = folder / "config.json"
-        config = {k: v for k, v in (json.loads(path.read_text()) | changes).items() if v != "DELETED"}
+        config = {
+            k: v for k, v in (json.loads(path.read_text()) | changes).items() if v != "DELETED"
+        }
         path.write_text(json.dumps(config))
 
     return edit
@@ -256,24 +317,55 @@ DAMAGE: dict[str, tuple[Any, ...]] = {
     "config.json without a field": (edit_config(hidden_size="DELETED"), "hidden_size"),
     "config.json with a field of a wrong kind": (edit_config(hidden_size="wide"), "config.json"),
     "config.json with a negative size": (edit_config(num_hidden_layers=-1), "config.json"),
-    "config.json with heads that do not divide": (edit_config(num_key_value_heads=3), "config.json"),
+    "config.json with heads that do not divide": (
+        edit_config(num_key_value_heads=3),
+        "config.json",
+    ),
     "config.json with an eos that is no token": (edit_config(eos_token_id="stop"), "eos_token_id"),
     "config.json of other weights": (edit_config(intermediate_size=48), "do not belong together"),
-    "config.json with more layers than the weights": (edit_config(num_hidden_layers=5), "missing", "do not belong together"),
-    "config.json with fewer layers than the weights": (edit_config(num_hidden_layers=1), "unexpected", "do not belong together"),
-    "config.json of a billion layers": (edit_config(num_hidden_layers=10**9), "do not belong together"),
-    "weights in a pickle": (rename("model.safetensors", "pytorch_model.bin"), "convert them with safetensors"),
+    "config.json with more layers than the weights": (
+        edit_config(num_hidden_layers=5),
+        "missing",
+        "do not belong together",
+    ),
+    "config.json with fewer layers than the weights": (
+        edit_config(num_hidden_layers=1),
+        "unexpected",
+        "do not belong together",
+    ),
+    "config.json of a billion layers": (
+        edit_config(num_hidden_layers=10**9),
+        "do not belong together",
+    ),
+    "weights in a pickle": (
+        rename("model.safetensors", "pytorch_model.bin"),
+        "convert them with safetensors",
+    ),
     "weights as GGUF": (rename("model.safetensors", "model.gguf"), "GGUF"),
-    "an index that leaves the folder": (index({"x": "../target/model.safetensors"}), "model.safetensors.index.json"),
-    "an index without its files": (index({"x": "model-00001-of-00001.safetensors"}), "lacks 1 of the 1 files"),
+    "an index that leaves the folder": (
+        index({"x": "../target/model.safetensors"}),
+        "model.safetensors.index.json",
+    ),
+    "an index without its files": (
+        index({"x": "model-00001-of-00001.safetensors"}),
+        "lacks 1 of the 1 files",
+    ),
     "no weights": (remove("model.safetensors"), "no model.safetensors"),
     "truncated weights": (cut_weights, "model.safetensors", "damaged or truncated"),
     "weights cut in the header": (cut_header, "model.safetensors", "damaged or truncated"),
     "empty weights": (empty_weights, "model.safetensors", "damaged or truncated"),
     "corrupt weights": (noise_for_weights, "model.safetensors", "damaged or truncated"),
     "a folder in the weights' place": (folder_for_weights, "model.safetensors"),
-    "corrupt tokenizer": (write("tokenizer.json", "{}"), "tokenizer.json", "not a readable tokenizer"),
-    "corrupt generation_config.json": (write("generation_config.json", "{"), "generation_config.json", "JSON"),
+    "corrupt tokenizer": (
+        write("tokenizer.json", "{}"),
+        "tokenizer.json",
+        "not a readable tokenizer",
+    ),
+    "corrupt generation_config.json": (
+        write("generation_config.json", "{"),
+        "generation_config.json",
+        "JSON",
+    ),
 }
 
 
@@ -286,20 +378,38 @@ def test_damaged_target(bass_command: Command, pair: Pair, tmp_path: Path, case:
     refuses(bass_command("info", str(own.target)), *words)
 
 
-@pytest.mark.parametrize("case", [c for c in DAMAGE if not re.search("generation_config|eos|fewer", c)])
+@pytest.mark.parametrize(
+    "case", [c for c in DAMAGE if not re.search("generation_config|eos|fewer", c)]
+)
 def test_damaged_draft(bass_command: Command, pair: Pair, tmp_path: Path, case: str) -> None:
     damage, *_ = DAMAGE[case]
     own = pair.copy(tmp_path)
     damage(own.draft)
-    refuses(bass_command("generate", *own.options, "def f("), str(own.draft) if case != "config.json of another family" else "")
+    refuses(
+        bass_command("generate", *own.options, "def f("),
+        str(own.draft) if case != "config.json of another family" else "",
+    )
 
 
 def test_missing_folders(bass_command: Command, pair: Pair) -> None:
-    refuses(bass_command("generate", "--target", "/nonexistent", "--draft", str(pair.draft), "x"), "`/nonexistent`")
-    refuses(bass_command("generate", "--target", str(pair.target), "--draft", "/nonexistent", "x"), "`/nonexistent`")
-    refuses(bass_command("generate", "--target", str(pair.target), "x"), "needs a draft", "num_speculative_tokens=0")
+    refuses(
+        bass_command("generate", "--target", "/nonexistent", "--draft", str(pair.draft), "x"),
+        "`/nonexistent`",
+    )
+    refuses(
+        bass_command("generate", "--target", str(pair.target), "--draft", "/nonexistent", "x"),
+        "`/nonexistent`",
+    )
+    refuses(
+        bass_command("generate", "--target", str(pair.target), "x"),
+        "needs a draft",
+        "num_speculative_tokens=0",
+    )
     alone = ["--num_speculative_tokens", "0", "x"]
-    refuses(bass_command("generate", "--target", str(pair.target / "config.json"), *alone), "No checkpoint folder")
+    refuses(
+        bass_command("generate", "--target", str(pair.target / "config.json"), *alone),
+        "No checkpoint folder",
+    )
     refuses(bass_command("info", "/nonexistent"), "`/nonexistent`")
     refuses(bass_command("info"), "checkpoint")
 
@@ -310,7 +420,10 @@ def test_a_draft_with_another_vocabulary(bass_command: Command, pair: Pair, tmp_
     refuses(bass_command("generate", *arguments, "x"), "77", "vocabular")
     said = bass_command("info", str(pair.target), "--draft", str(other))
     assert (said.status, said.err) == (1, "")
-    assert f"`{other}` cannot draft for `{pair.target}`. Target and draft have vocabularies of" in said.out
+    assert (
+        f"`{other}` cannot draft for `{pair.target}`. Target and draft have vocabularies of"
+        in said.out
+    )
 
 
 def test_a_draft_with_another_tokenizer(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
@@ -325,7 +438,10 @@ def test_a_draft_with_another_tokenizer(bass_command: Command, pair: Pair, tmp_p
 def test_a_tokenizer_with_ids_beyond_the_vocabulary(bass_command: Command, tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(320)
     target = write_checkpoint(tmp_path / "target", tokenizer, 32, 2, 10)
-    refuses(bass_command("generate", "--target", str(target), "--num_speculative_tokens", "0", "def"), "outside the vocabulary")
+    refuses(
+        bass_command("generate", "--target", str(target), "--num_speculative_tokens", "0", "def"),
+        "outside the vocabulary",
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +471,11 @@ REQUESTS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no prompts": ([], {}, "no prompt"),
     "empty prompt": ([""], {}, "Prompt 0 is empty"),
     "token id out of range": ([[1, 10**6]], {}, "1000000"),
-    "limits that do not match the prompts": (["a", "b"], {"max_new_tokens": [1, 2, 3]}, "3 values for 2 prompts"),
+    "limits that do not match the prompts": (
+        ["a", "b"],
+        {"max_new_tokens": [1, 2, 3]},
+        "3 values for 2 prompts",
+    ),
     "one limit too small": (["a", "b"], {"max_new_tokens": [1, 0]}, "max_new_tokens=0"),
     "truth for samples": ("a", {"num_return_sequences": True}, "num_return_sequences=True"),
     "nan temperature": ("a", {"temperature": math.nan}, "temperature=nan"),
@@ -372,7 +492,8 @@ def test_requests_from_python(llm: bass.LLM, case: str) -> None:
         llm.stream(prompts, **options)
 
 
-WRONG_KINDS = {  # in a process of their own: here the annotations are checked too, and would refuse them first
+# in a process of their own: here the annotations are checked too, and would refuse them first
+WRONG_KINDS = {
     "llm.stream([[1.5]])": "1.5",
     "llm.stream([[1, 'a']])": "'a'",
     "llm.stream(b'def')": "bytes",
@@ -415,7 +536,11 @@ print(json.dumps({call: said(call) for call in calls}))
 """
     command = [sys.executable, "-c", code, str(pair.target), str(pair.draft), *WRONG_KINDS]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    wrong = {call: message for call, message in said.items() if WRONG_KINDS[call] not in message or message.startswith("not refused")}
+    wrong = {
+        call: message
+        for call, message in said.items()
+        if WRONG_KINDS[call] not in message or message.startswith("not refused")
+    }
     assert wrong == {}
 
 
@@ -459,7 +584,15 @@ def test_any_integer_is_a_seed(llm: bass.LLM, seed: int) -> None:
 def test_arrays_and_tensors_of_token_ids_are_prompts(llm: bass.LLM) -> None:
     ids, options = [5, 6, 7], {"max_new_tokens": 4}
     expected = llm.generate([ids], **options).completions[0].token_ids
-    for prompts in (ids, np.array(ids), np.array([ids]), [np.array(ids)], torch.tensor(ids), torch.tensor([ids]), [torch.tensor(ids)]):
+    for prompts in (
+        ids,
+        np.array(ids),
+        np.array([ids]),
+        [np.array(ids)],
+        torch.tensor(ids),
+        torch.tensor([ids]),
+        [torch.tensor(ids)],
+    ):
         assert [c.token_ids for c in llm.generate(prompts, **options).completions] == [expected]
 
 

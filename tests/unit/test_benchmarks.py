@@ -1,4 +1,7 @@
-"""The benchmark of attention: what it counts and concludes, and that it runs. Its figures mean something on a GPU only."""
+"""The benchmark of attention: what it counts and concludes, and that it runs.
+
+Its figures mean something on a GPU only.
+"""
 
 import importlib.util
 import json
@@ -21,7 +24,9 @@ from unit.test_package import ROOT
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_of_attention", ROOT / "benchmarks/attention.py")
+    spec = importlib.util.spec_from_file_location(
+        "benchmark_of_attention", ROOT / "benchmarks/attention.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -45,7 +50,9 @@ def timing(benchmark: ModuleType, seconds: float) -> Any:
 
 def test_one_row_has_the_whole_context_and_skewed_others_an_eighth(benchmark: ModuleType) -> None:
     for batch in (1, 2, 5, 32):
-        equal, skewed = (benchmark.Case("toy", 2, skew, batch, 64).lengths for skew in (False, True))
+        equal, skewed = (
+            benchmark.Case("toy", 2, skew, batch, 64).lengths for skew in (False, True)
+        )
         assert equal.tolist() == [64] * batch
         assert sorted(skewed.tolist()) == [8] * (batch - 1) + [64]
 
@@ -61,24 +68,42 @@ def test_the_needed_bytes_are_those_of_the_visible_keys(benchmark: ModuleType) -
         case, heads = benchmark.Case("toy", 3, skewed, 4, 40), benchmark.PAIRS["toy"]
         own = case.lengths[:, None] + np.arange(-case.window, 0)
         visible = (np.arange(case.context) <= own[..., None]).any(1)  # [B, S], by some query
-        assert case.key_bytes == visible.sum() * torch.zeros(2, heads.key, heads.dim, dtype=torch.bfloat16).nbytes
-        assert case.query_bytes == 2 * torch.zeros(*own.shape, heads.query, heads.dim, dtype=torch.bfloat16).nbytes
+        assert (
+            case.key_bytes
+            == visible.sum() * torch.zeros(2, heads.key, heads.dim, dtype=torch.bfloat16).nbytes
+        )
+        assert (
+            case.query_bytes
+            == 2 * torch.zeros(*own.shape, heads.query, heads.dim, dtype=torch.bfloat16).nbytes
+        )
 
 
-def test_the_answers_follow_from_the_times(benchmark: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answers_follow_from_the_times(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     bandwidth = 1e12
-    fast, slow, short = (benchmark.Case("paper", 8, False, batch, context) for batch, context in ((8, 2048), (16, 2048), (8, 512)))
-    at = {case: case.key_bytes / bandwidth for case in (fast, slow, short)}  # seconds at the bandwidth
-    shares = {fast: (0.5, 0.4, 0.8), slow: (0.6, 0.61, 0.6), short: (0.3, 0.5, 0.4)}  # pad, split, ragged
+    fast, slow, short = (
+        benchmark.Case("paper", 8, False, batch, context)
+        for batch, context in ((8, 2048), (16, 2048), (8, 512))
+    )
+    # seconds at the bandwidth
+    at = {case: case.key_bytes / bandwidth for case in (fast, slow, short)}
+    # pad, split, ragged
+    shares = {fast: (0.5, 0.4, 0.8), slow: (0.6, 0.61, 0.6), short: (0.3, 0.5, 0.4)}
     timings = {
-        case: {name: timing(benchmark, at[case] / share) for name, share in zip(("pad", "split", "ragged"), of_case, strict=True)}
+        case: {
+            name: timing(benchmark, at[case] / share)
+            for name, share in zip(("pad", "split", "ragged"), of_case, strict=True)
+        }
         for case, of_case in shares.items()
     }
     assert benchmark.lead(timings[fast]) == pytest.approx(0.8 / 0.5)
     assert benchmark.split_over_pad(timings)[fast] == pytest.approx(0.5 / 0.4)
     found = benchmark.answers(timings, bandwidth, Console(width=150))
-    assert found["ragged_lowest_share"] == {benchmark.named(slow): 0.6}  # the short context is not asked for
-    assert found["ragged_slower"] == {benchmark.named(short): ["split", 1.25]}  # 0.61 over 0.6 is within the slack
+    # the short context is not asked for
+    assert found["ragged_lowest_share"] == {benchmark.named(slow): 0.6}
+    # 0.61 over 0.6 is within the slack
+    assert found["ragged_slower"] == {benchmark.named(short): ["split", 1.25]}
     assert found["pad_against_split"] == {"pad": 1, "split": 1, "tie": 1}
     said = capsys.readouterr().out
     assert "no: paper, window 8, equal lengths: at least 60% (batch 16)" in said
@@ -86,10 +111,16 @@ def test_the_answers_follow_from_the_times(benchmark: ModuleType, capsys: pytest
     assert benchmark.reaches_the_aim(timings, bandwidth)[slow.group] == (pytest.approx(0.7), slow)
 
 
-def test_what_was_not_measured_is_not_answered(benchmark: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_measured_is_not_answered(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = benchmark.Case("toy", 1, False, 2, 64)
     found = benchmark.answers({case: {"sdpa": timing(benchmark, 1.0)}}, 1e12, Console(width=150))
-    assert found == {"ragged_lowest_share": {}, "ragged_slower": {}, "pad_against_split": {"pad": 0, "split": 0, "tie": 0}}
+    assert found == {
+        "ragged_lowest_share": {},
+        "ragged_slower": {},
+        "pad_against_split": {"pad": 0, "split": 0, "tie": 0},
+    }
     assert "not measured" in capsys.readouterr().out
     assert benchmark.lead({"sdpa": timing(benchmark, 1.0)}) is None
 
@@ -99,27 +130,53 @@ def test_quick_changes_defaults_only(benchmark: ModuleType) -> None:
     assert (quick.windows, quick.batches, quick.contexts) == ([8], [4], [2048])
 
 
-def test_a_window_that_the_short_rows_cannot_hold_is_refused(benchmark: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_window_that_the_short_rows_cannot_hold_is_refused(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         benchmark.parse(["--contexts", "32", "--windows", "5"])
     assert "no room for a window of 5" in capsys.readouterr().err
 
 
-def test_it_times_and_checks_every_backend(benchmark: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    toy = ["--device", "cpu", "--pairs", "toy", "--windows", "2", "--batches", "1", "3", "--contexts", "24", "--rotate", "0"]
+def test_it_times_and_checks_every_backend(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = [
+        "--device",
+        "cpu",
+        "--pairs",
+        "toy",
+        "--windows",
+        "2",
+        "--batches",
+        "1",
+        "3",
+        "--contexts",
+        "24",
+        "--rotate",
+        "0",
+    ]
     benchmark.main([*toy, "--repeats", "1"])
     *_, last = capsys.readouterr().out.splitlines()
     record = json.loads(last)
     backends = record["config"]["backends"]
     assert set(backends) == {"pad", "split", "ragged", "paged", "sdpa"}
     assert len(record["us"]) == 3
-    assert all(found.keys() == set(backends) and all(us > 0 for times in found.values() for us in times) for found in record["us"].values())
+    assert all(
+        found.keys() == set(backends) and all(us > 0 for times in found.values() for us in times)
+        for found in record["us"].values()
+    )
     assert all(0 < error < benchmark.TOLERANCE for error in record["summary"]["error"].values())
 
 
-def test_a_wrong_result_ends_the_benchmark(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_ends_the_benchmark(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(BACKENDS, "too much", SeesTooMuch)
     case = benchmark.Case("toy", 2, False, 2, 24)
     with pytest.raises(SystemExit, match="`too much` is off by"):
         benchmark.measure(case, ["too much"], torch.device("cpu"), 0, 1, True)
-    assert benchmark.measure(case, ["too much"], torch.device("cpu"), 0, 1, False)["too much"].error is None
+    assert (
+        benchmark.measure(case, ["too much"], torch.device("cpu"), 0, 1, False)["too much"].error
+        is None
+    )

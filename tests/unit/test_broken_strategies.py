@@ -1,4 +1,6 @@
-"""A strategy that breaks its contract while it runs is told so in one sentence, before anything made with it is handed over."""
+"""A strategy that breaks its contract while it runs is told so in one sentence, before anything
+made with it is handed over.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -42,16 +44,24 @@ class Off(Verifier):
 
 @dataclass(frozen=True)
 class Odd(Drafter):
-    """Proposes zeros of another shape than it was asked for, with other distributions, or with other lengths."""
+    """Proposes zeros of another shape than it was asked for, with other distributions, or with
+    other lengths.
+    """
 
     columns: int = 0
     vocab: int | None = None
     token: int = 0
     told: int | None = None
 
-    def propose(self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
         tokens = torch.full((len(lengths), k + self.columns), self.token, device=lengths.device)
-        probs = None if self.vocab is None else torch.full((*tokens.shape, self.vocab), 1 / self.vocab, device=lengths.device)
+        probs = (
+            None
+            if self.vocab is None
+            else torch.full((*tokens.shape, self.vocab), 1 / self.vocab, device=lengths.device)
+        )
         return unchecked(Draft, tokens=tokens, probs=probs, lengths=lengths[: self.told])
 
 
@@ -79,14 +89,23 @@ def run(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("by", [-5, 3])
-def test_a_verdict_of_fewer_than_none_or_more_than_all_drafted_tokens(by: int, device: torch.device) -> None:
-    with pytest.raises(StrategyError, match=r"`Off` kept -?\d+ of \d drafted tokens: a verdict accepts between 0 and as many"):
+def test_a_verdict_of_fewer_than_none_or_more_than_all_drafted_tokens(
+    by: int, device: torch.device
+) -> None:
+    with pytest.raises(
+        StrategyError,
+        match=r"`Off` kept -?\d+ of \d drafted tokens: a verdict accepts between 0 and as many",
+    ):
         run(Setup(TABLE, device, policy=Fixed(2), verifier=Off(by)))
 
 
 def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
     with pytest.raises(
-        StrategyError, match=r"`Few` counts accepted tokens in the shape \[1\], and there are 3 rows: give one count for each"
+        StrategyError,
+        match=(
+            r"`Few` counts accepted tokens in the shape \[1\], and there are 3 rows: give one "
+            r"count for each"
+        ),
     ):
         run(Setup(TABLE, device, policy=Fixed(2), verifier=Few()))
 
@@ -97,7 +116,13 @@ def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
         (Odd(columns=1), r"up to \d tokens for 3 rows and gave tokens \[3, \d\]"),
         (Odd(vocab=3), "distributions over 3 tokens, and the target has 7"),
         (Odd(token=-1), "`Odd` gave a draft with a token outside of the vocabulary"),
-        (Odd(told=2), r"gave tokens \[3, \d\] of lengths \[2\] with probabilities None: give .* lengths \[3\]"),
+        (
+            Odd(told=2),
+            (
+                r"gave tokens \[3, \d\] of lengths \[2\] with probabilities None: give .* lengths "
+                r"\[3\]"
+            ),
+        ),
         (Odd(columns=-1), "gave 1 columns of tokens, and says that a row has 2"),
     ],
 )
@@ -110,8 +135,16 @@ def test_a_draft_of_another_shape(odd: Odd, message: str, device: torch.device) 
 
 def test_a_stop_rule_that_answers_in_numbers(device: torch.device) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2))
-    made = replace(setup, drafter=lambda setup, _, scorers: ModelDrafter(scorers("draft"), setup.warp, OwnDraw(), Whole()))
-    with pytest.raises(StrategyError, match=r"`Whole` answered with int64 of shape \[3\]: give one truth value for each row"):
+    made = replace(
+        setup,
+        drafter=lambda setup, _, scorers: ModelDrafter(
+            scorers("draft"), setup.warp, OwnDraw(), Whole()
+        ),
+    )
+    with pytest.raises(
+        StrategyError,
+        match=r"`Whole` answered with int64 of shape \[3\]: give one truth value for each row",
+    ):
         run(made)
 
 
@@ -121,7 +154,9 @@ class Answers(Drafter):
 
     answer: Any
 
-    def propose(self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
         return self.answer(lengths, k) if callable(self.answer) else self.answer
 
 
@@ -143,7 +178,10 @@ def draft_of(**fields: Any) -> Any:
         ((1, 2), r"`Answers.propose` returned tuple: give a `bass.records.Draft`"),
         (draft_of(tokens=lambda lengths, k: [[0] * k] * 3), "gave list as `tokens`: give a tensor"),
         (draft_of(lengths=lambda lengths, k: 2), "gave int as `lengths`: give a tensor"),
-        (draft_of(tokens=lambda lengths, k: torch.zeros(3, k)), "`tokens` of float32: give integers"),
+        (
+            draft_of(tokens=lambda lengths, k: torch.zeros(3, k)),
+            "`tokens` of float32: give integers",
+        ),
         (draft_of(lengths=lambda lengths, k: lengths > 0), "`lengths` of bool: give integers"),
         (draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).long()), "`probs` of int64: give"),
         (draft_of(tokens=lambda lengths, k: torch.zeros(3).long()), r"gave tokens \[3\] of"),

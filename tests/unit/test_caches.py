@@ -1,4 +1,6 @@
-"""A cache is a dictionary from (layer, row, position) to a key and a value; every registered layout is held to that."""
+"""A cache is a dictionary from (layer, row, position) to a key and a value; every registered layout
+is held to that.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ def allocate(request: pytest.FixtureRequest) -> Make:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @given(data=st.data())
-def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(name: str, data: st.DataObject) -> None:
+def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(
+    name: str, data: st.DataObject
+) -> None:
     batch = data.draw(st.integers(1, 4))
     sizes = st.lists(st.integers(1, 7), min_size=batch, max_size=batch)
     room = np.array(data.draw(sizes))
@@ -56,10 +60,14 @@ def test_the_spare_slot_is_no_position_of_a_view(allocate: Make) -> None:
         assert view.k.shape == view.v.shape == (blocks.sum() + 1, size, 2, 3)
         for row, count in zip(view.table, blocks, strict=True):
             assert (row[:count] < blocks.sum()).all()
-            assert (row[count:] == blocks.sum()).all(), "entries beyond a row's extent name the spare block"
+            assert (row[count:] == blocks.sum()).all(), (
+                "entries beyond a row's extent name the spare block"
+            )
 
 
-def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(allocate: Make) -> None:
+def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
+    allocate: Make,
+) -> None:
     """Row 1 follows row 0, which ends; row 2 follows row 1; then row 1 ends too."""
     extents = np.array([7, 7, 7, 3])
     both = Both(allocate(SHAPE, Room.of(extents), CPU, torch.float32), extents)
@@ -85,7 +93,11 @@ def test_writes_move_no_storage(allocate: Make) -> None:
 
     def addresses() -> list[int]:
         held = [tensor for tensor in vars(both.cache).values() if isinstance(tensor, torch.Tensor)]
-        views = [tensor for layer in range(SHAPE.layers) for tensor in vars(both.cache.view(layer)).values()]
+        views = [
+            tensor
+            for layer in range(SHAPE.layers)
+            for tensor in vars(both.cache.view(layer)).values()
+        ]
         return [tensor.data_ptr() for tensor in held + views]
 
     before = addresses()
@@ -97,6 +109,11 @@ def test_writes_move_no_storage(allocate: Make) -> None:
 
 def test_a_cache_says_what_its_tensors_take(allocate: Make) -> None:
     cache = allocate(SHAPE, Room.of(np.array([4, 6])), CPU, torch.float32)
-    assert cache.nbytes == sum(tensor.nbytes for tensor in vars(cache).values() if isinstance(tensor, torch.Tensor))
+    assert cache.nbytes == sum(
+        tensor.nbytes for tensor in vars(cache).values() if isinstance(tensor, torch.Tensor)
+    )
     assert cache.nbytes > 2 * 10 * SHAPE.layers * SHAPE.kv_heads * SHAPE.head_dim * 4
-    assert cache.nbytes == allocate(SHAPE, Room.of(np.array([4, 6])), torch.device("meta"), torch.float32).nbytes
+    assert (
+        cache.nbytes
+        == allocate(SHAPE, Room.of(np.array([4, 6])), torch.device("meta"), torch.float32).nbytes
+    )

@@ -1,4 +1,6 @@
-"""Conversations come out as `transformers` renders them, and a template from a checkpoint can do no harm."""
+"""Conversations come out as `transformers` renders them, and a template from a checkpoint can do no
+harm.
+"""
 
 import contextlib
 import json
@@ -68,15 +70,32 @@ USER = {"role": "user", "content": "  Say <b>\"hé\"</b> & 'go' in ☕ words \n"
 CONVERSATIONS: list[list[dict[str, Any]]] = [
     [USER],
     [{"role": "system", "content": "Be brief."}, USER],
-    [USER, {"role": "assistant", "content": " Gladly. "}, {"role": "user", "content": "{{ bos_token }}{% raw %}"}],
-    [{"role": "system", "content": ""}, USER, {"role": "assistant", "content": "1\n\n2", "name": "x"}, {"role": "user", "content": ""}],
+    [
+        USER,
+        {"role": "assistant", "content": " Gladly. "},
+        {"role": "user", "content": "{{ bos_token }}{% raw %}"},
+    ],
+    [
+        {"role": "system", "content": ""},
+        USER,
+        {"role": "assistant", "content": "1\n\n2", "name": "x"},
+        {"role": "user", "content": ""},
+    ],
 ]
-NAMES = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin|>", "eos_token": "<|turn|>"}
+NAMES = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "bos_token": "<|begin|>",
+    "eos_token": "<|turn|>",
+}
 
 
 def folder_with(path: Path, template: Any, **files: Any) -> Path:
     return write(
-        path, config={"model_type": "llama"}, tokenizer__json=llama3_json(), tokenizer_config=NAMES | {"chat_template": template}, **files
+        path,
+        config={"model_type": "llama"},
+        tokenizer__json=llama3_json(),
+        tokenizer_config=NAMES | {"chat_template": template},
+        **files,
     )
 
 
@@ -88,28 +107,47 @@ def read(folder: Path) -> Tokenizer:
 
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=range(len(CONVERSATIONS)))
 @pytest.mark.parametrize("style", TEMPLATES)
-def test_a_conversation_is_rendered_as_transformers_renders_it(tmp_path: Path, style: str, messages: list[dict[str, Any]]) -> None:
+def test_a_conversation_is_rendered_as_transformers_renders_it(
+    tmp_path: Path, style: str, messages: list[dict[str, Any]]
+) -> None:
     folder = folder_with(tmp_path, TEMPLATES[style])
     ours, theirs = read(folder), AutoTokenizer.from_pretrained(folder)
     for prompt in (True, False):
-        expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
+        expected = theirs.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=prompt
+        )
         assert ours.chat.render(messages, add_generation_prompt=prompt) == expected
-    assert any(message["content"].strip() in expected for message in messages) or style == "everything as JSON"
+    assert (
+        any(message["content"].strip() in expected for message in messages)
+        or style == "everything as JSON"
+    )
     ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert ours.encode(ours.chat.render(messages), add_special_tokens=False) == ids
 
 
 def test_named_templates_and_files_are_found_as_transformers_finds_them(tmp_path: Path) -> None:
-    listed = [{"name": "default", "template": "D{{ messages[0].content }}"}, {"name": "tool_use", "template": "T"}]
+    listed = [
+        {"name": "default", "template": "D{{ messages[0].content }}"},
+        {"name": "tool_use", "template": "T"},
+    ]
     folder = folder_with(tmp_path / "listed", listed)
-    assert read(folder).chat.render([USER]) == AutoTokenizer.from_pretrained(folder).apply_chat_template([USER], tokenize=False)
+    assert read(folder).chat.render([USER]) == AutoTokenizer.from_pretrained(
+        folder
+    ).apply_chat_template([USER], tokenize=False)
     assert read(folder).chat.render([USER], "tool_use") == "T"
     (folder / "chat_template.jinja").write_text("file\n", encoding="utf-8")
-    assert read(folder).chat.render([USER]) == AutoTokenizer.from_pretrained(folder).apply_chat_template([USER], tokenize=False) == "file"
+    assert (
+        read(folder).chat.render([USER])
+        == AutoTokenizer.from_pretrained(folder).apply_chat_template([USER], tokenize=False)
+        == "file"
+    )
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "rag.jinja").write_text("é", encoding="utf-8")
     assert read(folder).chat.render([USER], "rag") == "é"
-    with pytest.raises(CheckpointError, match=r"no chat template `tool_use` \(its templates are default, rag\): .*\.$"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"no chat template `tool_use` \(its templates are default, rag\): .*\.$",
+    ):
         read(folder).chat.render([USER], "tool_use")
 
 
@@ -118,7 +156,9 @@ def test_a_checkpoint_without_template_says_so(tmp_path: Path) -> None:
         read(build(tmp_path, "GPT-2")).chat.render([USER])
 
 
-@pytest.mark.parametrize("template", [3, [1], [{"name": "default"}], {"default": None}, [["a", "b"]]], ids=str)
+@pytest.mark.parametrize(
+    "template", [3, [1], [{"name": "default"}], {"default": None}, [["a", "b"]]], ids=str
+)
 def test_what_is_no_template_is_refused(tmp_path: Path, template: Any) -> None:
     with pytest.raises(CheckpointError, match="chat_template"):
         read(folder_with(tmp_path, template))
@@ -128,7 +168,17 @@ def test_what_is_no_template_is_refused(tmp_path: Path, template: Any) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize("template", ["{% if %}", "{{", "{% unknown %}", "{% endfor %}", "{{ x | no_such_filter }}", "{% include 'x' %}"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if %}",
+        "{{",
+        "{% unknown %}",
+        "{% endfor %}",
+        "{{ x | no_such_filter }}",
+        "{% include 'x' %}",
+    ],
+)
 def test_a_template_that_is_no_jinja_is_refused(template: str) -> None:
     with pytest.raises((CheckpointError, RequestError), match=r"chat template.*\.$"):
         ChatTemplates({"default": template}).render([USER])
@@ -167,17 +217,32 @@ def test_a_hostile_template_is_refused(escape: str) -> None:
 
 def test_what_a_template_says_against_the_messages_is_told() -> None:
     with pytest.raises(RequestError, match=r"\(roles must take turns, beginning with the user\)"):
-        ChatTemplates({"default": TEMPLATES["Llama 2"]}, {"bos_token": "", "eos_token": ""}).render([USER, USER])
+        ChatTemplates({"default": TEMPLATES["Llama 2"]}, {"bos_token": "", "eos_token": ""}).render(
+            [USER, USER]
+        )
 
 
 def test_a_long_conversation_is_no_attack() -> None:
     content = "x" * (LONGEST // 20)
-    text = ChatTemplates({"default": TEMPLATES["ChatML"]}).render([{"role": "user", "content": content}] * 10)
+    text = ChatTemplates({"default": TEMPLATES["ChatML"]}).render(
+        [{"role": "user", "content": content}] * 10
+    )
     assert len(text) > LONGEST // 2
 
 
 @pytest.mark.parametrize(
-    "messages", [[], "hello", {"role": "user"}, ["hello"], [{"role": "user"}], [{"role": "user", "content": 3}], None, [None]], ids=str
+    "messages",
+    [
+        [],
+        "hello",
+        {"role": "user"},
+        ["hello"],
+        [{"role": "user"}],
+        [{"role": "user", "content": 3}],
+        None,
+        [None],
+    ],
+    ids=str,
 )
 def test_what_is_no_conversation_is_refused(messages: Any) -> None:
     from bass.text.chat import check_messages
@@ -194,7 +259,9 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     tokenizer, root = FastTokenizer.from_str(llama3_json()), tmp_path_factory.mktemp("chatty")
     for folder, hidden, layers in ((root / "target", 32, 2), (root / "draft", 16, 1)):
         write_checkpoint(folder, tokenizer, hidden, layers, tokenizer.get_vocab_size(), context=256)
-        (folder / "tokenizer_config.json").write_text(json.dumps(NAMES | {"chat_template": TEMPLATES["Llama 3"]}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(NAMES | {"chat_template": TEMPLATES["Llama 3"]})
+        )
     return Pair(root / "target", root / "draft")
 
 
@@ -207,7 +274,9 @@ def test_a_conversation_becomes_ids_with_one_beginning(chatty: Pair) -> None:
     assert ids[0] == begin
     assert ids.count(begin) == 1
     assert tokenizer.encode("x")[0] == begin
-    assert ids == AutoTokenizer.from_pretrained(chatty.target).apply_chat_template([USER], add_generation_prompt=True, return_dict=False)
+    assert ids == AutoTokenizer.from_pretrained(chatty.target).apply_chat_template(
+        [USER], add_generation_prompt=True, return_dict=False
+    )
     assert llm.generate(ids, max_new_tokens=4).completions[0].token_ids
 
 
@@ -221,11 +290,18 @@ def test_a_conversation_needs_a_tokenizer_and_a_template(pair: Pair, silent_pair
 def test_the_command_line_talks(bass_command: Any, chatty: Pair, tmp_path: Path) -> None:
     llm = bass.load(chatty.target, chatty.draft)
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
-    said = bass_command("generate", *chatty.options, "--chat", "--system", "Be brief.", "hello", "--json")
-    assert said.lines[0]["token_ids"] == llm.generate(llm.chat(messages), max_new_tokens=8).completions[0].token_ids
+    said = bass_command(
+        "generate", *chatty.options, "--chat", "--system", "Be brief.", "hello", "--json"
+    )
+    assert (
+        said.lines[0]["token_ids"]
+        == llm.generate(llm.chat(messages), max_new_tokens=8).completions[0].token_ids
+    )
     said = bass_command("generate", *chatty.options, "--chat", "hello", "world", "--json")
     prompts = [llm.chat([{"role": "user", "content": text}]) for text in ("hello", "world")]
-    assert [c["token_ids"] for c in said.lines[:-1]] == [c.token_ids for c in llm.generate(prompts, max_new_tokens=8).completions]
+    assert [c["token_ids"] for c in said.lines[:-1]] == [
+        c.token_ids for c in llm.generate(prompts, max_new_tokens=8).completions
+    ]
     own = shutil.copytree(chatty.target, tmp_path / "target")
     (own / "tokenizer_config.json").write_text(json.dumps(NAMES))
     for arguments, words in (

@@ -28,8 +28,13 @@ class Around(KVCache[PaddedView]):
         self.inner, self.own = inner, own
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "Around":
-        return cls(PaddedCache.allocate(shape, room, device, dtype), torch.zeros(5, dtype=torch.int8, device=device))
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "Around":
+        return cls(
+            PaddedCache.allocate(shape, room, device, dtype),
+            torch.zeros(5, dtype=torch.int8, device=device),
+        )
 
     def write(self, *_: Any) -> None: ...
     def view(self, layer: int) -> PaddedView: ...  # type: ignore[empty-body]
@@ -60,17 +65,25 @@ def test_a_cache_takes_what_the_caches_in_it_take() -> None:
     assert Around(cache, cache.own).nbytes == cache.nbytes + 5
 
 
-def test_a_layout_around_another_is_told_with_what_it_wraps(bass_command: Command, pair: Pair) -> None:
-    own = figure(bass_command("info", str(pair.target), "--cache", f"{HERE}:Around"), f"{HERE}:Around")
+def test_a_layout_around_another_is_told_with_what_it_wraps(
+    bass_command: Command, pair: Pair
+) -> None:
+    own = figure(
+        bass_command("info", str(pair.target), "--cache", f"{HERE}:Around"), f"{HERE}:Around"
+    )
     assert own == figure(bass_command("info", str(pair.target), "--cache", "padded"), "padded")
 
 
 def test_less_than_the_rows_need_is_no_figure(bass_command: Command, pair: Pair) -> None:
-    told = figure(bass_command("info", str(pair.target), "--cache", f"{HERE}:Hiding"), f"{HERE}:Hiding")
+    told = figure(
+        bass_command("info", str(pair.target), "--cache", f"{HERE}:Hiding"), f"{HERE}:Hiding"
+    )
     assert told == "unknown (says less than the rows need)"
 
 
-def test_the_rows_of_the_help_are_rows_of_the_embedded_pair(bass_command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rows_of_the_help_are_rows_of_the_embedded_pair(
+    bass_command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         bass_command("info", "--help")
     found = re.search(r"e\.g\. (\[[\d,\s]+\])", capsys.readouterr().out)

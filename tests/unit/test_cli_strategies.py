@@ -86,27 +86,67 @@ POLICIES = {
     "JSON": (["--policy", as_json(class_path="bass.policies.Fixed", init_args={"k": 3})], Fixed(3)),
     "JSON without arguments": (["--policy", as_json(class_path="fixed")], Fixed(4)),
     "an option over JSON": (["--policy.k", "5", "--policy", as_json(**FIXED_3)], Fixed(5)),
-    "the last of two": (["--policy", "bass", "--policy", "fixed", "--policy.k", "1", "--policy.k", "2"], Fixed(2)),
+    "the last of two": (
+        ["--policy", "bass", "--policy", "fixed", "--policy.k", "1", "--policy.k", "2"],
+        Fixed(2),
+    ),
     "a wrapper": (["--policy", "lagged"], Lagged(BatchAdaptive())),
     "a wrapper with a name": (
-        ["--policy", "lagged", "--policy.policy", "fixed", "--policy.policy.k", "3", "--policy.steps", "2"],
+        [
+            "--policy",
+            "lagged",
+            "--policy.policy",
+            "fixed",
+            "--policy.policy.k",
+            "3",
+            "--policy.steps",
+            "2",
+        ],
         Lagged(Fixed(3), 2),
     ),
-    "a wrapper's default, with a parameter": (["--policy", "lagged", "--policy.policy.start", "3"], Lagged(BatchAdaptive(start=3))),
-    "a wrapper of an import path": (["--policy", "lagged", "--policy.policy", "bass.policies:Fixed"], Lagged(Fixed(4))),
-    "JSON in a wrapper": (["--policy", "lagged", "--policy.policy", as_json(**FIXED_3)], Lagged(Fixed(3))),
+    "a wrapper's default, with a parameter": (
+        ["--policy", "lagged", "--policy.policy.start", "3"],
+        Lagged(BatchAdaptive(start=3)),
+    ),
+    "a wrapper of an import path": (
+        ["--policy", "lagged", "--policy.policy", "bass.policies:Fixed"],
+        Lagged(Fixed(4)),
+    ),
+    "JSON in a wrapper": (
+        ["--policy", "lagged", "--policy.policy", as_json(**FIXED_3)],
+        Lagged(Fixed(3)),
+    ),
     "YAML": (["--policy", "{class_path: fixed, init_args: {k: 3}}"], Fixed(3)),
     "YAML in YAML": (
-        ["--policy", "{class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: 3}}, steps: 2}}"],
+        [
+            "--policy",
+            (
+                "{class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: 3}}, "
+                "steps: 2}}"
+            ),
+        ],
         Lagged(Fixed(3), 2),
     ),
-    "JSON in JSON": (["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2})], Lagged(Fixed(3), 2)),
+    "JSON in JSON": (
+        ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2})],
+        Lagged(Fixed(3), 2),
+    ),
     "an option over JSON in JSON": (
-        ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}), "--policy.policy.k", "5"],
+        [
+            "--policy",
+            as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}),
+            "--policy.policy.k",
+            "5",
+        ],
         Lagged(Fixed(5), 2),
     ),
     "a name over JSON in JSON": (
-        ["--policy", as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}), "--policy.policy", "fixed"],
+        [
+            "--policy",
+            as_json(class_path="lagged", init_args={"policy": FIXED_3, "steps": 2}),
+            "--policy.policy",
+            "fixed",
+        ],
         Lagged(Fixed(4), 2),
     ),
     "three deep": (
@@ -119,11 +159,26 @@ POLICIES = {
         ],
         Lagged(Clamped(Fixed(6), 0, 5)),
     ),
-    "a default that is no class's own": (["--policy", f"{HERE}:Around", "--policy.hi", "2"], Around(hi=2)),
-    "a parameter of such a default": (["--policy", f"{HERE}:Around", "--policy.policy.steps", "1"], Around(Lagged(Fixed(3), 1))),
-    "a parameter deep in it": (["--policy", f"{HERE}:Around", "--policy.policy.policy.k", "1"], Around(Lagged(Fixed(1), 2))),
-    "a part of a dataclass": (["--policy", f"{HERE}:Weighted", "--policy.weights.second", "1"], Weighted(weights=Weights(0.5, 1.0))),
-    "a dataclass as JSON": (["--policy", f"{HERE}:Weighted", "--policy.weights", '{"first": 2}'], Weighted(weights=Weights(2.0))),
+    "a default that is no class's own": (
+        ["--policy", f"{HERE}:Around", "--policy.hi", "2"],
+        Around(hi=2),
+    ),
+    "a parameter of such a default": (
+        ["--policy", f"{HERE}:Around", "--policy.policy.steps", "1"],
+        Around(Lagged(Fixed(3), 1)),
+    ),
+    "a parameter deep in it": (
+        ["--policy", f"{HERE}:Around", "--policy.policy.policy.k", "1"],
+        Around(Lagged(Fixed(1), 2)),
+    ),
+    "a part of a dataclass": (
+        ["--policy", f"{HERE}:Weighted", "--policy.weights.second", "1"],
+        Weighted(weights=Weights(0.5, 1.0)),
+    ),
+    "a dataclass as JSON": (
+        ["--policy", f"{HERE}:Weighted", "--policy.weights", '{"first": 2}'],
+        Weighted(weights=Weights(2.0)),
+    ),
     "a list and a text that looks like a number": (
         ["--policy", f"{HERE}:Weighted", "--policy.sizes", "[3, 4, 5]", "--policy.mode", "7"],
         Weighted(sizes=(3, 4, 5), mode="7"),
@@ -151,7 +206,12 @@ DRAFTERS = {
         ensemble({"class_path": "ngram", "init_args": {"longest": 4}}, "model"),
     ),
     "a name and JSON": (
-        ["--drafter.methods", '["model", {"class_path": "ngram", "init_args": {"longest": 5}}]', "--drafter.methods.1.shortest", "2"],
+        [
+            "--drafter.methods",
+            '["model", {"class_path": "ngram", "init_args": {"longest": 5}}]',
+            "--drafter.methods.1.shortest",
+            "2",
+        ],
         ensemble("model", {"class_path": "ngram", "init_args": {"longest": 5, "shortest": 2}}),
     ),
 }
@@ -165,38 +225,82 @@ def test_a_drafter_of_several(case: str) -> None:
 
 def test_a_parameter_that_may_be_nothing() -> None:
     assert made("drafter", "--drafter", f"{HERE}:Maybe") == Maybe()
-    assert made("drafter", "--drafter", f"{HERE}:Maybe", "--drafter.rule", "confidence", "--drafter.rule.threshold", "0.3") == Maybe(
-        make("stop_rule", "confidence", threshold=0.3)
-    )
+    assert made(
+        "drafter",
+        "--drafter",
+        f"{HERE}:Maybe",
+        "--drafter.rule",
+        "confidence",
+        "--drafter.rule.threshold",
+        "0.3",
+    ) == Maybe(make("stop_rule", "confidence", threshold=0.3))
 
 
 def test_what_is_said_of_an_object_changes_that_alone() -> None:
     assert make("policy", choose("policy", "policy", Fixed(7), {}).spec) == Fixed(7)
-    assert make("policy", choose("policy", "policy", Lagged(Fixed(7), 3), {"steps": "2"}).spec) == Lagged(Fixed(7), 2)
+    assert make(
+        "policy", choose("policy", "policy", Lagged(Fixed(7), 3), {"steps": "2"}).spec
+    ) == Lagged(Fixed(7), 2)
 
 
 def test_other_words_are_left_alone() -> None:
-    words = ["a prompt", "--cache", "split", "--cache.x=1", "--temperature", "1", "--", "--policy", "x"]
+    words = [
+        "a prompt",
+        "--cache",
+        "split",
+        "--cache.x=1",
+        "--temperature",
+        "1",
+        "--",
+        "--policy",
+        "x",
+    ]
     assert take_strategies(["--verifier", "block", *words]) == ({"verifier": "block"}, words)
 
 
 def test_what_is_said_later_of_a_strategy_replaces_it_with_its_parameters() -> None:
-    said = {"policy": "lagged", "policy.policy": "fixed", "policy.policy.k": 3, "policy.steps": 2, "policyholder": 1}
+    said = {
+        "policy": "lagged",
+        "policy.policy": "fixed",
+        "policy.policy.k": 3,
+        "policy.steps": 2,
+        "policyholder": 1,
+    }
     assert over(said, {"policy": "bass"}) == {"policy": "bass", "policyholder": 1}
-    assert over(said, {"policy.policy": "bass"}) == {"policy": "lagged", "policy.policy": "bass", "policy.steps": 2, "policyholder": 1}
+    assert over(said, {"policy.policy": "bass"}) == {
+        "policy": "lagged",
+        "policy.policy": "bass",
+        "policy.steps": 2,
+        "policyholder": 1,
+    }
     assert over(said, {"policy.policy.k": 4}) == said | {"policy.policy.k": 4}
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
-    "unknown name inside": (["--policy", "lagged", "--policy.policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
+    "unknown name inside": (
+        ["--policy", "lagged", "--policy.policy", "fixd"],
+        "Unknown policy `fixd`. Did you mean `fixed`",
+    ),
     "unknown parameter inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.q=3"],
         "Unknown option `--policy.policy.q`. Did you mean `--policy.policy.k`",
     ),
-    "a part of a number": (["--policy=fixed", "--policy.k.x=3"], "Unknown option `--policy.k.x`. Did you mean `--policy.k`"),
-    "a part of what may be anything": (["--policy", f"{HERE}:Untyped", "--policy.k.x=3"], "Unknown option `--policy.k.x`"),
+    "a part of a number": (
+        ["--policy=fixed", "--policy.k.x=3"],
+        "Unknown option `--policy.k.x`. Did you mean `--policy.k`",
+    ),
+    "a part of what may be anything": (
+        ["--policy", f"{HERE}:Untyped", "--policy.k.x=3"],
+        "Unknown option `--policy.k.x`",
+    ),
     "unknown parameter in JSON": (
-        ["--policy", as_json(class_path="lagged", init_args={"policy": {"class_path": "fixed", "init_args": {"kk": 3}}})],
+        [
+            "--policy",
+            as_json(
+                class_path="lagged",
+                init_args={"policy": {"class_path": "fixed", "init_args": {"kk": 3}}},
+            ),
+        ],
         "Unknown option `--policy.policy.kk`",
     ),
     "wrong kind inside": (
@@ -207,16 +311,43 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["--policy", as_json(class_path="fixed", init_args={"k": [1]})],
         "`--policy.k [1]` is not of the right kind: give an integer",
     ),
-    "out of range inside": (["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"], "Fixed(k=-1)"),
-    "a strategy in a plain one": (["--policy=fixed", "--policy.policy=fixed"], "Unknown option `--policy.policy`"),
-    "several where one is wanted": (["--policy=lagged", '--policy.policy=["fixed"]'], "is no policy"),
-    "a list that does not end": (["--drafter=ensemble", "--drafter.methods=[ngram"], "`--drafter.methods [ngram` is not of the form"),
-    "a date that is none": (["--drafter=ensemble", "--drafter.methods=[2020-13-41]"], "is not of the form"),
+    "out of range inside": (
+        ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"],
+        "Fixed(k=-1)",
+    ),
+    "a strategy in a plain one": (
+        ["--policy=fixed", "--policy.policy=fixed"],
+        "Unknown option `--policy.policy`",
+    ),
+    "several where one is wanted": (
+        ["--policy=lagged", '--policy.policy=["fixed"]'],
+        "is no policy",
+    ),
+    "a list that does not end": (
+        ["--drafter=ensemble", "--drafter.methods=[ngram"],
+        "`--drafter.methods [ngram` is not of the form",
+    ),
+    "a date that is none": (
+        ["--drafter=ensemble", "--drafter.methods=[2020-13-41]"],
+        "is not of the form",
+    ),
     "a list of nothing": (["--drafter=ensemble", "--drafter.methods=[null]"], "is no drafter"),
-    "a key that is no text": (["--policy", "{class_path: fixed, init_args: {1: 2}}"], "is of another form"),
-    "no JSON inside": (["--policy=lagged", "--policy.policy={k: 3"], "`--policy.policy {k: 3` is not of the form"),
-    "another form inside": (["--policy=lagged", '--policy.policy={"k": 3}'], "is of another form: give `class_path`"),
-    "lacks its value": (["--policy=lagged", "--policy.policy"], "`--policy.policy` lacks its value"),
+    "a key that is no text": (
+        ["--policy", "{class_path: fixed, init_args: {1: 2}}"],
+        "is of another form",
+    ),
+    "no JSON inside": (
+        ["--policy=lagged", "--policy.policy={k: 3"],
+        "`--policy.policy {k: 3` is not of the form",
+    ),
+    "another form inside": (
+        ["--policy=lagged", '--policy.policy={"k": 3}'],
+        "is of another form: give `class_path`",
+    ),
+    "lacks its value": (
+        ["--policy=lagged", "--policy.policy"],
+        "`--policy.policy` lacks its value",
+    ),
     "followed by an option": (["--policy.k", "--policy", "fixed"], "`--policy.k` lacks its value"),
     "beyond the list": (
         ["--drafter=ensemble", "--drafter.methods.2.longest=3"],
@@ -230,21 +361,35 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["--drafter=ensemble", "--drafter.methods.0.longest=x"],
         "`--drafter.methods.0.longest x` is not of the right kind",
     ),
-    "unknown name in a list": (["--drafter=ensemble", '--drafter.methods=["ngrm"]'], "Unknown drafter `ngrm`. Did you mean `ngram`"),
+    "unknown name in a list": (
+        ["--drafter=ensemble", '--drafter.methods=["ngrm"]'],
+        "Unknown drafter `ngrm`. Did you mean `ngram`",
+    ),
     "parameter of no stop rule": (
         ["--stop_rule.threshold=0.3"],
         "`--stop_rule.threshold` is a parameter of nothing: name a strategy with `--stop_rule`",
     ),
-    "parameter of attention=auto": (["--attention.x=0.3"], "`--attention.x` is a parameter of nothing"),
-    "parameter of nothing inside": (["--drafter", f"{HERE}:Maybe", "--drafter.rule.threshold=1"], "name a strategy with `--drafter.rule`"),
-    "unknown stop rule": (["--stop_rule", "confidnce"], "Unknown stop rule `confidnce`. Did you mean `confidence`"),
+    "parameter of attention=auto": (
+        ["--attention.x=0.3"],
+        "`--attention.x` is a parameter of nothing",
+    ),
+    "parameter of nothing inside": (
+        ["--drafter", f"{HERE}:Maybe", "--drafter.rule.threshold=1"],
+        "name a strategy with `--drafter.rule`",
+    ),
+    "unknown stop rule": (
+        ["--stop_rule", "confidnce"],
+        "Unknown stop rule `confidnce`. Did you mean `confidence`",
+    ),
     "parameter of a cache": (["--cache.x", "3"], "Unknown option `--cache.x`"),
     "parameter that has to be given": (["--drafter", "replay"], "scripts"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_refused_in_one_sentence(bass_command: Command, pair: Pair, case: str) -> None:
+def test_what_does_not_fit_is_refused_in_one_sentence(
+    bass_command: Command, pair: Pair, case: str
+) -> None:
     argv, words = WRONG[case]
     said = bass_command("generate", *pair.options, "def f(", *argv)
     assert (said.status, said.out) == (2, "")
@@ -258,8 +403,24 @@ def test_a_class_that_nothing_can_be_asked_of_takes_no_parameter() -> None:
 
 
 def test_every_kind_reaches_the_run(bass_command: Command, pair: Pair) -> None:
-    options = ["--policy", "lagged", "--policy.policy", "fixed", "--policy.policy.k", "3", "--drafter", "ensemble"]
-    options += ["--drafter.methods.0.longest", "2", "--stop_rule", "confidence", "--stop_rule.threshold", "0.3"]
+    options = [
+        "--policy",
+        "lagged",
+        "--policy.policy",
+        "fixed",
+        "--policy.policy.k",
+        "3",
+        "--drafter",
+        "ensemble",
+    ]
+    options += [
+        "--drafter.methods.0.longest",
+        "2",
+        "--stop_rule",
+        "confidence",
+        "--stop_rule.threshold",
+        "0.3",
+    ]
     options += ["--verifier", "block", "--cache", "split", "--attention", "per-row"]
     said = bass_command("generate", *pair.options, "def f(", *options)
     assert said.status == 0, said.err
@@ -277,13 +438,27 @@ def test_auto_may_be_said(bass_command: Command, pair: Pair) -> None:
     assert (said.status, said.out) == (0, bass_command("generate", *pair.options, "def f(").out)
 
 
-def test_a_strategy_of_an_installed_package_has_its_parameters_too(bass_command: Command, pair: Pair, offer: Offer) -> None:
+def test_a_strategy_of_an_installed_package_has_its_parameters_too(
+    bass_command: Command, pair: Pair, offer: Offer
+) -> None:
     offer("bass.policies", half="offered:Half")
-    said = bass_command("generate", *pair.options, "def f(", "--policy", "half", "--policy.top", "6", "--json", "--ignore_eos")
+    said = bass_command(
+        "generate",
+        *pair.options,
+        "def f(",
+        "--policy",
+        "half",
+        "--policy.top",
+        "6",
+        "--json",
+        "--ignore_eos",
+    )
     assert len(said.lines[-1]["acceptance_by_position"]) == 3
 
 
-def test_help_shows_the_parameters_of_what_was_named(bass_command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_the_parameters_of_what_was_named(
+    bass_command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = [
         "--policy",
         "lagged",
@@ -330,11 +505,19 @@ def test_help_shows_the_parameters_of_what_was_named(bass_command: Command, caps
             ["--verifier", "typical", "--verifier.epsilon", "0.5"],
             ["`Typical(epsilon=0.5, delta=0.3)`", "follows neither model's distribution"],
         ),
-        (["--verifier", "synthetic", "--verifier.rates", "[0.9, 0.5]"], ["`Synthetic(rates=(0.9, 0.5))`", "THE TEXT MEANS NOTHING"]),
-        (["--verifier", f"{HERE}:Hopeful"], ["`Hopeful`", "the text does not follow the target's distribution"]),
+        (
+            ["--verifier", "synthetic", "--verifier.rates", "[0.9, 0.5]"],
+            ["`Synthetic(rates=(0.9, 0.5))`", "THE TEXT MEANS NOTHING"],
+        ),
+        (
+            ["--verifier", f"{HERE}:Hopeful"],
+            ["`Hopeful`", "the text does not follow the target's distribution"],
+        ),
     ],
 )
-def test_what_is_not_lossless_says_so(bass_command: Command, pair: Pair, options: list[str], words: list[str]) -> None:
+def test_what_is_not_lossless_says_so(
+    bass_command: Command, pair: Pair, options: list[str], words: list[str]
+) -> None:
     said = bass_command("generate", *pair.options, "def f(", *options)
     assert said.status == 0, said.err
     warning = said.err.splitlines()[-1]
@@ -350,7 +533,10 @@ def test_a_batch_wide_drafter_is_said_to_be_one(bass_command: Command, pair: Pai
     options = ["--target", str(pair.target), "--max_new_tokens", "4", "--drafter", f"{HERE}:Pooled"]
     said = bass_command("generate", *options, "def f(")
     assert said.status == 0, said.err
-    warning = "WARNING: BATCH-WIDE: by `Pooled(longest=3, shortest=1)`, tokens of a row depend on its batch."
+    warning = (
+        "WARNING: BATCH-WIDE: by `Pooled(longest=3, shortest=1)`, tokens of a row depend on its "
+        "batch."
+    )
     assert said.err.splitlines()[-1] == warning
     as_lines = bass_command("generate", *options, "def f(", "--json")
     assert as_lines.err == f"{warning}\n"
@@ -385,8 +571,19 @@ class Hopeful(make("verifier", "rejection").__class__):
 def test_a_policy_in_a_file_of_ones_own_may_wrap(
     bass_command: Command, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "wrapping.py").write_text("from bass.policies import Clamped\n\nclass Mine(Clamped):\n    pass\n", encoding="utf-8")
+    (tmp_path / "wrapping.py").write_text(
+        "from bass.policies import Clamped\n\nclass Mine(Clamped):\n    pass\n", encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
-    options = ["--policy", "wrapping:Mine", "--policy.policy", "fixed", "--policy.policy.k", "9", "--policy.hi", "2"]
+    options = [
+        "--policy",
+        "wrapping:Mine",
+        "--policy.policy",
+        "fixed",
+        "--policy.policy.k",
+        "9",
+        "--policy.hi",
+        "2",
+    ]
     said = bass_command("generate", *pair.options, "def f(", "--json", "--ignore_eos", *options)
     assert len(said.lines[-1]["acceptance_by_position"]) == 2

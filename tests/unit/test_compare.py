@@ -1,4 +1,6 @@
-"""`--compare-plain`: both sides in turn, the median ratio, and what is said of one that is not to be believed."""
+"""`--compare-plain`: both sides in turn, the median ratio, and what is said of one that is not to
+be believed.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,16 +21,28 @@ SPEEDS = st.lists(st.floats(50, 5000), min_size=REPEATS, max_size=REPEATS)
 def repeats(speeds: Sequence[float], steps: int) -> list[Stats]:
     """Repeats of one request at these speeds in tokens per second."""
     figures: dict[str, Any] = dict.fromkeys(Stats.__dataclass_fields__, 0)
-    figures |= {"acceptance_by_position": [], "reached_by_position": [], "lossless": True, "batch_invariant": True}
-    return [Stats(**figures | {"tokens": TOKENS, "steps": steps, "seconds": TOKENS / speed}) for speed in speeds]
+    figures |= {
+        "acceptance_by_position": [],
+        "reached_by_position": [],
+        "lossless": True,
+        "batch_invariant": True,
+    }
+    return [
+        Stats(**figures | {"tokens": TOKENS, "steps": steps, "seconds": TOKENS / speed})
+        for speed in speeds
+    ]
 
 
-def comparison(speculative: Sequence[float], plain: Sequence[float], per_step: float = 3.5) -> Comparison:
+def comparison(
+    speculative: Sequence[float], plain: Sequence[float], per_step: float = 3.5
+) -> Comparison:
     return Comparison(repeats(speculative, round(350 / per_step)), repeats(plain, 350))
 
 
 @given(SPEEDS, SPEEDS)
-def test_the_speedup_is_the_median_of_pairs_and_doubted_where_it_is_noise(own: list[float], plain: list[float]) -> None:
+def test_the_speedup_is_the_median_of_pairs_and_doubted_where_it_is_noise(
+    own: list[float], plain: list[float]
+) -> None:
     compared = comparison(own, plain)
     ratios = [a / b for a, b in zip(own, plain, strict=True)]
     assert compared.ratios(lambda stats: stats.tokens_per_second) == pytest.approx(ratios)
@@ -43,15 +57,29 @@ def test_the_speedup_is_the_median_of_pairs_and_doubted_where_it_is_noise(own: l
 @pytest.mark.parametrize(
     ("own", "plain", "words"),
     [
-        ((830, 835, 840), (200, 201, 202), ["4.15x cannot be: a step gave 3.50 times as many tokens"]),
-        ((196, 45, 120), (100, 100, 100), ["repeats of speculative decoding alone differ by 126%, and the two sides by 20%"]),
-        ((110, 112, 111), (100, 80, 100), ["repeats of plain decoding alone differ by 20%, and the two sides by 11%"]),
+        (
+            (830, 835, 840),
+            (200, 201, 202),
+            ["4.15x cannot be: a step gave 3.50 times as many tokens"],
+        ),
+        (
+            (196, 45, 120),
+            (100, 100, 100),
+            ["repeats of speculative decoding alone differ by 126%, and the two sides by 20%"],
+        ),
+        (
+            (110, 112, 111),
+            (100, 80, 100),
+            ["repeats of plain decoding alone differ by 20%, and the two sides by 11%"],
+        ),
         ((830, 840, 150), (200, 200, 100), []),
         ((140, 141, 142), (100, 101, 102), []),
         ((340, 350, 352), (100, 100, 101), []),  # at the limit, within the spread
     ],
 )
-def test_a_ratio_that_cannot_be_or_is_noise_is_told(own: Sequence[float], plain: Sequence[float], words: list[str]) -> None:
+def test_a_ratio_that_cannot_be_or_is_noise_is_told(
+    own: Sequence[float], plain: Sequence[float], words: list[str]
+) -> None:
     doubts = comparison(own, plain).doubts
     if words:
         assert [word in doubt for word, doubt in zip(words, doubts, strict=True)] == [True]
@@ -60,7 +88,10 @@ def test_a_ratio_that_cannot_be_or_is_noise_is_told(own: Sequence[float], plain:
 
 
 def test_both_sides_run_in_turn_after_a_warm_up(
-    bass_command: Callable[..., Said], pair: Pair, monkeypatch: pytest.MonkeyPatch, interrupted: Callable[[int], list[str]]
+    bass_command: Callable[..., Said],
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupted: Callable[[int], list[str]],
 ) -> None:
     order = interrupted(1000)
     *_, stats = bass_command("generate", *pair.options, "def f(", "--json", "--compare-plain").lines
@@ -70,7 +101,11 @@ def test_both_sides_run_in_turn_after_a_warm_up(
 
 @pytest.mark.parametrize(("after", "pairs"), [(1, 0), (2, 1), (3, 1), (4, 2)])
 def test_pairs_that_ended_before_ctrl_c_are_compared(
-    bass_command: Callable[..., Said], pair: Pair, interrupted: Callable[[int], list[str]], after: int, pairs: int
+    bass_command: Callable[..., Said],
+    pair: Pair,
+    interrupted: Callable[[int], list[str]],
+    after: int,
+    pairs: int,
 ) -> None:
     interrupted(after)
     said = bass_command("generate", *pair.options, "def f(", "--json", "--compare-plain")

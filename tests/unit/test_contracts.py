@@ -1,4 +1,6 @@
-"""The edges of the contracts: parts that keep theirs loosely, errors that must stay errors, settings that would be ignored."""
+"""The edges of the contracts: parts that keep theirs loosely, errors that must stay errors,
+settings that would be ignored.
+"""
 
 import json
 from dataclasses import dataclass
@@ -23,9 +25,13 @@ PROMPTS = [[5, 6, 7], [9], [30, 2, 4, 8]]
 @final
 @dataclass(frozen=True)
 class Careless(Drafter):
-    """Drafts more than it was asked for, and leaves numbers that are no tokens wherever nobody should look."""
+    """Drafts more than it was asked for, and leaves numbers that are no tokens wherever nobody
+    should look.
+    """
 
-    def propose(self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int) -> Draft:
+    def propose(
+        self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int
+    ) -> Draft:
         tokens = torch.full((len(lengths), k), 10**6)
         asked = torch.arange(k) < lengths[:, None]
         return Draft(torch.where(asked, 3, tokens), None, torch.full_like(lengths, k + 5))
@@ -78,7 +84,9 @@ def tokens_of(result: bass.Result) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("cache", ["padded", "split"])
-def test_what_a_drafter_leaves_beyond_the_lengths_it_was_asked_for_is_not_looked_at(pair: Pair, cache: str) -> None:
+def test_what_a_drafter_leaves_beyond_the_lengths_it_was_asked_for_is_not_looked_at(
+    pair: Pair, cache: str
+) -> None:
     options: dict[str, Any] = {"max_new_tokens": [3, 20, 7], "temperature": 0, "ignore_eos": True}
     plain = bass.load(pair.target, num_speculative_tokens=0).generate(PROMPTS, **options)
     llm = bass.load(pair.target, policy=Mixed(), drafter=Careless(), cache=cache)
@@ -88,11 +96,15 @@ def test_what_a_drafter_leaves_beyond_the_lengths_it_was_asked_for_is_not_looked
 
 
 def test_an_error_stays_an_error_when_the_result_is_asked_for_again(pair: Pair) -> None:
-    generation = bass.load(pair.target, pair.draft, policy=Failing()).stream([5, 6], max_new_tokens=20, ignore_eos=True)
+    generation = bass.load(pair.target, pair.draft, policy=Failing()).stream(
+        [5, 6], max_new_tokens=20, ignore_eos=True
+    )
     for _ in range(2):
         with pytest.raises(PolicyError, match="lengths"):
             generation.result()
-    assert {c.finish_reason for c in generation.result(interrupted=True).completions} == {"interrupted"}
+    assert {c.finish_reason for c in generation.result(interrupted=True).completions} == {
+        "interrupted"
+    }
 
 
 def test_a_setting_that_would_be_ignored_is_refused(pair: Pair) -> None:
@@ -113,7 +125,9 @@ def test_a_setting_that_would_be_ignored_is_refused(pair: Pair) -> None:
         ({"device": "meta"}, "not supported"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_one_sentence(options: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_made_is_refused_with_one_sentence(
+    options: dict[str, Any], says: str
+) -> None:
     with pytest.raises(OptionError, match=says):
         bass.load(**options)
 
@@ -122,15 +136,23 @@ def test_integers_of_numpy_are_the_same_seeds() -> None:
     assert row_key(3, [1], 0) == row_key(np.int64(3), [1], 0)
 
 
-def test_a_stored_truncation_or_padding_does_not_change_a_prompt(pair: Pair, tmp_path: Path) -> None:
+def test_a_stored_truncation_or_padding_does_not_change_a_prompt(
+    pair: Pair, tmp_path: Path
+) -> None:
     text = "for item in items:\n    print(item)\n"
     whole = bass.load(pair.target, num_speculative_tokens=0).models.tokenizer
     assert whole is not None
     path = pair.copy(tmp_path).target / "tokenizer.json"
     stored = json.loads(path.read_text())
-    stored["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    stored["truncation"] = {
+        "direction": "Right",
+        "max_length": 2,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     stored["padding"] = {
-        "strategy": {"Fixed": 50}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<eos>"
+        "strategy": {"Fixed": 50}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "<eos>"
     }  # fmt: skip
     path.write_text(json.dumps(stored))
     changed = bass.load(path.parent, num_speculative_tokens=0).models.tokenizer
@@ -144,29 +166,52 @@ def test_half_of_a_surrogate_pair_is_refused(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 0.2, 1.0])
-def test_weights_that_are_not_finite_are_told_and_not_decoded(pair: Pair, tmp_path: Path, temperature: float) -> None:
+def test_weights_that_are_not_finite_are_told_and_not_decoded(
+    pair: Pair, tmp_path: Path, temperature: float
+) -> None:
     folder = pair.copy(tmp_path).target
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"][0] = torch.nan
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match="not finite"):
-        bass.load(folder, num_speculative_tokens=0).generate([5], max_new_tokens=5, temperature=temperature)
+        bass.load(folder, num_speculative_tokens=0).generate(
+            [5], max_new_tokens=5, temperature=temperature
+        )
 
 
-@pytest.mark.parametrize("options", [{"top_p": 1e-50}, {"temperature": 1e-6}, {"repetition_penalty": 1e-6, "temperature": 1.0}])
-def test_the_smallest_values_of_the_sampling_options_work(pair: Pair, options: dict[str, Any]) -> None:
-    result = bass.load(pair.target, pair.draft).generate([5, 6], max_new_tokens=9, ignore_eos=True, **options)
+@pytest.mark.parametrize(
+    "options",
+    [{"top_p": 1e-50}, {"temperature": 1e-6}, {"repetition_penalty": 1e-6, "temperature": 1.0}],
+)
+def test_the_smallest_values_of_the_sampling_options_work(
+    pair: Pair, options: dict[str, Any]
+) -> None:
+    result = bass.load(pair.target, pair.draft).generate(
+        [5, 6], max_new_tokens=9, ignore_eos=True, **options
+    )
     assert len(result.completions[0].token_ids) == 9
 
 
 @pytest.mark.parametrize("options", [{"temperature": 1e-40}, {"repetition_penalty": 1e-40}])
-def test_smaller_values_than_float32_can_hold_are_refused(pair: Pair, options: dict[str, Any]) -> None:
+def test_smaller_values_than_float32_can_hold_are_refused(
+    pair: Pair, options: dict[str, Any]
+) -> None:
     with pytest.raises(OptionError):
         bass.load(pair.target, pair.draft).generate([5, 6], **options)
 
 
-@pytest.mark.parametrize("change", [{"rope_parameters": [1]}, {"rope_scaling": "linear"}, {"rms_norm_eps": "x"}, {"eos_token_id": 10**30}])
-def test_a_config_with_a_field_of_the_wrong_kind_is_refused(pair: Pair, tmp_path: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rope_parameters": [1]},
+        {"rope_scaling": "linear"},
+        {"rms_norm_eps": "x"},
+        {"eos_token_id": 10**30},
+    ],
+)
+def test_a_config_with_a_field_of_the_wrong_kind_is_refused(
+    pair: Pair, tmp_path: Path, change: dict[str, Any]
+) -> None:
     path = pair.copy(tmp_path).target / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CheckpointError):

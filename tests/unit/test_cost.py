@@ -6,10 +6,20 @@ import torch
 
 from bass.engine import cost
 from bass.engine.cost import NO_WORK, ModelCost, PassCost, Work, total, work_of_passes
-from bass.engine.passes import LoggedScorer, Pass, PassLog, Seen, with_positions, without_positions, work_of
+from bass.engine.passes import (
+    LoggedScorer,
+    Pass,
+    PassLog,
+    Seen,
+    with_positions,
+    without_positions,
+    work_of,
+)
 from bass.interfaces import Scorer
 
-TARGET = PassCost(ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None))
+TARGET = PassCost(
+    ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None)
+)
 DRAFT = PassCost(ModelCost(weight_bytes=70, flops_per_token=7, kv_bytes_per_position=3), (None,))
 LENS, ACTIVE = np.array([16, 9, 12]), np.array([True, False, True])
 
@@ -27,18 +37,25 @@ PASSES = Seen(
 NONE = Seen((), np.zeros((3, 0), dtype=np.int64))
 
 
-def work(seen: Seen, drafted: np.ndarray = DRAFTED, emitted: np.ndarray = EMITTED, caught_up: tuple[Pass, ...] = ()) -> Work:
+def work(
+    seen: Seen,
+    drafted: np.ndarray = DRAFTED,
+    emitted: np.ndarray = EMITTED,
+    caught_up: tuple[Pass, ...] = (),
+) -> Work:
     return work_of(seen, caught_up, TARGET, LENS, drafted, emitted, ACTIVE)
 
 
-def test_a_step_moves_the_weights_of_every_pass_and_the_keys_up_to_the_last_token_that_each_row_fed() -> None:
-    # The target's windows end at positions 18 and 12: 19 + 13 positions. The draft's passes: 16 + 12, 17, 18.
+def test_a_step_moves_the_weights_of_every_pass_and_the_keys_of_what_each_row_fed() -> None:
+    # The target's windows end at positions 18 and 12: 19 + 13 positions. The draft's passes: 16 +
+    # 12, 17, 18.
     assert work(PASSES).bytes == 1000 + 32 * 10 + 3 * 70 + (28 + 17 + 18) * 3
 
 
-def test_the_work_is_that_of_the_tokens_fed_and_the_kept_work_that_of_those_whose_successor_was_committed() -> None:
-    # The target is fed 4 + 2 tokens, and emitted 3 + 1. The draft 2 + 2, 1, 1; committed are positions up to 18 and 12: kept are all but
-    # the last one's, since the token after position 17 is the target's correction.
+def test_kept_work_is_that_of_the_tokens_whose_successor_was_committed() -> None:
+    # The target is fed 4 + 2 tokens, and emitted 3 + 1. The draft 2 + 2, 1, 1; committed are
+    # positions up to 18 and 12: kept are all but the last one's, since the token after position 17
+    # is the target's correction.
     done = work(PASSES)
     assert (done.flops, done.flops_kept) == (6 * 100 + 6 * 7, 4 * 100 + 6 * 7)
     assert work(PASSES, emitted=np.array([1, 0, 1])).flops_kept == 2 * 100 + 4 * 7
@@ -50,8 +67,11 @@ def test_a_step_without_drafts_moves_the_targets_bytes_alone() -> None:
 
 
 def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
-    """So a graph, in which all k passes run, is counted as a loop that ends with the longest draft."""
-    more = np.concatenate((PASSES.positions, positions([-1, -1], [-1, 8], [-1, -1])), 1)  # one of nobody, one of a row that ended
+    """So a graph, in which all k passes run, is counted as a loop that ends with the longest
+    draft.
+    """
+    # one of nobody, one of a row that ended
+    more = np.concatenate((PASSES.positions, positions([-1, -1], [-1, 8], [-1, -1])), 1)
     assert work(Seen((*PASSES.layout, (DRAFT, 1), (DRAFT, 1)), more)) == work(PASSES)
 
 
@@ -63,15 +83,21 @@ def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
 
 
 def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
-    # Of 5 positions a query sees: two tokens at 8 and 9 see 4 to 9; one at 2 all 3. The other layer reads 10 and 3.
+    # Of 5 positions a query sees: two tokens at 8 and 9 see 4 to 9; one at 2 all 3. The other layer
+    # reads 10 and 3.
     sliding = PassCost(ModelCost(50, 1, 8), (5, None))
     fed = positions([8, 9], [2, -1], [-1, -1])
-    assert work_of_passes(((sliding, 2),), fed, np.zeros(3, dtype=np.int64)).bytes == 50 + (6 + 3) * 4 + (10 + 3) * 4
+    assert (
+        work_of_passes(((sliding, 2),), fed, np.zeros(3, dtype=np.int64)).bytes
+        == 50 + (6 + 3) * 4 + (10 + 3) * 4
+    )
 
 
 def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> None:
     class Silent(Scorer):
-        def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, span: int) -> torch.Tensor:
+        def __call__(
+            self, tokens: torch.Tensor, positions: torch.Tensor, span: int
+        ) -> torch.Tensor:
             return torch.zeros(*tokens.shape, 2)
 
     log = PassLog()
@@ -89,7 +115,9 @@ def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> No
     assert total(()) == NO_WORK
 
 
-def test_peaks_are_measured_over_less_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peaks_are_measured_over_less_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tried: list[tuple[int, int]] = []
 
     def measure(device: torch.device, dtype: torch.dtype, side: int, size: int) -> cost.Peaks:
@@ -99,5 +127,7 @@ def test_peaks_are_measured_over_less_where_there_is_no_room(monkeypatch: pytest
         return cost.Peaks(1.0, 2.0)
 
     monkeypatch.setattr(cost, "_peaks", measure)
-    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(1.0, 2.0)
+    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(
+        1.0, 2.0
+    )
     assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]

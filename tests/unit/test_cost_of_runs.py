@@ -1,4 +1,6 @@
-"""What a run is counted to move and compute, compared with what a spy of every forward pass sees."""
+"""What a run is counted to move and compute, compared with what a spy of every forward pass
+sees.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +38,9 @@ DRAFTERS = {
 
 @dataclass
 class Spy:
-    """Bytes and FLOPs of every forward pass in steps, from the positions that its decoder was given and its own weights."""
+    """Bytes and FLOPs of every forward pass in steps, from the positions that its decoder was given
+    and its own weights.
+    """
 
     bytes: int = 0
     flops: int = 0
@@ -47,19 +51,33 @@ class Spy:
         used = positions >= 0
         if self.prefilling or not bool(used.any()):
             return
-        whole, layers = (decoder.decoder, decoder.count) if isinstance(decoder, FirstLayers) else (decoder, decoder.shape.layers)
+        whole, layers = (
+            (decoder.decoder, decoder.count)
+            if isinstance(decoder, FirstLayers)
+            else (decoder, decoder.shape.layers)
+        )
         layers -= fills  # a pass that only writes keys and values ends in its last layer
         blocks = tuple(f"blocks.{i}." for i in range(layers))
-        read = [p for name, p in whole.named_parameters() if name.startswith(blocks) or not (fills or name.startswith("blocks."))]
+        read = [
+            p
+            for name, p in whole.named_parameters()
+            if name.startswith(blocks) or not (fills or name.startswith("blocks."))
+        ]
         shape, ends = whole.shape, positions.amax(1) + 1
         self.passes += 1
-        self.bytes += sum(p.nbytes for p in read) + int(ends.sum()) * 2 * layers * shape.kv_heads * shape.head_dim * 4
+        self.bytes += (
+            sum(p.nbytes for p in read)
+            + int(ends.sum()) * 2 * layers * shape.kv_heads * shape.head_dim * 4
+        )
         self.flops += int(used.sum()) * 2 * sum(p.numel() for p in read)
 
 
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
-    """Watches every decoder there is. Peaks are 1, so that seconds are bytes and shares are FLOPs per second."""
+    """Watches every decoder there is.
+
+    Peaks are 1, so that seconds are bytes and shares are FLOPs per second.
+    """
     watching = Spy()
     monkeypatch.setattr(public, "measure_peaks", lambda *_: Peaks(1.0, 1.0))
     admit = Slots.admit
@@ -86,15 +104,30 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
 CASES = [
     pytest.param(method, rule, policy, id=f"{name}-{type(rule).__name__}-{type(policy).__name__}")
     for name, method in DRAFTERS.items()
-    for rule, policy in ((None, OwnPast()), (None, Cycle()), (Confidence(0.2), ByRow(4)), (Svip(), Cycle()))
+    for rule, policy in (
+        (None, OwnPast()),
+        (None, Cycle()),
+        (Confidence(0.2), ByRow(4)),
+        (Svip(), Cycle()),
+    )
     if rule is None or method.obeys_stop_rules
 ] + [pytest.param(NoDrafter(), None, Fixed(0), id="none")]
 
 
 @pytest.mark.parametrize(("method", "rule", "policy"), CASES)
-def test_bytes_and_flops_are_those_of_the_passes_that_ran(method: Any, rule: Any, policy: Any, spy: Spy, silent_pair: Pair) -> None:
-    draft = str(silent_pair.target) if method.needs_draft else None  # of two layers: one that only fills runs the first
-    llm = bass.load(str(silent_pair.target), draft, drafter=method, policy=policy, stop_rule=rule, max_batch_size=3)
+def test_bytes_and_flops_are_those_of_the_passes_that_ran(
+    method: Any, rule: Any, policy: Any, spy: Spy, silent_pair: Pair
+) -> None:
+    # of two layers: one that only fills runs the first
+    draft = str(silent_pair.target) if method.needs_draft else None
+    llm = bass.load(
+        str(silent_pair.target),
+        draft,
+        drafter=method,
+        policy=policy,
+        stop_rule=rule,
+        max_batch_size=3,
+    )
     result = llm.generate(PROMPTS, temperature=0.8, max_new_tokens=[14, 9, 1, 12], ignore_eos=True)
     stats = result.stats
     seconds = sum(step.seconds for step in result.trace)

@@ -44,7 +44,10 @@ class Bench(Workbench):
 
 
 def in_flight(rows: list[list[int]], capacity: int = 24) -> Sequences:
-    """Rows of committed tokens; an empty one is idle. Beyond them lies what would be found if it were looked at."""
+    """Rows of committed tokens; an empty one is idle.
+
+    Beyond them lies what would be found if it were looked at.
+    """
     sequences = Sequences.empty(len(rows), capacity, [], torch.device("cpu"))
     sequences.tokens.copy_(torch.arange(capacity + 1).remainder(3).expand(len(rows), -1))
     for b, row in enumerate(rows):
@@ -53,13 +56,17 @@ def in_flight(rows: list[list[int]], capacity: int = 24) -> Sequences:
     return sequences
 
 
-def proposed(drafter: Drafter, rows: list[list[int]], lengths: list[int], span: int = 24) -> list[list[int]]:
+def proposed(
+    drafter: Drafter, rows: list[list[int]], lengths: list[int], span: int = 24
+) -> list[list[int]]:
     sequences, k = in_flight(rows), max(lengths)
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
     draft = drafter.propose(sequences, torch.tensor(lengths), k, noise, span)
     assert draft.probs is None
     assert (draft.lengths <= torch.tensor(lengths)).all()
-    return [tokens[:length].tolist() for tokens, length in zip(draft.tokens, draft.lengths, strict=True)]
+    return [
+        tokens[:length].tolist() for tokens, length in zip(draft.tokens, draft.lengths, strict=True)
+    ]
 
 
 def looked_up(row: list[int], longest: int, shortest: int, most: int) -> list[int]:
@@ -76,13 +83,16 @@ def looked_up(row: list[int], longest: int, shortest: int, most: int) -> list[in
     [
         ([1, 2, 3, 4, 5, 1, 2, 3], [4, 5, 1, 2]),
         ([1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], [4, 9, 2, 3]),  # the longest occurrence, not the latest
-        ([7, 3, 4, 7, 3, 5, 7, 3], [5, 7, 3]),  # the latest of equal length; and no further than what is committed
+        # the latest of equal length; and no further than what is committed
+        ([7, 3, 4, 7, 3, 5, 7, 3], [5, 7, 3]),
         ([8, 8], [8]),
         ([1, 2, 3, 4], []),
         ([6], []),
     ],
 )
-def test_ngram_proposes_what_followed_the_last_tokens_where_they_occurred_before(row: list[int], expected: list[int]) -> None:
+def test_ngram_proposes_what_followed_the_last_tokens_where_they_occurred_before(
+    row: list[int], expected: list[int]
+) -> None:
     assert proposed(Ngram(), [row], [4]) == [expected]
 
 
@@ -94,20 +104,46 @@ def test_ngram_gives_each_row_its_own_and_idle_rows_nothing() -> None:
 
 @given(data=st.data())
 def test_ngram_is_prompt_lookup(data: st.DataObject) -> None:
-    """Against the plainest search, for rows of few distinct tokens, any span that holds them, any lengths asked for."""
+    """Against the plainest search, for rows of few distinct tokens, any span that holds them, any
+    lengths asked for.
+    """
     longest = data.draw(st.integers(1, 5))
     shortest = data.draw(st.integers(1, longest))
-    rows = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=17), min_size=1, max_size=4))
-    lengths = data.draw(st.lists(st.integers(0, 6), min_size=len(rows), max_size=len(rows)).filter(any))
+    rows = data.draw(
+        st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=17), min_size=1, max_size=4)
+    )
+    lengths = data.draw(
+        st.lists(st.integers(0, 6), min_size=len(rows), max_size=len(rows)).filter(any)
+    )
     span = data.draw(st.integers(max(map(len, rows)), 24))
-    expected = [looked_up(row, longest, shortest, most) for row, most in zip(rows, lengths, strict=True)]
+    expected = [
+        looked_up(row, longest, shortest, most) for row, most in zip(rows, lengths, strict=True)
+    ]
     assert proposed(Ngram(longest, shortest), rows, lengths, span) == expected
 
 
 def test_replay_proposes_the_next_tokens_of_the_first_script_that_a_row_begins() -> None:
     drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(Bench())
-    rows = [[1, 2, 3], [1, 2, 9], [7], [8], [], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 0], [1, 2, 3, 4, 5]]
-    assert proposed(drafter, rows, [2, 3, 3, 3, 0, 3, 3, 3]) == [[4, 5], [9], [], [], [], [], [0, 0], [6]]
+    rows = [
+        [1, 2, 3],
+        [1, 2, 9],
+        [7],
+        [8],
+        [],
+        [1, 2, 3, 4, 5, 6],
+        [1, 2, 3, 4, 0],
+        [1, 2, 3, 4, 5],
+    ]
+    assert proposed(drafter, rows, [2, 3, 3, 3, 0, 3, 3, 3]) == [
+        [4, 5],
+        [9],
+        [],
+        [],
+        [],
+        [],
+        [0, 0],
+        [6],
+    ]
     assert proposed(drafter, rows[:3], [2, 3, 3], span=3) == [[4, 5], [9], []]
 
 
@@ -116,7 +152,10 @@ def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
     sequences = st.lists(st.integers(0, 1), min_size=1, max_size=6)
     scripts, rows = (data.draw(st.lists(sequences, min_size=1, max_size=4)) for _ in range(2))
     most = data.draw(st.integers(1, 4))
-    expected = [next((s[len(r) :][:most] for s in scripts if s[: len(r)] == r and len(s) > len(r)), []) for r in rows]
+    expected = [
+        next((s[len(r) :][:most] for s in scripts if s[: len(r)] == r and len(s) > len(r)), [])
+        for r in rows
+    ]
     assert proposed(Replay(scripts).build(Bench()), rows, [most] * len(rows)) == expected
 
 
@@ -127,7 +166,9 @@ def test_scripts_that_are_no_sequences_of_token_ids_are_refused(scripts: Any) ->
 
 
 def test_a_script_of_another_vocabulary_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"token id 50, which is outside the vocabulary: ids go up to 49\."):
+    with pytest.raises(
+        OptionError, match=r"token id 50, which is outside the vocabulary: ids go up to 49\."
+    ):
         Replay([[1, 2], [50]]).build(Bench())
 
 
@@ -135,12 +176,20 @@ def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_r
     asked: list[list[int]] = []
 
     class Last(Drafter):
-        """Proposes 40 for every row that it is asked for, with a distribution, in as few columns as it can."""
+        """Proposes 40 for every row that it is asked for, with a distribution, in as few columns as
+        it can.
+        """
 
-        def propose(self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int) -> Draft:
+        def propose(
+            self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int
+        ) -> Draft:
             asked.append(lengths.tolist())
             width = int(lengths.max())
-            return Draft(torch.full((len(lengths), width), 40), torch.full((len(lengths), width, VOCAB), 1 / VOCAB), lengths)
+            return Draft(
+                torch.full((len(lengths), width), 40),
+                torch.full((len(lengths), width, VOCAB), 1 / VOCAB),
+                lengths,
+            )
 
     ensemble = Ensemble((Ngram(), Replay([[3, 4, 5, 6], [1, 2, 1, 2, 9]]), Last())).build(Bench())
     sequences = in_flight([[1, 2, 1, 2], [3, 4], [8], []])
@@ -166,7 +215,9 @@ class Anywhere(Scorer):
 
 @pytest.mark.parametrize("rule", [None, Confidence(), Entropy(), Svip()], ids=repr)
 def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
-    """On a device without memory whatever asks for a value fails, as it would within a CUDA graph."""
+    """On a device without memory whatever asks for a value fails, as it would within a CUDA
+    graph.
+    """
     meta = torch.device("meta")
     sequences = Sequences.empty(3, 24, [], meta)
     replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
@@ -206,7 +257,12 @@ def test_impossible_parameters_are_refused(name: str, options: dict[str, Any]) -
 
 
 def test_an_ensemble_is_made_of_names() -> None:
-    spec = {"class_path": "ensemble", "init_args": {"methods": [{"class_path": "ngram", "init_args": {"longest": 5}}, "self", "model"]}}
+    spec = {
+        "class_path": "ensemble",
+        "init_args": {
+            "methods": [{"class_path": "ngram", "init_args": {"longest": 5}}, "self", "model"]
+        },
+    }
     assert make("drafter", spec) == Ensemble((Ngram(5), SelfDraft(), ModelDraft()))
 
 
@@ -228,23 +284,43 @@ def tokens_of(llm: bass.LLM, **options: Any) -> list[list[int]]:
         ("ngram", None),
         ("self", None),
         ("self", "confidence"),
-        ({"class_path": "self", "init_args": {"layers": 1}}, {"class_path": "svip", "init_args": {"threshold": 0.2}}),
+        (
+            {"class_path": "self", "init_args": {"layers": 1}},
+            {"class_path": "svip", "init_args": {"threshold": 0.2}},
+        ),
         ({"class_path": "replay", "init_args": {"scripts": [[9, 9, 9, 9]]}}, None),
         ({"class_path": "ensemble", "init_args": {"methods": ["ngram", "self"]}}, "entropy"),
     ],
     ids=str,
 )
-def test_drafters_without_a_draft_model_give_plain_greedy_decoding(deep: Path, drafter: Any, rule: Any, cache: str) -> None:
+def test_drafters_without_a_draft_model_give_plain_greedy_decoding(
+    deep: Path, drafter: Any, rule: Any, cache: str
+) -> None:
     plain = bass.load(deep, num_speculative_tokens=0, device="cpu")
-    llm = bass.load(deep, drafter=drafter, stop_rule=rule, cache=cache, num_speculative_tokens=4, max_batch_size=2, device="cpu")
+    llm = bass.load(
+        deep,
+        drafter=drafter,
+        stop_rule=rule,
+        cache=cache,
+        num_speculative_tokens=4,
+        max_batch_size=2,
+        device="cpu",
+    )
     assert llm.models.draft is None
     assert tokens_of(llm) == tokens_of(plain)
 
 
-@pytest.mark.parametrize("drafter", ["ensemble", {"class_path": "ensemble", "init_args": {"methods": ["ngram", "model"]}}, "model"])
-def test_drafters_with_a_draft_model_give_plain_greedy_decoding(silent_pair: Pair, drafter: Any) -> None:
+@pytest.mark.parametrize(
+    "drafter",
+    ["ensemble", {"class_path": "ensemble", "init_args": {"methods": ["ngram", "model"]}}, "model"],
+)
+def test_drafters_with_a_draft_model_give_plain_greedy_decoding(
+    silent_pair: Pair, drafter: Any
+) -> None:
     plain = bass.load(silent_pair.target, num_speculative_tokens=0, device="cpu")
-    llm = bass.load(silent_pair.target, silent_pair.draft, drafter=drafter, stop_rule="confidence", device="cpu")
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, drafter=drafter, stop_rule="confidence", device="cpu"
+    )
     assert tokens_of(llm) == tokens_of(plain)
 
 
@@ -260,8 +336,15 @@ def test_a_script_of_the_greedy_output_is_accepted_whole(deep: Path) -> None:
 
 
 def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> None:
-    """On a CPU the target's windows are then one token wide; with another row's draft, the row's own window is still one token."""
-    llm = bass.load(deep, drafter={"class_path": "replay", "init_args": {"scripts": [[49] * 9]}}, num_speculative_tokens=4, device="cpu")
+    """On a CPU the target's windows are then one token wide; with another row's draft, the row's
+    own window is still one token.
+    """
+    llm = bass.load(
+        deep,
+        drafter={"class_path": "replay", "init_args": {"scripts": [[49] * 9]}},
+        num_speculative_tokens=4,
+        device="cpu",
+    )
     windows: list[torch.Tensor] = []
     generation = llm.stream([[5, 6], [49, 49]], max_new_tokens=12, temperature=0, ignore_eos=True)
     scorer = generation.run.step.target
@@ -294,7 +377,13 @@ def test_what_would_not_be_used_is_refused(deep: Path, silent_pair: Pair) -> Non
     for drafter in ("ngram", "self"):
         with pytest.raises(OptionError, match=r"`draft=.*` would not be used"):
             bass.load(deep, silent_pair.draft, drafter=drafter)
-    with pytest.raises(OptionError, match="The first 3 layers of a target of 3 were asked for: give 1 to 2"):
+    with pytest.raises(
+        OptionError, match="The first 3 layers of a target of 3 were asked for: give 1 to 2"
+    ):
         bass.load(deep, drafter={"class_path": "self", "init_args": {"layers": 3}}, device="cpu")
     with pytest.raises(OptionError, match="outside the vocabulary"):
-        bass.load(deep, drafter={"class_path": "replay", "init_args": {"scripts": [[VOCAB]]}}, device="cpu").generate([1], max_new_tokens=5)
+        bass.load(
+            deep,
+            drafter={"class_path": "replay", "init_args": {"scripts": [[VOCAB]]}},
+            device="cpu",
+        ).generate([1], max_new_tokens=5)

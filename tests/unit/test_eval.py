@@ -1,4 +1,6 @@
-"""`bass eval`: problems from files, samples and scores in a folder that survives any interruption, and sentences for bad input."""
+"""`bass eval`: problems from files, samples and scores in a folder that survives any interruption,
+and sentences for bad input.
+"""
 
 import contextlib
 import gzip
@@ -26,11 +28,22 @@ from bass.llm import load
 from unit.checkpoints import Pair, Said
 
 DATA = os.environ.get("BASS_DATA")
-EVERY = {"HumanEval.jsonl.gz": 20, "mbpp.jsonl": 100, "sanitized-mbpp.json": 50}  # one problem in so many, in every run
+# one problem in so many, in every run
+EVERY = {"HumanEval.jsonl.gz": 20, "mbpp.jsonl": 100, "sanitized-mbpp.json": 50}
 SIZES = {"HumanEval.jsonl.gz": 164, "mbpp.jsonl": 974, "sanitized-mbpp.json": 427}
-HUMANEVAL = {"task_id": "H/0", "prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
+HUMANEVAL = {
+    "task_id": "H/0",
+    "prompt": "def f(x):\n",
+    "entry_point": "f",
+    "canonical_solution": "    return x\n",
+}
 HUMANEVAL["test"] = "def check(candidate):\n    assert candidate(3) == 3\n"
-MBPP = {"task_id": 1, "text": "Write f.", "code": "import math\ndef f(x): return x", "test_list": ["assert f(math.pi) == math.pi"]}
+MBPP = {
+    "task_id": 1,
+    "text": "Write f.",
+    "code": "import math\ndef f(x): return x",
+    "test_list": ["assert f(math.pi) == math.pi"],
+}
 GSM8K = {"question": "How many?", "answer": "2+2\n#### 1,004"}
 SUMMARY = {"document": "A long story.", "summary": "A story."}
 RECORDS = {"humaneval": HUMANEVAL, "mbpp": MBPP, "gsm8k": GSM8K, "summaries": SUMMARY}
@@ -56,7 +69,11 @@ def test_reference_solutions_pass(name: str, share: str) -> None:
 @pytest.mark.skipif(DATA is None, reason="BASS_DATA names no folder of evaluation data")
 def test_questions_and_summaries_are_read() -> None:
     questions = read_problems("gsm8k", Path(str(DATA)) / "gsm8k_test.jsonl")
-    assert (len(questions), questions[0].answer, len(read_problems("summaries", Path(str(DATA)) / "eagle_sum_question.jsonl"))) == (
+    assert (
+        len(questions),
+        questions[0].answer,
+        len(read_problems("summaries", Path(str(DATA)) / "eagle_sum_question.jsonl")),
+    ) == (
         1319,
         "18",
         80,
@@ -67,13 +84,17 @@ def test_each_form_of_file_is_read_alike(tmp_path: Path) -> None:
     plain = Path(written(tmp_path / "a.jsonl", MBPP))
     (tmp_path / "a.json").write_text(json.dumps([MBPP]))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    first, *others = [read_problems("mbpp", str(tmp_path / name)) for name in ("a.jsonl", "a.json", "a.jsonl.gz")]
+    first, *others = [
+        read_problems("mbpp", str(tmp_path / name)) for name in ("a.jsonl", "a.json", "a.jsonl.gz")
+    ]
     assert others == [first, first]
     assert first[0].names == ("f",)
     assert Sandbox().check(first[0].program(MBPP["code"])).passed
 
 
-def test_a_file_on_the_hub_is_fetched_by_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_the_hub_is_fetched_by_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub = pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
     asked = []
 
@@ -84,14 +105,21 @@ def test_a_file_on_the_hub_is_fetched_by_its_library(tmp_path: Path, monkeypatch
     monkeypatch.setattr(hub, "hf_hub_download", download)
     assert read_problems("gsm8k", "org/name@main:test/b.jsonl")[0].answer == "1004"
     assert asked == [("org/name", "test/b.jsonl", {"repo_type": "dataset", "revision": "main"})]
-    monkeypatch.setattr(hub, "hf_hub_download", lambda *a, **k: (_ for _ in ()).throw(OSError("no network")))
+    monkeypatch.setattr(
+        hub, "hf_hub_download", lambda *a, **k: (_ for _ in ()).throw(OSError("no network"))
+    )
     with pytest.raises(RequestError, match=r"could not be fetched from the hub \(no network\)"):
         sources.locate("org/name:b.jsonl")
 
 
 @pytest.mark.parametrize("task", RECORDS)
-@pytest.mark.parametrize("damage", ["{", "[1]", "{}", "null", '{"task_id": 1, "test_list": [1], "code": "(", "text": ""}', ""])
-def test_a_file_of_something_else_is_refused_in_one_sentence(task: str, damage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    ["{", "[1]", "{}", "null", '{"task_id": 1, "test_list": [1], "code": "(", "text": ""}', ""],
+)
+def test_a_file_of_something_else_is_refused_in_one_sentence(
+    task: str, damage: str, tmp_path: Path
+) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(damage)
     with pytest.raises(RequestError, match=r"bad\.jsonl"):
@@ -99,30 +127,61 @@ def test_a_file_of_something_else_is_refused_in_one_sentence(task: str, damage: 
 
 
 def test_shots_stand_solved_before_every_other_problem(tmp_path: Path) -> None:
-    problems = read_problems("gsm8k", written(tmp_path / "g.jsonl", GSM8K, {**GSM8K, "question": "Who?"}))
+    problems = read_problems(
+        "gsm8k", written(tmp_path / "g.jsonl", GSM8K, {**GSM8K, "question": "Who?"})
+    )
     left = with_shots(problems, 1)
-    assert [p.prompt for p in left] == ["Question: How many?\nAnswer: 2+2\n#### 1,004\n\nQuestion: Who?\nAnswer:"]
+    assert [p.prompt for p in left] == [
+        "Question: How many?\nAnswer: 2+2\n#### 1,004\n\nQuestion: Who?\nAnswer:"
+    ]
 
 
 def arguments(pair: Pair, tmp_path: Path, task: str = "gsm8k", count: int = 3) -> list[str]:
-    records = [{**RECORDS[task], "task_id": i} if task == "mbpp" else RECORDS[task] for i in range(count)]
+    records = [
+        {**RECORDS[task], "task_id": i} if task == "mbpp" else RECORDS[task] for i in range(count)
+    ]
     data = written(tmp_path / f"{task}.jsonl", *records)
     models = ["--target", str(pair.target), "--draft", str(pair.draft)]
-    return ["eval", "--task", task, "--data", data, *models, "-n", "2", "--max_new_tokens", "6", "--output", str(tmp_path / "out")]
+    return [
+        "eval",
+        "--task",
+        task,
+        "--data",
+        data,
+        *models,
+        "-n",
+        "2",
+        "--max_new_tokens",
+        "6",
+        "--output",
+        str(tmp_path / "out"),
+    ]
 
 
 @pytest.mark.parametrize("task", ["mbpp", "gsm8k", "summaries"])
-def test_an_evaluation_tells_first_and_all_by_method_and_budget(task: str, pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_an_evaluation_tells_first_and_all_by_method_and_budget(
+    task: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     if task == "summaries":
         pytest.importorskip("rouge_score", reason="the extra `eval` is not installed")
-    asked = [*arguments(pair, tmp_path, task, 2), "--methods", "[batched,plain,single]", "--budgets", "[0.001,100]", "--temperature", "0.5"]
+    asked = [
+        *arguments(pair, tmp_path, task, 2),
+        "--methods",
+        "[batched,plain,single]",
+        "--budgets",
+        "[0.001,100]",
+        "--temperature",
+        "0.5",
+    ]
     said = bass_command(*asked, "--json")
     assert said.status == 0, said.err
     summary = json.loads(said.out)
     assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
     assert list(summary["methods"]) == ["batched", "plain", "single"]
     for figures in summary["methods"].values():
-        assert [(p["clock"], p["budget"]) for p in figures["curve"]] == [(c, b) for c in ("prefill", "start") for b in (0.001, 100.0)]
+        assert [(p["clock"], p["budget"]) for p in figures["curve"]] == [
+            (c, b) for c in ("prefill", "start") for b in (0.001, 100.0)
+        ]
         assert [p["finished"] for p in figures["curve"]] == [0.0, 1.0, 0.0, 1.0]
     again = bass_command(*asked)  # from the folder: nothing is drawn again
     assert again.status == 0
@@ -138,7 +197,10 @@ def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the
     whole = file.read_bytes()
 
     def drawn(data: bytes) -> list[Any]:
-        return [(line["task_id"], line.get("sample"), line.get("tokens")) for line in map(json.loads, data.splitlines())]
+        return [
+            (line["task_id"], line.get("sample"), line.get("tokens"))
+            for line in map(json.loads, data.splitlines())
+        ]
 
     for cut in (len(whole) - 1, len(whole) // 2, 10, 0):
         file.write_bytes(whole[:cut])
@@ -149,7 +211,9 @@ def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the
         assert (tmp_path / "out" / "summary.json").exists()
 
 
-def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     asked = [*arguments(pair, tmp_path), "--json"]
     first = json.loads(bass_command(*asked).out)
     file = tmp_path / "out" / "batched" / "scores.jsonl"
@@ -175,8 +239,10 @@ def test_an_evaluation_whose_checker_stops_starting_keeps_its_scores_and_goes_on
     runs.write_text("0")
     checker = tmp_path / "checker.py"
     checker.write_text(
-        f"import pathlib, runpy\nruns = pathlib.Path({str(runs)!r})\ncount = int(runs.read_text()) + 1\nruns.write_text(str(count))\n"
-        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(sandbox.CHECKER)!r}, run_name='__main__')\n"
+        f"import pathlib, runpy\nruns = pathlib.Path({str(runs)!r})\ncount = int(runs.read_text()) "
+        "+ 1\nruns.write_text(str(count))\n"
+        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(sandbox.CHECKER)!r}, "
+        "run_name='__main__')\n"
     )
     with monkeypatch.context() as broken:
         broken.setattr(sandbox, "CHECKER", checker)
@@ -193,28 +259,36 @@ def test_an_evaluation_whose_checker_stops_starting_keeps_its_scores_and_goes_on
 
 def test_a_problem_that_lost_a_sample_is_sampled_again(tmp_path: Path) -> None:
     with opened(tmp_path / "out", {}, {}) as folder:
-        folder.add_samples("batched", "a", [Sample("a", i, "t", [1], -1.0, "eos", 1.0, 2.0) for i in range(2)])
+        folder.add_samples(
+            "batched", "a", [Sample("a", i, "t", [1], -1.0, "eos", 1.0, 2.0) for i in range(2)]
+        )
         folder.add_samples("batched", "b", [Sample("b", 0, "t", [1], -1.0, "eos", 1.0, 2.0)])
         file = tmp_path / "out" / "batched" / "samples.jsonl"
         file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
         assert list(folder.samples("batched")) == ["b"]
 
 
-def test_budgets_are_told_in_order_and_once(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_budgets_are_told_in_order_and_once(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     said = bass_command(*arguments(pair, tmp_path), "--budgets", "[2,0.5,2]", "--json")
     curve = json.loads(said.out)["methods"]["batched"]["curve"]
     assert [p["budget"] for p in curve] == [0.5, 2.0, 0.5, 2.0]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(sent: signal.Signals, pair: Pair, tmp_path: Path) -> None:
+def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(
+    sent: signal.Signals, pair: Pair, tmp_path: Path
+) -> None:
     asked = [sys.executable, "-m", "bass", *arguments(pair, tmp_path, count=1500)]
     file = tmp_path / "out" / "batched" / "samples.jsonl"
     process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (file.exists() and file.stat().st_size > 2000):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.01)
-    while process.poll() is None:  # again after a while, as one would: Python drops an interruption that falls into an object's end
+    # again after a while, as one would: Python drops an interruption that falls into an object's
+    # end
+    while process.poll() is None:
         process.send_signal(sent)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
@@ -229,7 +303,9 @@ def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(sent
     assert all(len(group) == 2 for group in done.values())
 
 
-def test_a_folder_of_other_settings_or_in_use_is_refused(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_a_folder_of_other_settings_or_in_use_is_refused(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     asked = arguments(pair, tmp_path)
     assert bass_command(*asked).status == 0
     said = bass_command(*asked, "--seed", "5")
@@ -243,7 +319,10 @@ def test_a_folder_of_other_settings_or_in_use_is_refused(pair: Pair, tmp_path: P
         pass
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
-    with pytest.raises(RequestError, match="holds something that is no evaluation"), opened(tmp_path / "other", {}, {}):
+    with (
+        pytest.raises(RequestError, match="holds something that is no evaluation"),
+        opened(tmp_path / "other", {}, {}),
+    ):
         pass
 
 
@@ -252,13 +331,19 @@ def test_samples_of_another_class_or_checkpoint_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     policy = tmp_path / "eval_policy.py"
-    policy.write_text("from bass.policies import BatchAdaptive\nclass Mine(BatchAdaptive): pass\n", encoding="utf-8")
+    policy.write_text(
+        "from bass.policies import BatchAdaptive\nclass Mine(BatchAdaptive): pass\n",
+        encoding="utf-8",
+    )
     draft = tmp_path / "draft"
     shutil.copytree(pair.draft, draft)
     asked = [*arguments(Pair(pair.target, draft), tmp_path), "--policy", "eval_policy:Mine"]
     assert bass_command(*asked).status == 0
     assert bass_command(*asked).status == 0
-    for path, words in ((policy, "the module eval_policy has changed"), (draft / "config.json", f"the draft {draft} has changed")):
+    for path, words in (
+        (policy, "the module eval_policy has changed"),
+        (draft / "config.json", f"the draft {draft} has changed"),
+    ):
         before = path.read_bytes()
         path.write_bytes(before + b"\n")
         said = bass_command(*asked)
@@ -311,7 +396,9 @@ def test_bad_input_gets_one_sentence_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_prompt_is_refused_before_any_sample(pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_an_empty_prompt_is_refused_before_any_sample(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     asked = arguments(pair, tmp_path, "humaneval", 1)
     (tmp_path / "humaneval.jsonl").write_text(json.dumps(HUMANEVAL | {"prompt": ""}) + "\n")
     said = bass_command(*asked)
@@ -319,16 +406,22 @@ def test_an_empty_prompt_is_refused_before_any_sample(pair: Pair, tmp_path: Path
 
 
 def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: BassCommand) -> None:
-    (tmp_path / "eval.yaml").write_text("limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8")
+    (tmp_path / "eval.yaml").write_text(
+        "limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8"
+    )
     said = bass_command("eval", "--config", str(tmp_path / "eval.yaml"))
     assert said.err.splitlines()[0] == "bass: What was asked for has 3 problems:"
-    assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [True] * 3
+    assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [
+        True
+    ] * 3
     said = bass_command("eval", "--shots", "-1", "--workers", "0")
     assert said.err.splitlines()[0] == "bass: What was asked for has 5 problems:"
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
-def test_an_option_that_has_to_be_there_is_named(missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand) -> None:
+def test_an_option_that_has_to_be_there_is_named(
+    missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
     asked = arguments(pair, tmp_path)
     at = asked.index(missing)
     said = bass_command(*asked[:at], *asked[at + 2 :])
@@ -337,7 +430,9 @@ def test_an_option_that_has_to_be_there_is_named(missing: str, pair: Pair, tmp_p
 
 def test_log_likelihoods_are_those_that_generation_reports(pair: Pair) -> None:
     llm = load(pair.target, pair.draft)
-    completion = llm.generate([1, 2, 3], max_new_tokens=12, temperature=0.0, ignore_eos=True).completions[0]
+    completion = llm.generate(
+        [1, 2, 3], max_new_tokens=12, temperature=0.0, ignore_eos=True
+    ).completions[0]
     total, greedy = log_likelihood(llm, [1, 2, 3], completion.token_ids)
     assert total == pytest.approx(sum(completion.logprobs), rel=1e-4)
     assert greedy
@@ -347,7 +442,10 @@ def test_log_likelihoods_are_those_that_generation_reports(pair: Pair) -> None:
 def test_options_of_the_harness_are_used_or_refused() -> None:
     asked = {"do_sample": False, "until": ["\n", ""], "max_gen_toks": 8, "temperature": 0.7}
     assert generation_options(asked) | {"top_p": 1.0} == generation_options(asked)
-    assert (generation_options(asked)["temperature"], generation_options(asked)["stop"]) == (0.0, ["\n"])
+    assert (generation_options(asked)["temperature"], generation_options(asked)["stop"]) == (
+        0.0,
+        ["\n"],
+    )
     assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
     with pytest.raises(BassError, match="`num_beams` is no option"):
         generation_options(asked | {"num_beams": 4})

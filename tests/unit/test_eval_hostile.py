@@ -1,4 +1,6 @@
-"""Files of problems, and folders of evaluations, that somebody made to do harm: one sentence each, soon."""
+"""Files of problems, and folders of evaluations, that somebody made to do harm: one sentence each,
+soon.
+"""
 
 import contextlib
 import gzip
@@ -20,7 +22,12 @@ from bass.evaluation.report import page
 from bass.evaluation.tasks import read_problems
 from support.evaluation_folders import write_evaluation
 
-MBPP = {"task_id": 1, "text": "Write f.", "code": "def f(x): return x", "test_list": ["assert f(1) == 1"]}
+MBPP = {
+    "task_id": 1,
+    "text": "Write f.",
+    "code": "def f(x): return x",
+    "test_list": ["assert f(1) == 1"],
+}
 DEEP = {
     "minus": "-" * 10_000 + "f",
     "not": "not " * 10_000 + "f",
@@ -48,10 +55,18 @@ def written(path: Path, record: Any) -> Path:
 
 @pytest.mark.parametrize("code", DEEP.values(), ids=DEEP)
 @pytest.mark.parametrize("place", ["code", "import", "test_list", "test_setup_code"])
-def test_code_of_a_record_is_read_or_refused_in_one_sentence(code: str, place: str, tmp_path: Path) -> None:
+def test_code_of_a_record_is_read_or_refused_in_one_sentence(
+    code: str, place: str, tmp_path: Path
+) -> None:
     if place == "import":  # of what the tests use: it is written out again
         place, code = "code", f"import math\n{code}\nimport f\ndef f(x): return x"
-    record = MBPP | {place: [code] if place == "test_list" else f"{code}\ndef f(x): return x" if place == "code" else code}
+    record = MBPP | {
+        place: [code]
+        if place == "test_list"
+        else f"{code}\ndef f(x): return x"
+        if place == "code"
+        else code
+    }
     began = time.process_time()
     try:
         said = read_problems("mbpp", written(tmp_path / "bad.jsonl", record))[0].names[0]
@@ -66,7 +81,18 @@ def test_a_record_of_whatever_depth_is_no_problem_of_any_task(task: str, tmp_pat
     deep: Any = "x"
     for _ in range(900):
         deep = [deep]
-    every = ("task_id", "prompt", "entry_point", "test", "canonical_solution", "text", "code", "question", "answer", "document")
+    every = (
+        "task_id",
+        "prompt",
+        "entry_point",
+        "test",
+        "canonical_solution",
+        "text",
+        "code",
+        "question",
+        "answer",
+        "document",
+    )
     record = dict.fromkeys((*every, "summary", "turns", "reference", "id", "test_list"), deep)
     for names in (every, ("task_id",), ("id",)):
         bad = {**MBPP, "document": "a", "summary": "b", **{name: record[name] for name in names}}
@@ -85,16 +111,21 @@ def compressed(size: int) -> bytes:
 
 
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused_soon(tmp_path: Path) -> None:
-    (tmp_path / "bomb.jsonl.gz").write_bytes(compressed(2**26) * 90)  # members after each other, 6 GB in all
+    # members after each other, 6 GB in all
+    (tmp_path / "bomb.jsonl.gz").write_bytes(compressed(2**26) * 90)
     began = time.process_time()
-    with pytest.raises(RequestError, match=r"bomb\.jsonl\.gz.*larger than the limit of 128 MiB") as caught:
+    with pytest.raises(
+        RequestError, match=r"bomb\.jsonl\.gz.*larger than the limit of 128 MiB"
+    ) as caught:
         read_problems("gsm8k", tmp_path / "bomb.jsonl.gz")
     assert len(str(caught.value).splitlines()) == 1
     assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("name", ["big.jsonl", "big.json", "big.jsonl.gz", "big.parquet"])
-def test_a_file_larger_than_the_limit_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_larger_than_the_limit_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "LARGEST", 1000)
     (tmp_path / name).write_bytes(os.urandom(2000))
     with pytest.raises(RequestError, match=r"larger than the limit of 1000 bytes|pyarrow"):
@@ -106,7 +137,9 @@ def test_a_file_up_to_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sources, "LARGEST", len(data))
     (tmp_path / "a.jsonl").write_bytes(data)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
-    assert read_problems("gsm8k", tmp_path / "a.jsonl") == read_problems("gsm8k", tmp_path / "a.jsonl.gz")
+    assert read_problems("gsm8k", tmp_path / "a.jsonl") == read_problems(
+        "gsm8k", tmp_path / "a.jsonl.gz"
+    )
 
 
 @pytest.fixture(params=["a named pipe", "a socket", "a folder", "a device"])
@@ -130,14 +163,21 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", ["data.jsonl", "data.json", "data.jsonl.gz", "data.parquet"])
-def test_a_data_file_that_is_no_regular_file_is_refused_at_once(name: str, strange: Any, tmp_path: Path) -> None:
+def test_a_data_file_that_is_no_regular_file_is_refused_at_once(
+    name: str, strange: Any, tmp_path: Path
+) -> None:
     kind = strange(tmp_path / name)
     with pytest.raises(RequestError, match=f"it is {kind}, not a regular file|pyarrow"):
         read_problems("gsm8k", tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "batched/samples.jsonl", "batched/scores.jsonl", "summary.json", "lock"])
-def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(name: str, strange: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "batched/samples.jsonl", "batched/scores.jsonl", "summary.json", "lock"],
+)
+def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(
+    name: str, strange: Any, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     with opened(out, {"task": "gsm8k"}, {}) as folder:
         folder.finish({})
@@ -160,18 +200,45 @@ def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(name:
             read()
 
 
-STRANGE: list[Any] = [None, [], {}, 5, -1, 1e308, float("nan"), float("inf"), 10**400, "x", True, [[]], {"x": []}]
+STRANGE: list[Any] = [
+    None,
+    [],
+    {},
+    5,
+    -1,
+    1e308,
+    float("nan"),
+    float("inf"),
+    10**400,
+    "x",
+    True,
+    [[]],
+    {"x": []},
+]
 
 
-def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(tmp_path: Path) -> None:
-    path = write_evaluation(tmp_path / "out", ("batched",), problems=2, samples=2, budgets=(1.0,), ks=(1,))
-    manifest, summary = (json.loads((path / name).read_text()) for name in ("manifest.json", "summary.json"))
+def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
+    tmp_path: Path,
+) -> None:
+    path = write_evaluation(
+        tmp_path / "out", ("batched",), problems=2, samples=2, budgets=(1.0,), ks=(1,)
+    )
+    manifest, summary = (
+        json.loads((path / name).read_text()) for name in ("manifest.json", "summary.json")
+    )
     config, batched = manifest["config"], summary["methods"]["batched"]
     damaged = [(manifest | {name: value}, summary) for name in manifest for value in STRANGE]
-    damaged += [(manifest | {"config": config | {name: value}}, summary) for name in config for value in STRANGE]
+    damaged += [
+        (manifest | {"config": config | {name: value}}, summary)
+        for name in config
+        for value in STRANGE
+    ]
     for place in ({"pass@k": {"x": 1}}, *({name: value} for name in batched for value in STRANGE)):
         damaged.append((manifest, {"methods": {"batched": batched | place}}))
-    damaged += [(manifest, {"methods": {"batched": batched | {"curve": [{"budget": value}]}}}) for value in STRANGE]
+    damaged += [
+        (manifest, {"methods": {"batched": batched | {"curve": [{"budget": value}]}}})
+        for value in STRANGE
+    ]
     for about, said in damaged:
         (path / "manifest.json").write_text(json.dumps(about))
         (path / "summary.json").write_text(json.dumps(said))
@@ -182,7 +249,10 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
         about = (
             manifest
             | dict.fromkeys(shown, value)
-            | {"config": config | {"target": value, "draft": value, "options": {"temperature": value}}}
+            | {
+                "config": config
+                | {"target": value, "draft": value, "options": {"temperature": value}}
+            }
         )
         (path / "manifest.json").write_text(json.dumps(about))
         (path / "summary.json").write_text(json.dumps(summary))

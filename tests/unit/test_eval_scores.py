@@ -8,16 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.errors import OptionError
-from bass.evaluation.scores import Sample, Scored, curve, exact_match, mean_pass_at_k, pass_at_k, point, rouge2, useful_budgets
+from bass.evaluation.scores import (
+    Sample,
+    Scored,
+    curve,
+    exact_match,
+    mean_pass_at_k,
+    pass_at_k,
+    point,
+    rouge2,
+    useful_budgets,
+)
 from bass.evaluation.tasks import Problem, final_number
 
 
-def scored(value: float, logprob: float = 0.0, seconds: float = 1.0, finish: str = "eos", prefill: float = 0.5, sample: int = 0) -> Scored:
+def scored(
+    value: float,
+    logprob: float = 0.0,
+    seconds: float = 1.0,
+    finish: str = "eos",
+    prefill: float = 0.5,
+    sample: int = 0,
+) -> Scored:
     return Scored(Sample("p", sample, "", [1], logprob, finish, seconds, seconds + prefill), value)
 
 
 @given(st.integers(1, 7), st.data())
-def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes(samples: int, data: st.DataObject) -> None:
+def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes(
+    samples: int, data: st.DataObject
+) -> None:
     passed = data.draw(st.integers(0, samples))
     k = data.draw(st.integers(1, samples))
     choices = list(itertools.combinations([True] * passed + [False] * (samples - passed), k))
@@ -30,7 +49,9 @@ def test_pass_at_k_wants_as_many_samples(k: int) -> None:
         pass_at_k(3, 1, k)
 
 
-def test_first_is_the_finished_sample_with_the_highest_mean_log_probability_and_all_is_any() -> None:
+def test_first_is_the_finished_sample_with_the_highest_mean_log_probability_and_all_is_any() -> (
+    None
+):
     problems = [
         [scored(1.0, -2.0), scored(0.0, -1.0)],  # the more probable one fails
         [scored(1.0, -1.0), scored(0.0, -2.0)],
@@ -51,15 +72,33 @@ def test_of_equally_probable_samples_the_first_counts() -> None:
 
 def test_the_budget_runs_from_either_clock() -> None:
     group = [[scored(1.0, seconds=1.0, prefill=0.5)]]
-    assert (point(group, 1.0, "prefill").first, point(group, 1.0, "start").first, point(group, 1.5, "start").first) == (1.0, 0.0, 1.0)
+    assert (
+        point(group, 1.0, "prefill").first,
+        point(group, 1.0, "start").first,
+        point(group, 1.5, "start").first,
+    ) == (1.0, 0.0, 1.0)
 
 
-@given(st.lists(st.lists(st.tuples(st.booleans(), st.floats(-3, 0), st.floats(0.1, 9)), min_size=1, max_size=4), min_size=1, max_size=5))
-def test_with_more_time_more_is_finished_and_all_never_falls_below_first(drawn: list[list[tuple[bool, float, float]]]) -> None:
-    problems = [[scored(float(v), p, s, sample=i) for i, (v, p, s) in enumerate(group)] for group in drawn]
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.booleans(), st.floats(-3, 0), st.floats(0.1, 9)), min_size=1, max_size=4
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_with_more_time_more_is_finished_and_all_never_falls_below_first(
+    drawn: list[list[tuple[bool, float, float]]],
+) -> None:
+    problems = [
+        [scored(float(v), p, s, sample=i) for i, (v, p, s) in enumerate(group)] for group in drawn
+    ]
     budgets = useful_budgets(problems)
     points = curve(problems, budgets)
-    assert [(p.clock, p.budget) for p in points] == [(clock, b) for clock in ("prefill", "start") for b in budgets]
+    assert [(p.clock, p.budget) for p in points] == [
+        (clock, b) for clock in ("prefill", "start") for b in budgets
+    ]
     for a, b in itertools.pairwise(points):
         if a.clock == b.clock:
             assert a.all <= b.all
@@ -71,7 +110,14 @@ def test_with_more_time_more_is_finished_and_all_never_falls_below_first(drawn: 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("a 1,234.50 b", "1234.5"), ("$18.", "18"), ("-3.00", "-3"), ("7 apples, 8 pears", "8"), ("none", None), ("5,", "5")],
+    [
+        ("a 1,234.50 b", "1234.5"),
+        ("$18.", "18"),
+        ("-3.00", "-3"),
+        ("7 apples, 8 pears", "8"),
+        ("none", None),
+        ("5,", "5"),
+    ],
 )
 def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
     assert final_number(text) == number
@@ -79,7 +125,9 @@ def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
 
 def test_exact_match_prefers_the_number_after_the_mark() -> None:
     problem = Problem("g", "", (), answer="18")
-    assert [exact_match(problem, t) for t in ("so 9 * 2 = 18", "#### 18\n and 3 more", "18 of 20", "")] == [1.0, 1.0, 0.0, 0.0]
+    assert [
+        exact_match(problem, t) for t in ("so 9 * 2 = 18", "#### 18\n and 3 more", "18 of 20", "")
+    ] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_rouge_2_is_the_f_measure_of_shared_pairs_of_words() -> None:
@@ -87,4 +135,6 @@ def test_rouge_2_is_the_f_measure_of_shared_pairs_of_words() -> None:
     problem = Problem("s", "", (), reference="the cat sat on the mat")
     assert rouge2(problem, "the cat sat on the mat") == 1.0
     assert rouge2(problem, "a dog") == 0.0
-    assert rouge2(problem, "the cat sat there") == pytest.approx(2 * (2 / 3) * (2 / 5) / (2 / 3 + 2 / 5))
+    assert rouge2(problem, "the cat sat there") == pytest.approx(
+        2 * (2 / 3) * (2 / 5) / (2 / 3 + 2 / 5)
+    )

@@ -1,4 +1,6 @@
-"""Run folders: what is written is read again; what is cut off, damaged, or of another version is told apart."""
+"""Run folders: what is written is read again; what is cut off, damaged, or of another version is
+told apart.
+"""
 
 import dataclasses
 import json
@@ -30,15 +32,31 @@ from bass.results import Completion
 from support.drawn_runs import FACTS, Drawn, runs
 
 STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0, Work(4000, 300, 200))
-REQUEST = RequestLine(0, 0, 3, [7, 8], "a\u2028\ud800\n", [-0.5, -1.0], "eos", 0.125, 1.375, [1.5, 1.5], 11)
-MANIFEST = Manifest(
-    "0.1.0", "abc", "2026-01-01T00:00:00", "cpu", "2.9", "3.12", "Linux", {"batch": [1, 8]}, ["batch"], [CellEntry("0000-b1", {"batch": 1})]
+REQUEST = RequestLine(
+    0, 0, 3, [7, 8], "a\u2028\ud800\n", [-0.5, -1.0], "eos", 0.125, 1.375, [1.5, 1.5], 11
 )
-SUMMARY = Summary("0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS)
-AGAINST = AgainstPlain("0000-b1", "0001-plain", {"speedup": 2.0}, [{"speedup": 2.0}, {"speedup": 2.5}])
+MANIFEST = Manifest(
+    "0.1.0",
+    "abc",
+    "2026-01-01T00:00:00",
+    "cpu",
+    "2.9",
+    "3.12",
+    "Linux",
+    {"batch": [1, 8]},
+    ["batch"],
+    [CellEntry("0000-b1", {"batch": 1})],
+)
+SUMMARY = Summary(
+    "0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS
+)
+AGAINST = AgainstPlain(
+    "0000-b1", "0001-plain", {"speedup": 2.0}, [{"speedup": 2.0}, {"speedup": 2.5}]
+)
 TIMED = dataclasses.replace(FACTS, parts_ms={"draft": 1.5, "host": 0.0}, parts_k=3)
 VALUES: list[Json] = [
-    STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2), MANIFEST, SUMMARY, FACTS, TIMED, AGAINST,
+    STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2),
+    MANIFEST, SUMMARY, FACTS, TIMED, AGAINST,
 ]  # fmt: skip
 
 
@@ -70,12 +88,16 @@ def test_a_step_of_a_trace_survives_being_a_line(run: Drawn) -> None:
         again = StepLine.from_json(StepLine.of(step, 3).to_json())
         assert again.repeat == 3
         for field in dataclasses.fields(StepRecord):
-            np.testing.assert_array_equal(getattr(again.record(), field.name), getattr(step, field.name))
+            np.testing.assert_array_equal(
+                getattr(again.record(), field.name), getattr(step, field.name)
+            )
 
 
 def test_a_completion_becomes_a_line_and_one_without_time_left_says_budget() -> None:
     completion = Completion(4, 1, "text", [1, 2], [-1.0, -2.0], "time", 0.5)
-    line = RequestLine.of(completion, request=9, repeat=1, prompt_tokens=5, prefill_seconds=0.25, seed=3)
+    line = RequestLine.of(
+        completion, request=9, repeat=1, prompt_tokens=5, prefill_seconds=0.25, seed=3
+    )
     assert line == RequestLine(9, 1, 5, [1, 2], "text", [-1.0, -2.0], "budget", 0.25, 0.5, None, 3)
     assert line.ended == 0.75
 
@@ -108,17 +130,29 @@ def test_what_compares_a_cell_with_plain_decoding_is_in_its_summary(folder: RunF
     write_atomically(cell / RunFolder.SUMMARY, SUMMARY.to_json())
     found = folder.summary("0000-b1")
     assert found is not None
-    assert (found.metrics, found.repeats) == ({"all": 0.5, "speedup": 2.0}, [{"all": 0.5, "speedup": 2.0}, {"speedup": 2.5}])
+    assert (found.metrics, found.repeats) == (
+        {"all": 0.5, "speedup": 2.0},
+        [{"all": 0.5, "speedup": 2.0}, {"speedup": 2.5}],
+    )
     assert dataclasses.replace(found, metrics=SUMMARY.metrics, repeats=SUMMARY.repeats) == SUMMARY
-    write_atomically(cell / RunFolder.AGAINST_PLAIN, dataclasses.replace(AGAINST, repeats=[{}]).to_json())
-    assert folder.summary("0000-b1") == SUMMARY  # it is of an earlier life of the cell, which had another number of repeats
+    write_atomically(
+        cell / RunFolder.AGAINST_PLAIN, dataclasses.replace(AGAINST, repeats=[{}]).to_json()
+    )
+    # it is of an earlier life of the cell, which had another number of repeats
+    assert folder.summary("0000-b1") == SUMMARY
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"\xff"])
 def test_a_damaged_comparison_may_be_deleted(folder: RunFolder, damage: bytes) -> None:
     path = folder.cell_folder("0000-b1") / RunFolder.AGAINST_PLAIN
     path.write_bytes(damage)
-    with pytest.raises(RunFolderError, match=rf"{path} is damaged: delete it, and give the run's command again, which makes it anew\."):
+    with pytest.raises(
+        RunFolderError,
+        match=(
+            rf"{path} is damaged: delete it, and give the run's command again, which makes it "
+            r"anew\."
+        ),
+    ):
         folder.against_plain("0000-b1")
 
 
@@ -128,7 +162,9 @@ def test_a_cell_that_never_began_has_no_lines(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_wherever_the_last_line_was_cut_it_is_left_out_and_said_so(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_wherever_the_last_line_was_cut_it_is_left_out_and_said_so(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     path = tmp_path_factory.mktemp("cut") / "requests.jsonl"
     append_line(path, REQUEST)
     whole = path.stat().st_size
@@ -140,18 +176,26 @@ def test_wherever_the_last_line_was_cut_it_is_left_out_and_said_so(tmp_path_fact
         assert (len(lines.values), lines.dropped) == (2, None)
     else:
         assert lines.values == [REQUEST]
-        assert lines.dropped == (None if path.stat().st_size == whole else f"{path}: line 2, the last, is incomplete and was left out.")
+        assert lines.dropped == (
+            None
+            if path.stat().st_size == whole
+            else f"{path}: line 2, the last, is incomplete and was left out."
+        )
 
 
 def test_a_dropped_line_is_in_the_notes_of_the_cell(folder: RunFolder) -> None:
     path = folder.cell_folder("0000-b1") / RunFolder.STEPS
     path.write_bytes(path.read_bytes() + b'{"request_rows": [0')
-    assert folder.lines("0000-b1").notes == [f"{path}: line 3, the last, is incomplete and was left out."]
+    assert folder.lines("0000-b1").notes == [
+        f"{path}: line 3, the last, is incomplete and was left out."
+    ]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"\x00\x00", b"null"])
 @pytest.mark.parametrize("name", [RunFolder.STEPS, RunFolder.REQUESTS])
-def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(folder: RunFolder, name: str, damage: bytes) -> None:
+def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(
+    folder: RunFolder, name: str, damage: bytes
+) -> None:
     path = folder.cell_folder("0000-b1") / name
     first, rest = path.read_bytes().split(b"\n", 1)
     path.write_bytes(first + b"\n" + damage + b"\n" + rest)
@@ -173,7 +217,11 @@ def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(folder: R
         (STEP, {"emitted": [3, 0]}, "accepted 1 tokens emitted 3"),
         (STEP, {"emitted": [2, 1]}, "an idle row has no tokens"),
         (STEP, {"seconds": None}, "`seconds` is None, and must be float"),
-        (REQUEST, {"finish": "time"}, "`finish` is 'time', and must be one of length, eos, stop, budget"),
+        (
+            REQUEST,
+            {"finish": "time"},
+            "`finish` is 'time', and must be one of length, eos, stop, budget",
+        ),
         (REQUEST, {"logprobs": [-0.5]}, "1 log-probabilities for 2 tokens"),
         (REQUEST, {"token_seconds": [1.0]}, "1 times for 2 tokens"),
         (REQUEST, {"extra": 1}, "has the unknown extra"),
@@ -181,13 +229,27 @@ def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(folder: R
         (SUMMARY, {"state": "running"}, "`state` is 'running', and must be one of done, failed"),
         (SUMMARY, {"error": "no room"}, "a cell has an error if it failed"),
         (SUMMARY, {"metrics": {"all": "fast"}}, "`metrics.all` is 'fast', and must be float"),
-        (SUMMARY, {"facts": {"target": {}}}, "`facts` lacks draft, bandwidth, flops, peak_memory_bytes"),
+        (
+            SUMMARY,
+            {"facts": {"target": {}}},
+            "`facts` lacks draft, bandwidth, flops, peak_memory_bytes",
+        ),
         (FACTS, {"target": {}}, "`target` must have weight_bytes"),
-        (MANIFEST, {"axes": ["batch", "policy"]}, "cell `0000-b1` must have a value for each of the axes batch, policy"),
-        (MANIFEST, {"cells": [{"id": "a", "settings": {"batch": 1}}] * 2}, "two cells have the same id"),
+        (
+            MANIFEST,
+            {"axes": ["batch", "policy"]},
+            "cell `0000-b1` must have a value for each of the axes batch, policy",
+        ),
+        (
+            MANIFEST,
+            {"cells": [{"id": "a", "settings": {"batch": 1}}] * 2},
+            "two cells have the same id",
+        ),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_in_one_sentence(value: Json, change: dict, told: str) -> None:
+def test_a_value_that_cannot_be_is_refused_in_one_sentence(
+    value: Json, change: dict, told: str
+) -> None:
     data = json.loads(value.to_json()) | change
     with pytest.raises(RunFolderError) as caught:
         type(value).from_json(json.dumps(data), "file, line 3")
@@ -207,13 +269,16 @@ def test_a_field_that_is_missing_is_named(value: Json) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, "2", None])
-def test_another_format_version_is_refused_before_anything_else_is_read(folder: RunFolder, version: object) -> None:
+def test_another_format_version_is_refused_before_anything_else_is_read(
+    folder: RunFolder, version: object
+) -> None:
     path = folder.path / RunFolder.MANIFEST
     path.write_text(json.dumps({"format": version, "bass": "9.9", "novelty": {}}))
     with pytest.raises(RunFolderError) as caught:
         _ = RunFolder(folder.path).manifest
     assert str(caught.value) == (
-        f"{path} has the format version {version!r}, and this `bass` reads version 2: use the `bass` that wrote it (9.9), or run the "
+        f"{path} has the format version {version!r}, and this `bass` reads version 2: use the "
+        "`bass` that wrote it (9.9), or run the "
         "experiment again."
     )
 
@@ -231,7 +296,9 @@ def test_what_json_has_no_word_for_is_neither_written_nor_read(value: float) -> 
         StepLine.from_json(STEP.to_json().replace("0.25", json.dumps(value)))
 
 
-def test_an_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_atomic_write_leaves_the_old_file_until_the_new_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "summary.json"
     write_atomically(path, "old")
 

@@ -24,7 +24,13 @@ def test_what_is_no_regular_file_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-        kinds = {"pipe": "a named pipe", "link": "a named pipe", "socket": "a socket", ".": "a folder", "/dev/zero": "a device"}
+        kinds = {
+            "pipe": "a named pipe",
+            "link": "a named pipe",
+            "socket": "a socket",
+            ".": "a folder",
+            "/dev/zero": "a device",
+        }
         for name, kind in kinds.items():
             with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
                 open_regular(tmp_path / name)
@@ -43,5 +49,8 @@ def test_a_file_is_written_without_touching_what_lies_in_the_way(tmp_path: Path)
     write_atomically(tmp_path / "new", "text")
     os.mkfifo(tmp_path / "new.part")
     write_atomically(tmp_path / "new", "another")
-    assert ((tmp_path / "other").read_text(), (tmp_path / "new").read_text()) == ("as it was", "another")
+    assert ((tmp_path / "other").read_text(), (tmp_path / "new").read_text()) == (
+        "as it was",
+        "another",
+    )
     assert sorted(os.listdir(tmp_path)) == ["new", "other"]

@@ -1,6 +1,8 @@
-"""Whatever is wrong with a checkpoint, it ends in a `CheckpointError`, at once and without taking memory; or it does not matter.
+"""Whatever is wrong with a checkpoint, it ends in a `CheckpointError`, at once and without taking
+memory; or it does not matter.
 
-More than two thousand damaged headers, indexes, configs and cut files. Where one loads, its weights are those of the file.
+More than two thousand damaged headers, indexes, configs and cut files. Where one loads, its weights
+are those of the file.
 """
 
 import json
@@ -32,19 +34,48 @@ from unit.memory import peak
 
 CPU = torch.device("cpu")
 HUGE = (10**9, 2**31 - 1, 2**31, 10**12, 2**62, 2**64, 10**30, 10**400)
-ODD_NUMBERS = st.sampled_from((0, -1, 1, 2, 3, 7, -(2**31), 1e-9, 0.5, -0.0, 1e300, float("nan"), float("inf"), -float("inf"), *HUGE))
+ODD_NUMBERS = st.sampled_from(
+    (
+        0,
+        -1,
+        1,
+        2,
+        3,
+        7,
+        -(2**31),
+        1e-9,
+        0.5,
+        -0.0,
+        1e300,
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        *HUGE,
+    )
+)
 LEAVES = (
-    st.none() | st.booleans() | ODD_NUMBERS | st.integers(-40, 40) | st.text(max_size=4) | st.sampled_from(("F32", "float32", "llama3"))
+    st.none()
+    | st.booleans()
+    | ODD_NUMBERS
+    | st.integers(-40, 40)
+    | st.text(max_size=4)
+    | st.sampled_from(("F32", "float32", "llama3"))
 )
 ODD = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2), max_leaves=4
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=4,
 )
 DELETED = object()
 
 
 def examples(count: int) -> settings:
     """So many examples, and ten times as many by night."""
-    return settings(max_examples=count * (10 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 1))
+    return settings(
+        max_examples=count * (10 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -58,10 +89,16 @@ class Seed:
     @classmethod
     def of(cls, sound: Path) -> "Seed":
         folder = Path(shutil.copytree(sound, sound.with_name(f"{sound.name}-damaged")))
-        return cls(sound, folder, {k: v for path in sound.glob("*.safetensors") for k, v in load_file(path).items()})
+        return cls(
+            sound,
+            folder,
+            {k: v for path in sound.glob("*.safetensors") for k, v in load_file(path).items()},
+        )
 
     def damaged(self, name: str, content: bytes) -> bool:
-        """Put `content` in the place of a file; whether the checkpoint still loads, which it may do only as what it is."""
+        """Put `content` in the place of a file; whether the checkpoint still loads, which it may do
+        only as what it is.
+        """
         (self.folder / name).write_bytes(content)
         try:
             models = Models.read(self.folder, None, False, CPU, "float32")
@@ -82,7 +119,9 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Seed:
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Seed:
-    return Seed.of(shard(write_checkpoint(tmp_path_factory.mktemp("fuzz") / "sharded", None, 8, 1, 10), 3))
+    return Seed.of(
+        shard(write_checkpoint(tmp_path_factory.mktemp("fuzz") / "sharded", None, 8, 1, 10), 3)
+    )
 
 
 def is_a_sentence(message: str) -> bool:
@@ -140,7 +179,11 @@ def test_bytes_of_a_header(single: Seed, data: st.DataObject) -> None:
 
 
 @examples(100)
-@given(st.integers(0, 2**64 - 1) | st.integers(0, 5000) | st.sampled_from((0, 1, 2**63, 2**64 - 1, 100_000_000, 2**40)))
+@given(
+    st.integers(0, 2**64 - 1)
+    | st.integers(0, 5000)
+    | st.sampled_from((0, 1, 2**63, 2**64 - 1, 100_000_000, 2**40))
+)
 def test_the_length_of_a_header(single: Seed, length: int) -> None:
     content = (single.sound / SINGLE).read_bytes()
     header, _ = split(content)
@@ -163,11 +206,29 @@ def test_values_of_a_header(single: Seed, data: st.DataObject) -> None:
         *([name, "data_offsets", i] for i in (0, 1)),
     ]
     path = data.draw(st.sampled_from(paths)) if name != "__metadata__" else [name]
-    dtypes = ("F16", "BF16", "F64", "I64", "I32", "BOOL", "U8", "F8_E4M3", "F8_E5M2", "F4", "f32", "C64", "")
+    dtypes = (
+        "F16",
+        "BF16",
+        "F64",
+        "I64",
+        "I32",
+        "BOOL",
+        "U8",
+        "F8_E4M3",
+        "F8_E5M2",
+        "F4",
+        "f32",
+        "C64",
+        "",
+    )
     if path[-1] == "dtype" and data.draw(st.booleans()):
         new = data.draw(st.sampled_from(dtypes))
     elif path[-1] == "shape" and data.draw(st.booleans()):
-        new = data.draw(st.permutations(header[name]["shape"]) | st.just([*header[name]["shape"], 1]) | st.lists(st.sampled_from(HUGE)))
+        new = data.draw(
+            st.permutations(header[name]["shape"])
+            | st.just([*header[name]["shape"], 1])
+            | st.lists(st.sampled_from(HUGE))
+        )
     else:
         new = data.draw(ODD | st.just(DELETED))
     if data.draw(st.sampled_from((False, False, True))):
@@ -183,16 +244,25 @@ def test_tensors_may_neither_overlap_nor_leave_a_gap(single: Seed, data: st.Data
     raw, rest = split((single.sound / SINGLE).read_bytes())
     header = json.loads(raw)
     tensors = sorted(name for name in header if name != "__metadata__")
-    name = data.draw(st.sampled_from(tensors))  # one: two could change places, which is another checkpoint and no damage
+    # one: two could change places, which is another checkpoint and no damage
+    name = data.draw(st.sampled_from(tensors))
     by = data.draw(st.integers(-64, 64).filter(bool) | st.sampled_from((-32, 32)))
     header[name]["data_offsets"] = [offset + by for offset in header[name]["data_offsets"]]
     assert not single.damaged(SINGLE, joined(header, rest))
 
 
 @examples(50)
-@given(ODD | st.binary(max_size=40) | st.just(b"[" * 100_000) | st.just(b'{"a":' * 100_000) | st.just(b'{"a": ' + b"9" * 5000 + b"}"))
+@given(
+    ODD
+    | st.binary(max_size=40)
+    | st.just(b"[" * 100_000)
+    | st.just(b'{"a":' * 100_000)
+    | st.just(b'{"a": ' + b"9" * 5000 + b"}")
+)
 def test_a_header_that_is_something_else(single: Seed, header: Any) -> None:
-    assert not single.damaged(SINGLE, joined(header, split((single.sound / SINGLE).read_bytes())[1]))
+    assert not single.damaged(
+        SINGLE, joined(header, split((single.sound / SINGLE).read_bytes())[1])
+    )
 
 
 @examples(200)
@@ -201,7 +271,11 @@ def test_files_that_are_cut_or_go_on(sharded: Seed, data: st.DataObject) -> None
     name = data.draw(st.sampled_from(sorted(path.name for path in sharded.sound.iterdir())))
     content = (sharded.sound / name).read_bytes()
     header = len(split(content)[0]) + 8 if name.endswith("s") else len(content)
-    region = data.draw(st.sampled_from(((0, 9), (0, header), (header, len(content)), (len(content) - 2, len(content)))))
+    region = data.draw(
+        st.sampled_from(
+            ((0, 9), (0, header), (header, len(content)), (len(content) - 2, len(content)))
+        )
+    )
     cut = min(data.draw(st.integers(*region)), len(content) - 1)
     more = data.draw(st.binary(min_size=1, max_size=9)) if name.endswith("s") else b"x"
     assert not sharded.damaged(name, content[:cut]) or not content[cut:].strip()
@@ -215,12 +289,38 @@ def test_values_of_an_index(sharded: Seed, data: st.DataObject) -> None:
     names = sorted(index["weight_map"])
     files = sorted({*index["weight_map"].values()})
     name = data.draw(st.sampled_from(names))
-    places = ("../../etc/passwd", "../x.safetensors", "/etc/passwd", str(sharded.sound / files[0]), "./" + files[0], "a\0.safetensors")
-    places += ("x" * 5000 + ".safetensors", "config.json", "model-00009-of-00003.safetensors", "", ".", "..", ".safetensors", *files)
-    path = data.draw(
-        st.sampled_from((["weight_map"], ["metadata"], ["metadata", "total_size"], ["weight_map", name], ["weight_map", name]))
+    places = (
+        "../../etc/passwd",
+        "../x.safetensors",
+        "/etc/passwd",
+        str(sharded.sound / files[0]),
+        "./" + files[0],
+        "a\0.safetensors",
     )
-    new = data.draw(ODD | st.just(DELETED) | (st.sampled_from(places) if path[-1] == name else st.nothing()))
+    places += (
+        "x" * 5000 + ".safetensors",
+        "config.json",
+        "model-00009-of-00003.safetensors",
+        "",
+        ".",
+        "..",
+        ".safetensors",
+        *files,
+    )
+    path = data.draw(
+        st.sampled_from(
+            (
+                ["weight_map"],
+                ["metadata"],
+                ["metadata", "total_size"],
+                ["weight_map", name],
+                ["weight_map", name],
+            )
+        )
+    )
+    new = data.draw(
+        ODD | st.just(DELETED) | (st.sampled_from(places) if path[-1] == name else st.nothing())
+    )
     before = index["weight_map"][name]
     put(index, path, new)
     loads = sharded.damaged(INDEX, json.dumps(index).encode())
@@ -242,14 +342,40 @@ def test_an_index_or_config_that_is_something_else(sharded: Seed, value: Any) ->
 @given(st.data())
 def test_values_of_a_config(single: Seed, data: st.DataObject) -> None:
     config = json.loads((single.sound / "config.json").read_bytes())
-    more = ("rope_parameters", "torch_dtype", "eos_token_id", "hidden_act", "quantization_config", "attention_bias", "head_dim")
+    more = (
+        "rope_parameters",
+        "torch_dtype",
+        "eos_token_id",
+        "hidden_act",
+        "quantization_config",
+        "attention_bias",
+        "head_dim",
+    )
     for _ in range(data.draw(st.integers(1, 2))):
         name = data.draw(st.sampled_from(sorted({*config, *more})))
         new = data.draw(ODD | st.just(DELETED))
         if name in ("rope_scaling", "rope_parameters"):
-            kinds = st.sampled_from(("linear", "dynamic", "llama3", "yarn", "longrope", "su", "x")) | ODD
-            keys = st.sampled_from(("factor", "original_max_position_embeddings", "beta_fast", "short_factor", "rope_theta", "mscale"))
-            new = data.draw(st.builds(lambda kind, rest: {**rest, "rope_type": kind}, kinds, st.dictionaries(keys, ODD, max_size=3)))
+            kinds = (
+                st.sampled_from(("linear", "dynamic", "llama3", "yarn", "longrope", "su", "x"))
+                | ODD
+            )
+            keys = st.sampled_from(
+                (
+                    "factor",
+                    "original_max_position_embeddings",
+                    "beta_fast",
+                    "short_factor",
+                    "rope_theta",
+                    "mscale",
+                )
+            )
+            new = data.draw(
+                st.builds(
+                    lambda kind, rest: {**rest, "rope_type": kind},
+                    kinds,
+                    st.dictionaries(keys, ODD, max_size=3),
+                )
+            )
         if new is DELETED:
             config.pop(name, None)
         else:
@@ -284,7 +410,9 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seed]:
 @examples(25)
 @given(data=st.data())
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_of_the_config_of_every_family(families: Callable[[str], Seed], family: str, data: st.DataObject) -> None:
+def test_values_of_the_config_of_every_family(
+    families: Callable[[str], Seed], family: str, data: st.DataObject
+) -> None:
     seed = families(family)
     config = json.loads((seed.sound / "config.json").read_bytes())
     name = data.draw(st.sampled_from(sorted(config)))
@@ -293,11 +421,17 @@ def test_values_of_the_config_of_every_family(families: Callable[[str], Seed], f
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_config_that_claims_terabytes_takes_no_memory_and_no_time(families: Callable[[str], Seed], family: str) -> None:
-    """All sizes of the config, each with every huge number: ten seconds and 64 MB for the lot, where one layer too many takes more."""
+def test_a_config_that_claims_terabytes_takes_no_memory_and_no_time(
+    families: Callable[[str], Seed], family: str
+) -> None:
+    """All sizes of the config, each with every huge number: ten seconds and 64 MB for the lot,
+    where one layer too many takes more.
+    """
     seed = families(family)
     config = json.loads((seed.sound / "config.json").read_bytes())
-    sizes = [name for name, value in config.items() if type(value) is int and name != "eos_token_id"]
+    sizes = [
+        name for name, value in config.items() if type(value) is int and name != "eos_token_id"
+    ]
     began = time.monotonic()
     with peak() as taken:
         for name in sizes:
@@ -324,7 +458,10 @@ def test_a_header_that_claims_terabytes_takes_no_memory(single: Seed) -> None:
             start = header[name]["data_offsets"][0]
             header[name] |= {"shape": [huge, 8], "data_offsets": [start, start + huge * 32]}
             assert not single.damaged(SINGLE, joined(header, rest))
-            assert not single.damaged(SINGLE, joined({"x": {"dtype": "U8", "shape": [huge], "data_offsets": [0, huge]}}, b""))
+            assert not single.damaged(
+                SINGLE,
+                joined({"x": {"dtype": "U8", "shape": [huge], "data_offsets": [0, huge]}}, b""),
+            )
     assert taken[0] < 64 << 20
 
 

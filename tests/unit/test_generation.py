@@ -1,4 +1,6 @@
-"""What `load`, `generate` and `stream` promise, on a tiny random pair with a byte-level tokenizer."""
+"""What `load`, `generate` and `stream` promise, on a tiny random pair with a byte-level
+tokenizer.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -20,14 +22,23 @@ PROMPTS = ["def f(x):", "a", "import numpy as np\n"]
 
 
 def save_pair_member(folder: Path, seed: int, noise: float) -> None:
-    """A random checkpoint over bytes: its own weights, plus `noise` times others, so that members agree in part."""
-    alphabet = [*map(chr, range(33, 127)), "Ġ", "Ċ", "Ã", "©"]  # printable ASCII, space, newline, the two bytes of é
-    config = LlamaConfig(len(alphabet) + 2, 32, 48, 2, 4, 2, 8, max_position_embeddings=256, tie_word_embeddings=True)
+    """A random checkpoint over bytes: its own weights, plus `noise` times others, so that members
+    agree in part.
+    """
+    # printable ASCII, space, newline, the two bytes of é
+    alphabet = [*map(chr, range(33, 127)), "Ġ", "Ċ", "Ã", "©"]
+    config = LlamaConfig(
+        len(alphabet) + 2, 32, 48, 2, 4, 2, 8, max_position_embeddings=256, tie_word_embeddings=True
+    )
     decoder = Llama(config)
     for i, (_, parameter) in enumerate(decoder.named_parameters()):
         own = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
-        other = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1000 * seed + i))
-        torch.nn.init.ones_(parameter) if parameter.dim() == 1 else parameter.data.copy_(0.25 * (own + noise * other))
+        other = torch.randn(
+            parameter.shape, generator=torch.Generator().manual_seed(1000 * seed + i)
+        )
+        torch.nn.init.ones_(parameter) if parameter.dim() == 1 else parameter.data.copy_(
+            0.25 * (own + noise * other)
+        )
     save_decoder(decoder, folder, torch.float32, eos_token_id=[0, 1])
     vocabulary = {"<|end|>": 0, "<|stop|>": 1} | {c: i + 2 for i, c in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -58,12 +69,16 @@ def tokens_of(result: bass.Result) -> list[list[int]]:
 
 def test_completions_come_in_the_order_of_prompts_and_samples(llm: bass.LLM) -> None:
     result = llm.generate(PROMPTS, num_return_sequences=4, max_new_tokens=12, temperature=1.0)
-    assert [(c.prompt_index, c.sample_index) for c in result.completions] == [(p, s) for p in range(3) for s in range(4)]
+    assert [(c.prompt_index, c.sample_index) for c in result.completions] == [
+        (p, s) for p in range(3) for s in range(4)
+    ]
     assert len({tuple(t) for t in tokens_of(result)}) == 12, "samples of one prompt must differ"
 
 
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(llm: bass.LLM) -> None:
-    once, again, other = (llm.generate(PROMPTS, max_new_tokens=20, temperature=1.0, seed=s) for s in (7, 7, 8))
+    once, again, other = (
+        llm.generate(PROMPTS, max_new_tokens=20, temperature=1.0, seed=s) for s in (7, 7, 8)
+    )
     assert tokens_of(once) == tokens_of(again) != tokens_of(other)
 
 
@@ -77,7 +92,9 @@ def test_a_prompt_gives_the_same_tokens_alone_and_in_company(llm: bass.LLM) -> N
 def test_samples_of_one_prompt_share_one_prefill(llm: bass.LLM) -> None:
     generation = llm.stream(PROMPTS[0], num_return_sequences=5, max_new_tokens=10)
     generation.result()
-    assert generation.run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1  # type: ignore[union-attr]
+    assert (
+        generation.run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1
+    )  # type: ignore[union-attr]
 
 
 def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:
@@ -87,26 +104,45 @@ def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_a_row_ends_with_the_first_of_several_end_tokens(folders: tuple[Path, Path], k: int) -> None:
+def test_a_row_ends_with_the_first_of_several_end_tokens(
+    folders: tuple[Path, Path], k: int
+) -> None:
     llm = bass.load(*folders, num_speculative_tokens=k)
-    result = llm.generate(PROMPTS * 3, num_return_sequences=8, max_new_tokens=150, temperature=1.5, top_p=1.0)
+    result = llm.generate(
+        PROMPTS * 3, num_return_sequences=8, max_new_tokens=150, temperature=1.5, top_p=1.0
+    )
     ended = [c for c in result.completions if c.finish_reason == "eos"]
     assert {c.token_ids[-1] for c in ended} == {0, 1}
     for completion in result.completions:
         assert not {0, 1} & set(completion.token_ids[:-1])
         assert (completion.finish_reason == "eos") == (completion.token_ids[-1] in (0, 1))
-    endless = llm.generate(PROMPTS, num_return_sequences=8, max_new_tokens=150, temperature=1.5, top_p=1.0, ignore_eos=True)
+    endless = llm.generate(
+        PROMPTS,
+        num_return_sequences=8,
+        max_new_tokens=150,
+        temperature=1.5,
+        top_p=1.0,
+        ignore_eos=True,
+    )
     assert {len(t) for t in tokens_of(endless)} == {150}
     assert any({0, 1} & set(t[:-1]) for t in tokens_of(endless))
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_it(folders: tuple[Path, Path], k: int) -> None:
+def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_it(
+    folders: tuple[Path, Path], k: int
+) -> None:
     llm = bass.load(*folders, num_speculative_tokens=k)
     free = llm.generate(PROMPTS, max_new_tokens=60, temperature=0, ignore_eos=True)
     stops = [c.text[11:14] for c in free.completions]  # type: ignore[index]
     for whole, stop in zip(free.completions, stops, strict=True):
-        [cut] = llm.generate(PROMPTS[whole.prompt_index], max_new_tokens=60, temperature=0, ignore_eos=True, stop=stop).completions
+        [cut] = llm.generate(
+            PROMPTS[whole.prompt_index],
+            max_new_tokens=60,
+            temperature=0,
+            ignore_eos=True,
+            stop=stop,
+        ).completions
         assert cut.finish_reason == "stop"
         assert cut.text == whole.text[: whole.text.index(stop)]  # type: ignore[index, union-attr]
         assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
@@ -117,7 +153,12 @@ def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_i
 
 
 def test_a_stream_adds_up_to_the_result(llm: bass.LLM) -> None:
-    options = {"num_return_sequences": 3, "max_new_tokens": 40, "temperature": 0.9, "stop": ["zz", "q"]}
+    options = {
+        "num_return_sequences": 3,
+        "max_new_tokens": 40,
+        "temperature": 0.9,
+        "stop": ["zz", "q"],
+    }
     texts: dict[tuple[int, int], str] = {}
     ids: dict[tuple[int, int], list[int]] = {}
     ends = 0
@@ -157,21 +198,34 @@ ENDINGS: dict[str, Callable[[Generation], bass.Result]] = {
     "the result": lambda generation: generation.result(),
     "an interruption": lambda generation: generation.result(interrupted=True),
     "closed": lambda generation: generation.close() or generation.result(),
-    "closed, then interrupted": lambda generation: generation.close() or generation.result(interrupted=True),
-    "interrupted, then closed": lambda generation: (generation.result(True) and generation.close()) or generation.result(),
-    "events closed": lambda generation: iter(generation).close() or generation.result(),  # type: ignore[attr-defined]
+    "closed, then interrupted": lambda generation: (
+        generation.close() or generation.result(interrupted=True)
+    ),
+    "interrupted, then closed": lambda generation: (
+        (generation.result(True) and generation.close()) or generation.result()
+    ),
+    "events closed": lambda generation: iter(generation).close() or generation.result(),
+    # type: ignore[attr-defined]
 }
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("events", [0, 2, 1000])
 @pytest.mark.parametrize("budget", [None, 1e-9, 1e9])
-def test_the_finish_reason_says_what_ended_a_generation(llm: bass.LLM, budget: float | None, events: int, ending: str) -> None:
+def test_the_finish_reason_says_what_ended_a_generation(
+    llm: bass.LLM, budget: float | None, events: int, ending: str
+) -> None:
     """`time` is said where the budget has ended the run, and nowhere else."""
-    generation = llm.stream(PROMPTS, max_new_tokens=[2, 12, 12], ignore_eos=True, time_budget=budget)
+    generation = llm.stream(
+        PROMPTS, max_new_tokens=[2, 12, 12], ignore_eos=True, time_budget=budget
+    )
     taken = len(list(itertools.islice(generation, events)))
     to_its_end = ending == "the result" or taken < events
-    for result in (ENDINGS[ending](generation), generation.result()) if ending != "an interruption" else (ENDINGS[ending](generation),):
+    for result in (
+        (ENDINGS[ending](generation), generation.result())
+        if ending != "an interruption"
+        else (ENDINGS[ending](generation),)
+    ):
         for completion in result.completions:
             unfinished = "time" if budget == 1e-9 and to_its_end else "interrupted"
             whole = len(completion.token_ids) == [2, 12, 12][completion.prompt_index]
@@ -194,18 +248,31 @@ def test_a_keyboard_interrupt_is_no_time_budget(folders: tuple[Path, Path]) -> N
         def update(self, state: int, feedback: Feedback) -> int:
             return state + 1
 
-    generation = bass.load(*folders, policy=Interrupted(), max_batch_size=3).stream(PROMPTS, max_new_tokens=20, time_budget=1e9)
+    generation = bass.load(*folders, policy=Interrupted(), max_batch_size=3).stream(
+        PROMPTS, max_new_tokens=20, time_budget=1e9
+    )
     with pytest.raises(KeyboardInterrupt):
         generation.result()
     assert {c.finish_reason for c in generation.result().completions} == {"interrupted"}
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_an_unfinished_text_is_all_that_its_tokens_decode_to(llm: bass.LLM, interrupted: bool) -> None:
-    """Also what an event would hold back, because it may begin a stop string; a result does not change when the run goes on."""
-    options = {"max_new_tokens": 60, "temperature": 1.5, "ignore_eos": True, "time_budget": None if interrupted else 1e-9}
+def test_an_unfinished_text_is_all_that_its_tokens_decode_to(
+    llm: bass.LLM, interrupted: bool
+) -> None:
+    """Also what an event would hold back, because it may begin a stop string; a result does not
+    change when the run goes on.
+    """
+    options = {
+        "max_new_tokens": 60,
+        "temperature": 1.5,
+        "ignore_eos": True,
+        "time_budget": None if interrupted else 1e-9,
+    }
     whole = llm.generate(PROMPTS, **options | {"time_budget": None}).completions
-    generation = llm.stream(PROMPTS, stop=[c.text[:50] + "never" for c in whole if c.text], **options)
+    generation = llm.stream(
+        PROMPTS, stop=[c.text[:50] + "never" for c in whole if c.text], **options
+    )
     for _ in range(2):
         next(iter(generation))
     result = generation.result(interrupted)
@@ -219,9 +286,13 @@ def test_an_unfinished_text_is_all_that_its_tokens_decode_to(llm: bass.LLM, inte
 
 @pytest.mark.parametrize("options", [{}, {"ignore_eos": True}, {"stop": ["e"]}, {"temperature": 0}])
 @pytest.mark.parametrize("policy", ["bass", "fixed"])
-def test_the_accounts_add_up(folders: tuple[Path, Path], policy: str, options: dict[str, object]) -> None:
+def test_the_accounts_add_up(
+    folders: tuple[Path, Path], policy: str, options: dict[str, object]
+) -> None:
     llm = bass.load(*folders, policy=policy, max_batch_size=3)
-    result = llm.generate(PROMPTS, **({"num_return_sequences": 3, "max_new_tokens": 60, "temperature": 1.0} | options))
+    result = llm.generate(
+        PROMPTS, **({"num_return_sequences": 3, "max_new_tokens": 60, "temperature": 1.0} | options)
+    )
     stats, trace = result.stats, result.trace
     assert stats.steps == len(trace)
     assert stats.row_steps == sum(step.active.sum() for step in trace)
@@ -240,7 +311,8 @@ def test_the_accounts_add_up(folders: tuple[Path, Path], policy: str, options: d
         assert (step.drafted[~step.active] == 0).all()
         assert step.seconds > 0
     if options == {"ignore_eos": True}:
-        # Every row-step emits its accepted tokens and one more: nothing is cut when there are only limits.
+        # Every row-step emits its accepted tokens and one more: nothing is cut when there are only
+        # limits.
         assert stats.emitted == stats.accepted + stats.row_steps
     assert stats.first > 0
     assert stats.lossless
@@ -267,7 +339,9 @@ def test_zero_speculative_tokens_load_no_draft(folders: tuple[Path, Path]) -> No
 
 
 def test_half_a_character_is_never_streamed(llm: bass.LLM) -> None:
-    for event in llm.stream(PROMPTS, num_return_sequences=4, max_new_tokens=120, temperature=1.5, top_p=1.0):
+    for event in llm.stream(
+        PROMPTS, num_return_sequences=4, max_new_tokens=120, temperature=1.5, top_p=1.0
+    ):
         if event.finish_reason is None and "\N{REPLACEMENT CHARACTER}" in event.text:
             # A byte that begins no character is one, and may be shown as what it is.
             assert not event.text.endswith("\N{REPLACEMENT CHARACTER}")

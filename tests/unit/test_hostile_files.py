@@ -1,4 +1,6 @@
-"""Files that are made to hang, to fill the memory, or to lead elsewhere: one sentence within two seconds of processor time."""
+"""Files that are made to hang, to fill the memory, or to lead elsewhere: one sentence within two
+seconds of processor time.
+"""
 
 import base64
 import json
@@ -47,46 +49,70 @@ DOUBLE = replace({"String": "a"}, "aa")
 SPLIT = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
 TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
-TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+TOKEN = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": True,
+    "special": False,
+}
 TABLE = struct.pack("<I", 0) + b"x" * 100_000 + b"\0"
 LONG = [TOKEN | {"id": 400 + i, "content": "x" * 250} for i in range(1000)]
 TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
     "an id of a billion": ({"model.vocab.c": 10**9}, "its largest id is 1000000000"),
-    "an added token with an id of a billion": ({"added_tokens": [TOKEN | {"id": 10**9, "content": "x"}]}, "added token is 1000000000"),
-    "text that doubles": ({"normalizer": sequence("normalizers", [DOUBLE] * 40)}, "may become of one"),
-    "text that doubles, nested": ({"normalizer": sequence("normalizers", [sequence("normalizers", [DOUBLE] * 6)] * 6)}, "may become"),
-    "nothing that becomes much": ({"normalizer": replace({"String": ""}, "x" * 2000)}, "may become of one"),
-    "an expression that becomes much": ({"normalizer": replace({"Regex": ""}, "x" * 2000)}, "may become of one"),
-    "prefixes": ({"normalizer": sequence("normalizers", [{"type": "Prepend", "prepend": "ab"}] * 20)}, "may become of one"),
+    "an added token with an id of a billion": ({"added_tokens": [TOKEN | {"id": 10**9,
+        "content": "x"}]}, "added token is 1000000000"),
+    "text that doubles": ({"normalizer": sequence("normalizers", [DOUBLE] * 40)},
+        "may become of one"),
+    "text that doubles, nested": ({"normalizer": sequence("normalizers",
+        [sequence("normalizers", [DOUBLE] * 6)] * 6)}, "may become"),
+    "nothing that becomes much": ({"normalizer": replace({"String": ""}, "x" * 2000)},
+        "may become of one"),
+    "an expression that becomes much": ({"normalizer": replace({"Regex": ""}, "x" * 2000)},
+        "may become of one"),
+    "prefixes": ({"normalizer": sequence("normalizers",
+        [{"type": "Prepend", "prepend": "ab"}] * 20)}, "may become of one"),
     "a table that becomes much": (
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(TABLE).decode()}},
+        {"normalizer": {"type": "Precompiled",
+            "precompiled_charsmap": base64.b64encode(TABLE).decode()}},
         "may become of one",
     ),
     "unfolding and folding": (
-        {"normalizer": sequence("normalizers", [{"type": "NFKD"}, replace({"String": "aaaaaa"}, "bbbbbb")] * 9)},
+        {"normalizer": sequence("normalizers",
+            [{"type": "NFKD"}, replace({"String": "aaaaaa"}, "bbbbbb")] * 9)},
         "may become of one",
     ),
-    "bytes of bytes": ({"pre_tokenizer": sequence("pretokenizers", [BYTES] * 30)}, "may become of one"),
-    "a decoder that doubles": ({"decoder": sequence("decoders", [DOUBLE] * 40)}, "may become of one by its decoders"),
-    "a decoder with an expression": ({"decoder": replace({"Regex": "(a|aa)+$"}, "")}, "a decoder of it has a regular expression"),
-    "a normalizer with an expression": ({"normalizer": replace({"Regex": "(a|aa)+$"}, "")}, "only simple ones are supported"),
-    "normalizers by the thousand": ({"normalizer": sequence("normalizers", [{"type": "NFC"}] * 5000)}, "in one sequence"),
+    "bytes of bytes": ({"pre_tokenizer": sequence("pretokenizers", [BYTES] * 30)},
+        "may become of one"),
+    "a decoder that doubles": ({"decoder": sequence("decoders", [DOUBLE] * 40)},
+        "may become of one by its decoders"),
+    "a decoder with an expression": ({"decoder": replace({"Regex": "(a|aa)+$"}, "")},
+        "a decoder of it has a regular expression"),
+    "a normalizer with an expression": ({"normalizer": replace({"Regex": "(a|aa)+$"}, "")},
+        "only simple ones are supported"),
+    "normalizers by the thousand": ({"normalizer": sequence("normalizers",
+        [{"type": "NFC"}] * 5000)}, "in one sequence"),
     "a text said a thousand times": (
         {"post_processor": TEMPLATE | {"single": [{"Sequence": {"id": "A", "type_id": 0}}] * 1000}},
         "put around a text",
     ),
     "a long token": ({"model.vocab.long": {"x" * 5000: 0}}, "characters in a token"),
-    "a sequence hidden in a part": ({"normalizer": replace({"String": "a"}, "a" * 2000) | {"normalizers": []}}, "may become of one"),
-    "a part that names no type": ({"normalizer": {"pattern": {"String": "a"}, "content": "aa"}}, "not known"),
+    "a sequence hidden in a part": ({"normalizer": replace({"String": "a"},
+        "a" * 2000) | {"normalizers": []}}, "may become of one"),
+    "a part that names no type": ({"normalizer": {"pattern": {"String": "a"}, "content": "aa"}},
+        "not known"),
     "a part of another type": ({"normalizer": DOUBLE | {"type": "replace"}}, "not known"),
-    "a decoder between all characters": ({"decoder": sequence("decoders", [{"type": "BPEDecoder", "suffix": ""}] * 20)}, "by its decoders"),
-    "long expressions": ({"pre_tokenizer": SPLIT | {"pattern": {"Regex": r"[\pL&&[^\pN]]" * 1000}}}, "in its regular expressions"),
+    "a decoder between all characters": ({"decoder": sequence("decoders",
+        [{"type": "BPEDecoder", "suffix": ""}] * 20)}, "by its decoders"),
+    "long expressions": ({"pre_tokenizer": SPLIT | {"pattern": {"Regex": r"[\pL&&[^\pN]]" * 1000}}},
+        "in its regular expressions"),
     "added tokens that become much": (
         {"normalizer": replace({"String": "x"}, "x" * 150), "added_tokens": LONG},
         "of all added tokens by the normalizers",
     ),
     "an expression for long tokens": (
-        {"normalizer": replace({"Regex": "a+b"}, ""), "added_tokens": [TOKEN | {"id": 400, "content": "a" * 5000}]},
+        {"normalizer": replace({"Regex": "a+b"}, ""),
+            "added_tokens": [TOKEN | {"id": 400, "content": "a" * 5000}]},
         "characters in an added token",
     ),
     "deep nesting": ({"normalizer": json.loads("[" * 500 + "]" * 500)}, "not a readable tokenizer"),
@@ -94,7 +120,9 @@ TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def edited(folder: Path, changes: dict[str, Any]) -> None:
-    """tokenizer.json with values at these places; a mapping for `model.vocab.long` joins the vocabulary."""
+    """tokenizer.json with values at these places; a mapping for `model.vocab.long` joins the
+    vocabulary.
+    """
     said = json.loads((folder / "tokenizer.json").read_text())
     for place, value in changes.items():
         *path, last = place.split(".")
@@ -106,7 +134,9 @@ def edited(folder: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
-def test_a_tokenizer_that_asks_for_too_much_is_refused(pair: Pair, tmp_path: Path, case: str) -> None:
+def test_a_tokenizer_that_asks_for_too_much_is_refused(
+    pair: Pair, tmp_path: Path, case: str
+) -> None:
     folder = pair.copy(tmp_path).target
     changes, words = TOKENIZERS[case]
     edited(folder, changes)
@@ -127,7 +157,9 @@ COUNTS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", COUNTS)
-def test_a_tokenizer_of_too_many_parts_is_refused(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_tokenizer_of_too_many_parts_is_refused(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     folder = pair.copy(tmp_path).target
     name, changes, words = COUNTS[case]
     edited(folder, changes)
@@ -137,7 +169,9 @@ def test_a_tokenizer_of_too_many_parts_is_refused(pair: Pair, tmp_path: Path, mo
         Tokenizer.read(folder)
 
 
-def test_added_tokens_of_other_files_count(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_tokens_of_other_files_count(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MOST_ADDED", 10)
     listed = [f"<{i}>" for i in range(11)]
     files: dict[str, Any] = {
@@ -165,7 +199,12 @@ def test_patterns_that_do_not_end_are_given_up(pair: Pair, tmp_path: Path) -> No
     edited(folder, {"pre_tokenizer": SPLIT | {"pattern": {"Regex": "a*a*a*b"}}})
     tokenizer = Tokenizer.read(folder)
     assert tokenizer is not None
-    with at_once(2.5), pytest.raises(CheckpointError, match=r"takes more than 1\.5 seconds for a text of \d+ characters"):
+    with (
+        at_once(2.5),
+        pytest.raises(
+            CheckpointError, match=r"takes more than 1\.5 seconds for a text of \d+ characters"
+        ),
+    ):
         tokenizer.encode("a" * 350 + "cb")
 
 
@@ -174,7 +213,9 @@ def test_a_decoder_that_panics_is_told(pair: Pair, tmp_path: Path) -> None:
     edited(folder, {"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 2**63}})
     tokenizer = Tokenizer.read(folder)
     assert tokenizer is not None
-    with pytest.raises(CheckpointError, match=r"cannot decode its own tokens \(.*\): download it again\.$"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot decode its own tokens \(.*\): download it again\.$"
+    ):
         tokenizer.decode([tokenizer.vocabulary["a"]])
 
 
@@ -184,15 +225,29 @@ def test_sound_tokenizers_are_far_below_the_limits(pair: Pair) -> None:
     assert tokenizer.encode("x " * 100_000)
     for pattern in (" {2,}", r"\s+", "[ \t]+", r"\\n", "^ ", "``|''", r"\p{Zs}+"):
         assert limits.is_simple(pattern), pattern
-    for pattern in ("(a|aa)+$", "a*a*b", r"(?<n>a\g<n>?b)", r"(a)\1", "[a-z&&[aeiou]]+", "(?=a)", "a{2}b{3}"):
+    for pattern in (
+        "(a|aa)+$",
+        "a*a*b",
+        r"(?<n>a\g<n>?b)",
+        r"(a)\1",
+        "[a-z&&[aeiou]]+",
+        "(?=a)",
+        "a{2}b{3}",
+    ):
         assert not limits.is_simple(pattern), pattern
 
 
 TEMPLATES = {
     "a loop": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     "a long text": "{{ 'x' * 10000000000 }}",
-    "text that doubles": "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
-    "a list of lists": "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+    "text that doubles": (
+        "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% "
+        "endfor %}{{ ns.x }}"
+    ),
+    "a list of lists": (
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% "
+        "endfor %}{{ ns.x }}"
+    ),
     "a number": "{{ 10 ** (10 ** 8) }}",
     "a width": "{{ '%9999999999d' % 1 }}",
     "an indent": "{{ 'x' | indent(10000000000) }}",
@@ -206,7 +261,10 @@ TEMPLATES = {
 SECOND = ("a list of lists", "a number", "filler text")  # each takes the second that it may
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.nightly if case in SECOND else ()) for case in TEMPLATES])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.nightly if case in SECOND else ()) for case in TEMPLATES],
+)
 def test_a_template_that_does_not_end_is_refused(case: str) -> None:
     began = sum(os.times()[:4])
     with pytest.raises(BassError, match=r"chat template.*: .*\.$") as caught:
@@ -216,7 +274,13 @@ def test_a_template_that_does_not_end_is_refused(case: str) -> None:
 
 
 def many_tensors(folder: Path) -> None:
-    header = b"{" + b",".join(b'"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(101_000)) + b"}"
+    header = (
+        b"{"
+        + b",".join(
+            b'"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(101_000)
+        )
+        + b"}"
+    )
     (folder / SINGLE).write_bytes(len(header).to_bytes(8, "little") + header)
 
 
@@ -258,15 +322,27 @@ def wide_model(folder: Path) -> None:
     header = {"t": {"dtype": "F32", "shape": [2**31, 0], "data_offsets": [0, 0]}}
     text = json.dumps(header).encode()
     (folder / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text)
-    config(num_attention_heads=2**28, num_key_value_heads=2**28, head_dim=4, num_hidden_layers=1, hidden_size=2**30)(folder)
+    config(
+        num_attention_heads=2**28,
+        num_key_value_heads=2**28,
+        head_dim=4,
+        num_hidden_layers=1,
+        hidden_size=2**30,
+    )(folder)
 
 
 CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "many tensors": (many_tensors, "101,000 tensors, and the limit is 100,000"),
     "a long header": (long_header, "take more than 32 MiB"),
     "many long headers": (many_headers, "take more than 32 MiB"),
-    "many shards": (lambda f: index(f, {f"t{i}": f"{i}.safetensors" for i in range(300_000)}), "names 300,000 tensors"),
-    "as many shards": (lambda f: index(f, {f"t{i}": f"{i}.safetensors" for i in range(50_000)}), "names 50,000 files"),
+    "many shards": (
+        lambda f: index(f, {f"t{i}": f"{i}.safetensors" for i in range(300_000)}),
+        "names 300,000 tensors",
+    ),
+    "as many shards": (
+        lambda f: index(f, {f"t{i}": f"{i}.safetensors" for i in range(50_000)}),
+        "names 50,000 files",
+    ),
     "many values": (config(layer_types=[[]] * 5_000_000), "values, and the limit is 4,000,000"),
     "a long file": (config(x="x" * (40 << 20)), "larger than the limit of 32 MiB"),
     "deep nesting": (lambda f: (f / "config.json").write_text("[" * 10**6), "not readable as JSON"),
@@ -277,7 +353,9 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_a_checkpoint_that_asks_for_too_much_is_refused(bass_command: Command, pair: Pair, tmp_path: Path, case: str) -> None:
+def test_a_checkpoint_that_asks_for_too_much_is_refused(
+    bass_command: Command, pair: Pair, tmp_path: Path, case: str
+) -> None:
     folder = pair.copy(tmp_path).target
     damage, words = CHECKPOINTS[case]
     damage(folder)
@@ -307,8 +385,10 @@ def no_file(path: Path, kind: str) -> None:
 
 KINDS = ("pipe", "loop", "device", "folder", "terabyte")
 NAMES = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja", "additional_chat_templates/x.jinja", SINGLE, INDEX, "tokenizer.model", "vocab.json", "merges.txt",
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "additional_chat_templates/x.jinja", SINGLE, INDEX, "tokenizer.model",
+    "vocab.json", "merges.txt",
 )  # fmt: skip
 
 
@@ -320,7 +400,9 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_of_a_checkpoint_is_told_at_once(pair: Pair, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_of_a_checkpoint_is_told_at_once(
+    pair: Pair, tmp_path: Path, kind: str
+) -> None:
     for name in NAMES:
         folder = pair.copy(tmp_path / name).target
         (folder / name).parent.mkdir(exist_ok=True)
@@ -333,11 +415,14 @@ def test_what_is_no_file_of_a_checkpoint_is_told_at_once(pair: Pair, tmp_path: P
         no_file(folder / name, kind)
         with at_once():
             said = refusal(folder)
-        assert said.endswith(".") or kind == "loop", name  # a link that leads nowhere is as good as no file
+        # a link that leads nowhere is as good as no file
+        assert said.endswith(".") or kind == "loop", name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_of_a_user_s_is_told_at_once(bass_command: Command, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_of_a_user_s_is_told_at_once(
+    bass_command: Command, tmp_path: Path, kind: str
+) -> None:
     place = tmp_path / "place.yaml"
     no_file(place, kind)
     for arguments in (
@@ -355,11 +440,16 @@ def test_what_is_no_file_of_a_user_s_is_told_at_once(bass_command: Command, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_of_a_run_is_told_at_once(bass_command: Command, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_of_a_run_is_told_at_once(
+    bass_command: Command, tmp_path: Path, kind: str
+) -> None:
     run = write_run(tmp_path / "run", batches=(1,), repeats=1)
     cell = run.cell_folder(run.cells[0].id)
     files = [run.path / "manifest.json", cell / "steps.jsonl", cell / "requests.jsonl"]
-    for path in files + ([] if kind == "loop" else [run.path / "texts.json", cell / "summary.json"]):  # which need not be there
+    # which need not be there
+    for path in files + (
+        [] if kind == "loop" else [run.path / "texts.json", cell / "summary.json"]
+    ):
         kept = path.rename(tmp_path / "kept") if path.exists() else None
         no_file(path, kind)
         with at_once():
@@ -371,7 +461,9 @@ def test_what_is_no_file_of_a_run_is_told_at_once(bass_command: Command, tmp_pat
             kept.rename(path)
 
 
-@pytest.mark.parametrize("cell", ["../../x", "..", ".", "/etc", "a/b", "a\0b", "a\\b", "\x1b", "", ".hidden", "x" * 1000])
+@pytest.mark.parametrize(
+    "cell", ["../../x", "..", ".", "/etc", "a/b", "a\0b", "a\\b", "\x1b", "", ".hidden", "x" * 1000]
+)
 def test_a_cell_s_id_leads_nowhere_else(bass_command: Command, tmp_path: Path, cell: str) -> None:
     run = write_run(tmp_path / "deep" / "run", batches=(1,), repeats=1)
     manifest = json.loads((run.path / "manifest.json").read_text())
@@ -386,7 +478,14 @@ def test_a_cell_s_id_leads_nowhere_else(bass_command: Command, tmp_path: Path, c
 
 def test_links_of_a_run_lead_nowhere_else(bass_command: Command, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", batches=(1,), repeats=1)
-    for i, place in enumerate(("cells", f"cells/{other.cells[0].id}", f"cells/{other.cells[0].id}/steps.jsonl", "manifest.json")):
+    for i, place in enumerate(
+        (
+            "cells",
+            f"cells/{other.cells[0].id}",
+            f"cells/{other.cells[0].id}/steps.jsonl",
+            "manifest.json",
+        )
+    ):
         run = write_run(tmp_path / str(i), batches=(1,), repeats=1)
         (run.path / place).rename(tmp_path / f"kept{i}")
         (run.path / place).symlink_to(other.path / place)

@@ -10,7 +10,8 @@ import bass
 SOURCE = Path(bass.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# A module may import from rows above its own, and from its own package; not from another name of its own row.
+# A module may import from rows above its own, and from its own package; not from another name of
+# its own row.
 ORDER: list[set[str]] = [
     {"errors", "files", "plain_yaml", "printable", "own_modules"},
     {"kernels"},

@@ -1,4 +1,6 @@
-"""What each layout takes: measured in the bytes of allocated tensors, and as `bass info` tells it beforehand."""
+"""What each layout takes: measured in the bytes of allocated tensors, and as `bass info` tells it
+beforehand.
+"""
 
 import re
 from collections.abc import Callable
@@ -18,9 +20,22 @@ from support.engines import same_prompt
 from unit.checkpoints import Pair, Said
 
 CPU = torch.device("cpu")
-SHAPE = DecoderShape(vocab_size=5, heads=4, kv_heads=2, head_dim=16, max_positions=2048, rules=(AttentionRule(1.0),) * 4)
+SHAPE = DecoderShape(
+    vocab_size=5,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    max_positions=2048,
+    rules=(AttentionRule(1.0),) * 4,
+)
 POSITION = 2 * 4 * 2 * 16 * 2  # bytes: keys and values, layers, heads, dimensions, bfloat16
-RAGGED = [[100, 1000], [100, 200, 300, 400, 500, 600, 800, 1000], [1000, 117, 101, 999, 450], [513] * 8, [1000]]
+RAGGED = [
+    [100, 1000],
+    [100, 200, 300, 400, 500, 600, 800, 1000],
+    [1000, 117, 101, 999, 450],
+    [513] * 8,
+    [1000],
+]
 
 
 def tensors_of(cache: Any) -> list[torch.Tensor]:
@@ -38,16 +53,25 @@ def tensors_of(cache: Any) -> list[torch.Tensor]:
 
 
 def taken(name: str, room: Room) -> int:
-    """Bytes of the storages behind all of the cache's tensors, each of them once; the cache says the same."""
+    """Bytes of the storages behind all of the cache's tensors, each of them once; the cache says
+    the same.
+    """
     cache = CACHES[name].allocate(SHAPE, room, CPU, torch.bfloat16)
-    size = sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(cache)}.values())
+    size = sum(
+        {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+            for tensor in tensors_of(cache)
+        }.values()
+    )
     assert cache.nbytes == size
     return size
 
 
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 @pytest.mark.parametrize("name", [name for name in CACHES if name != "padded"])
-def test_every_layout_but_the_padded_one_is_within_five_percent_of_what_ragged_rows_need(name: str, lengths: list[int]) -> None:
+def test_every_layout_but_the_padded_one_is_within_five_percent_of_what_ragged_rows_need(
+    name: str, lengths: list[int]
+) -> None:
     needs = sum(lengths) * POSITION
     assert needs <= taken(name, Room.of(np.array(lengths))) <= 1.05 * needs
 
@@ -55,7 +79,11 @@ def test_every_layout_but_the_padded_one_is_within_five_percent_of_what_ragged_r
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
 def test_the_padded_layout_takes_the_longest_for_every_row(lengths: list[int]) -> None:
     count, longest = len(lengths), max(lengths)
-    assert count * longest * POSITION <= taken("padded", Room.of(np.array(lengths))) <= count * (longest + 2) * POSITION
+    assert (
+        count * longest * POSITION
+        <= taken("padded", Room.of(np.array(lengths)))
+        <= count * (longest + 2) * POSITION
+    )
 
 
 def test_requests_that_wait_for_a_row_take_nothing() -> None:
@@ -66,16 +94,23 @@ def test_requests_that_wait_for_a_row_take_nothing() -> None:
         assert abs(taken(name, room_for(requests, 3)) - longest_three) <= BLOCK * POSITION
 
 
-@pytest.mark.parametrize(("prompt", "new", "samples"), [(1000, 100, 8), (1000, 100, 1), (1025, 7, 8), (5, 100, 8), (2000, 40, 32)])
-def test_samples_of_one_prompt_hold_it_once_in_the_paged_layout(prompt: int, new: int, samples: int) -> None:
-    """The prompt, and for each sample its new tokens and less than two blocks; the spare block, and the tables of eight bytes an entry.
+@pytest.mark.parametrize(
+    ("prompt", "new", "samples"),
+    [(1000, 100, 8), (1000, 100, 1), (1025, 7, 8), (5, 100, 8), (2000, 40, 32)],
+)
+def test_samples_of_one_prompt_hold_it_once_in_the_paged_layout(
+    prompt: int, new: int, samples: int
+) -> None:
+    """The prompt, and for each sample its new tokens and less than two blocks; the spare block, and
+    the tables of eight bytes an entry.
 
-    What a row shares are full blocks of all of the prompt but its last token; so its own blocks hold up to BLOCK prompt positions
-    besides the new ones, and end in one that is filled in part.
+    What a row shares are full blocks of all of the prompt but its last token; so its own blocks
+    hold up to BLOCK prompt positions besides the new ones, and end in one that is filled in part.
     """
     size = taken("paged", room_for(same_prompt([1] * prompt, new, samples), samples))
     entries = -(-(prompt + new) // BLOCK)
-    tables = 8 * samples * (2 * entries + 1 + 1)  # block numbers, places to write, the rows' own index
+    # block numbers, places to write, the rows' own index
+    tables = 8 * samples * (2 * entries + 1 + 1)
     positions = (size - tables) / POSITION
     assert prompt + samples * new <= positions <= prompt + samples * (new + 2 * BLOCK - 1) + BLOCK
     alone = taken("split", room_for(same_prompt([1] * prompt, new, samples), samples))
@@ -83,9 +118,15 @@ def test_samples_of_one_prompt_hold_it_once_in_the_paged_layout(prompt: int, new
 
 
 def test_eight_samples_of_a_thousand_tokens_and_a_hundred_new_ones() -> None:
-    """62 blocks of the prompt, 7 of each sample, the spare one: 1,904 positions, where 1,800 are in use and 8,800 would be copies."""
+    """62 blocks of the prompt, 7 of each sample, the spare one:
+
+    1,904 positions, where 1,800 are in use and 8,800 would be copies.
+    """
     room = room_for(same_prompt([1] * 1000, 100, 8), 8)
-    assert CACHES["paged"].allocate(SHAPE, room, CPU, torch.bfloat16).view(0).k.shape[:2] == (62 + 8 * 7 + 1, BLOCK)
+    assert CACHES["paged"].allocate(SHAPE, room, CPU, torch.bfloat16).view(0).k.shape[:2] == (
+        62 + 8 * 7 + 1,
+        BLOCK,
+    )
     assert taken("paged", room) < 1.1 * 1800 * POSITION < 0.25 * taken("split", room)
 
 
@@ -98,7 +139,9 @@ class Wasteful(KVCache[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "Wasteful":
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "Wasteful":
         return cls(torch.zeros(7, 2**20, dtype=torch.int8, device=device))
 
     def __init__(self, storage: torch.Tensor) -> None:
@@ -115,7 +158,9 @@ class Choosy(Wasteful):
     """It cannot be allocated without memory."""
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "Choosy":
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "Choosy":
         return cls(torch.zeros(int(torch.ones(1, device=device))))
 
 
@@ -126,24 +171,37 @@ def figures(said: Said) -> dict[str, tuple[float, float]]:
     return {name: (float(mib.replace(",", "")), float(percent)) for name, mib, percent in found}
 
 
-def test_info_tells_what_each_registered_layout_takes_for_rows_of_ones_own(bass_command: Command) -> None:
+def test_info_tells_what_each_registered_layout_takes_for_rows_of_ones_own(
+    bass_command: Command,
+) -> None:
     from bass import pair
 
     said = bass_command("info", str(pair.TARGET), "--rows", "[100, 900, 1000]")
     told = figures(said)
     assert told.keys() == CACHES.keys()
-    assert "\nKV of rows          11.72 MiB for 100, 900, 1000 positions\n" in said.out  # 6,144 bytes each
-    assert all(len(line) - len(line.lstrip()) == 2 and line[20] != " " for line in said.out.splitlines() if "% over" in line)
+    # 6,144 bytes each
+    assert "\nKV of rows          11.72 MiB for 100, 900, 1000 positions\n" in said.out
+    assert all(
+        len(line) - len(line.lstrip()) == 2 and line[20] != " "
+        for line in said.out.splitlines()
+        if "% over" in line
+    )
     shape = DecoderShape(4096, 8, 4, 64, 1024, (AttentionRule(1.0),) * 6)
     for name, (mib, percent) in told.items():
-        size = CACHES[name].allocate(shape, Room.of(np.array([100, 900, 1000])), CPU, torch.bfloat16).nbytes
+        size = (
+            CACHES[name]
+            .allocate(shape, Room.of(np.array([100, 900, 1000])), CPU, torch.bfloat16)
+            .nbytes
+        )
         assert abs(mib - size / 2**20) <= 0.005
         assert abs(percent - 100 * (size / (2000 * 6144) - 1)) <= 0.051
     assert told["padded"][1] > 50
     assert max(told["split"][1], told["paged"][1]) < 5
 
 
-def test_info_shows_rows_that_fit_the_shorter_context_of_a_pair(bass_command: Command, pair: Pair) -> None:
+def test_info_shows_rows_that_fit_the_shorter_context_of_a_pair(
+    bass_command: Command, pair: Pair
+) -> None:
     said = bass_command("info", str(pair.target), "--draft", str(pair.draft))
     assert said.status == 0
     assert said.out.count("MiB for 8, 16, 32, 64 positions\n") == 2
@@ -151,12 +209,21 @@ def test_info_shows_rows_that_fit_the_shorter_context_of_a_pair(bass_command: Co
 
 
 def test_info_shows_a_layout_of_ones_own(bass_command: Command, pair: Pair) -> None:
-    told = figures(bass_command("info", str(pair.target), "--cache", "unit.test_memory_of_layouts:Wasteful"))
-    assert told == {"unit.test_memory_of_layouts:Wasteful": (7.0, pytest.approx(100 * (7 * 2**20 / (120 * 256) - 1), abs=0.06))}
+    told = figures(
+        bass_command("info", str(pair.target), "--cache", "unit.test_memory_of_layouts:Wasteful")
+    )
+    assert told == {
+        "unit.test_memory_of_layouts:Wasteful": (
+            7.0,
+            pytest.approx(100 * (7 * 2**20 / (120 * 256) - 1), abs=0.06),
+        )
+    }
     assert figures(bass_command("info", str(pair.target), "--cache", "split")).keys() == {"split"}
     said = bass_command("info", str(pair.target), "--cache", "unit.test_memory_of_layouts:Choosy")
     assert said.status == 0
-    assert re.search(r"^  unit.test_memory_of_layouts:Choosy unknown \(\w+: .+\)$", said.out, re.MULTILINE)
+    assert re.search(
+        r"^  unit.test_memory_of_layouts:Choosy unknown \(\w+: .+\)$", said.out, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +254,10 @@ def test_rows_and_layouts_that_cannot_be_are_refused_with_one_sentence(
 
 def test_the_size_of_a_layout_needs_no_memory() -> None:
     """Sixteen rows of 131,072 positions in a model of 80 layers: 687 GB."""
-    shape, room = DecoderShape(5, 64, 8, 128, 2**17, (AttentionRule(1.0),) * 80), Room.of(np.full(16, 2**17))
+    shape, room = (
+        DecoderShape(5, 64, 8, 128, 2**17, (AttentionRule(1.0),) * 80),
+        Room.of(np.full(16, 2**17)),
+    )
     for cls in CACHES.values():
         size = cls.allocate(shape, room, torch.device("meta"), torch.bfloat16).nbytes
         assert 16 * 2**17 * 327_680 < size < 1.001 * 16 * 2**17 * 327_680

@@ -1,4 +1,7 @@
-"""Metrics: identities among them on drawn runs, and figures worked out by hand. What `Stats` has too is the same number."""
+"""Metrics: identities among them on drawn runs, and figures worked out by hand.
+
+What `Stats` has too is the same number.
+"""
 
 import math
 from dataclasses import replace
@@ -13,7 +16,16 @@ from bass.cli import display
 from bass.engine.requests import StepRecord, Trace
 from bass.errors import OptionError, RunFolderError
 from bass.experiments import acceptance, against_plain, speed
-from bass.experiments.metrics import COLUMNS, FIGURES, METRICS, OF_A_CALL, PROFILES, measure, over_repeats, profiles
+from bass.experiments.metrics import (
+    COLUMNS,
+    FIGURES,
+    METRICS,
+    OF_A_CALL,
+    PROFILES,
+    measure,
+    over_repeats,
+    profiles,
+)
 from bass.experiments.records import RequestLine
 from bass.experiments.repeats import Limits, Repeat
 from bass.results import Completion, Stats, judged_lengths, summarize
@@ -32,22 +44,32 @@ def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> Non
     measured = measure(replace(repeat, plain=as_plain(repeat), limits=Limits(ttft=1.0)))
     assert all(math.isfinite(value) for value in measured.values())
     for name, value in measured.items():
-        if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):  # the drawn times may beat the drawn device
+        # the drawn times may beat the drawn device
+        if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):
             assert -1e-12 <= value <= 1, name
-    assert all(value is None or math.isfinite(value) for values in profiles(repeat).values() for value in values)
+    assert all(
+        value is None or math.isfinite(value)
+        for values in profiles(repeat).values()
+        for value in values
+    )
 
 
 @given(runs())
 def test_accounts_sum_to_the_committed_tokens(run: Drawn) -> None:
     repeat = run.repeat()
-    committed = {line.request: int(repeat.rows.emitted[repeat.rows.requests == line.request].sum()) for line in repeat.requests}
+    committed = {
+        line.request: int(repeat.rows.emitted[repeat.rows.requests == line.request].sum())
+        for line in repeat.requests
+    }
     assert sum(committed.values()) == repeat.counts.emitted
     assert all(len(line.tokens) <= committed[line.request] for line in repeat.requests)
     assert repeat.tokens == sum(len(line.tokens) for line in repeat.requests)
 
 
 @given(runs())
-def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_before(run: Drawn) -> None:
+def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_before(
+    run: Drawn,
+) -> None:
     repeat = run.repeat()
     cut = int((repeat.rows.emitted == repeat.rows.accepted).sum())
     assert repeat.counts.emitted == repeat.counts.accepted + repeat.counts.row_steps - cut
@@ -75,15 +97,21 @@ def test_pooled_tau_is_the_mean_of_requests_weighed_by_their_calls(run: Drawn) -
     repeat = run.repeat()
     lengths = acceptance.acceptance_lengths(repeat)
     calls = {r: int((repeat.rows.requests == r).sum()) for r in lengths}
-    assert close(acceptance.tau(repeat), sum(lengths[r] * calls[r] for r in lengths) / sum(calls.values()))
+    assert close(
+        acceptance.tau(repeat), sum(lengths[r] * calls[r] for r in lengths) / sum(calls.values())
+    )
 
 
 @given(runs(cuts=False, same_length=True))
 def test_with_equal_lengths_conditional_rates_multiply_to_unconditional_ones(run: Drawn) -> None:
     repeat = run.repeat()
-    conditional, unconditional = acceptance.acceptance_by_position(repeat), acceptance.unconditional_acceptance_by_position(repeat)
+    conditional, unconditional = (
+        acceptance.acceptance_by_position(repeat),
+        acceptance.unconditional_acceptance_by_position(repeat),
+    )
     assert acceptance.judged_by_position(repeat) == [repeat.counts.row_steps] * len(unconditional)
-    reached = [rate for rate in conditional if rate is not None]  # no further, where every draft was rejected
+    # no further, where every draft was rejected
+    reached = [rate for rate in conditional if rate is not None]
     assert not any(unconditional[len(reached) :])
     np.testing.assert_allclose(np.cumprod(reached), unconditional[: len(reached)], atol=1e-12)
     assert close(acceptance.accepted_per_call(repeat), sum(rate or 0.0 for rate in unconditional))
@@ -94,20 +122,31 @@ def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> N
     repeat = run.repeat()
     for rates, counts in (
         (acceptance.acceptance_by_position(repeat), acceptance.reached_by_position(repeat)),
-        (acceptance.unconditional_acceptance_by_position(repeat), acceptance.judged_by_position(repeat)),
+        (
+            acceptance.unconditional_acceptance_by_position(repeat),
+            acceptance.judged_by_position(repeat),
+        ),
     ):
         assert [rate is None for rate in rates] == [n == 0 for n in counts]
-        assert close(sum((rate or 0.0) * n for rate, n in zip(rates, counts, strict=True)), repeat.counts.accepted)
+        assert close(
+            sum((rate or 0.0) * n for rate, n in zip(rates, counts, strict=True)),
+            repeat.counts.accepted,
+        )
     assert acceptance.reached_by_position(repeat)[:1] == acceptance.judged_by_position(repeat)[:1]
 
 
 @given(runs())
 def test_what_a_cut_left_unjudged_is_in_no_denominator(run: Drawn) -> None:
     repeat = run.repeat()
-    assert sum(acceptance.judged_by_position(repeat)) == sum(int(judged_lengths(s).sum()) for s in repeat.steps)
+    assert sum(acceptance.judged_by_position(repeat)) == sum(
+        int(judged_lengths(s).sum()) for s in repeat.steps
+    )
     rejections = int((repeat.rows.judged > repeat.rows.accepted).sum())
     if repeat.counts.accepted + rejections:
-        assert close(acceptance.token_acceptance_rate(repeat), repeat.counts.accepted / (repeat.counts.accepted + rejections))
+        assert close(
+            acceptance.token_acceptance_rate(repeat),
+            repeat.counts.accepted / (repeat.counts.accepted + rejections),
+        )
 
 
 @given(runs())
@@ -121,7 +160,10 @@ def test_histograms_sum_to_calls_and_tokens(run: Drawn) -> None:
     assert not np.triu(counts, 1).any()  # nothing accepts more than it drafted
     by_length = acceptance.accepted_by_length(repeat)
     assert [mean is None for mean in by_length] == [calls == 0 for calls in drafted]
-    assert close(sum((mean or 0.0) * calls for mean, calls in zip(by_length, drafted, strict=True)), repeat.counts.accepted)
+    assert close(
+        sum((mean or 0.0) * calls for mean, calls in zip(by_length, drafted, strict=True)),
+        repeat.counts.accepted,
+    )
 
 
 @given(runs())
@@ -130,8 +172,14 @@ def test_wasted_tokens_are_drafted_less_accepted(run: Drawn) -> None:
     measured = measure(repeat)
     assert measured["wasted_drafted_tokens"] == repeat.counts.drafted - repeat.counts.accepted
     if repeat.counts.drafted:
-        assert close(measured["wasted_drafted_tokens"], repeat.counts.drafted * (1 - measured["acceptance_rate"]))
-    assert close(measured["wasted_per_token"] * measured["tau"], measured["drafted_per_call"] - measured["accepted_per_call"])
+        assert close(
+            measured["wasted_drafted_tokens"],
+            repeat.counts.drafted * (1 - measured["acceptance_rate"]),
+        )
+    assert close(
+        measured["wasted_per_token"] * measured["tau"],
+        measured["drafted_per_call"] - measured["accepted_per_call"],
+    )
 
 
 @given(runs(plain=True))
@@ -140,8 +188,17 @@ def test_plain_decoding_commits_one_token_a_call_and_has_no_rate_of_acceptance(r
     measured = measure(replace(repeat, plain=repeat))
     assert measured["tau"] == measured["share_without_draft"] == 1
     assert measured["wasted_drafted_tokens"] == measured["drafted_per_call"] == 0
-    assert not measured.keys() & {"acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "predicted_speedup", "goodput"}
-    assert all(measured[name] == 1 for name in ("speedup", "speedup_first", "speedup_last", "speedup_all", "exact_match_rate"))
+    assert not measured.keys() & {
+        "acceptance_rate",
+        "token_acceptance_rate",
+        "draft_cost_ratio",
+        "predicted_speedup",
+        "goodput",
+    }
+    assert all(
+        measured[name] == 1
+        for name in ("speedup", "speedup_first", "speedup_last", "speedup_all", "exact_match_rate")
+    )
     assert "first_divergence" not in measured
 
 
@@ -149,7 +206,10 @@ def stats_of(repeat: Repeat) -> Stats:
     """What `LLM.generate` would have said of the same steps and requests."""
     lines = sorted(repeat.requests, key=lambda line: line.request)
     trace = Trace(repeat.steps, prefilled={line.request: line.prefill_seconds for line in lines})
-    completions = [Completion(line.request, 0, None, line.tokens, line.logprobs, line.finish, line.seconds) for line in lines]
+    completions = [
+        Completion(line.request, 0, None, line.tokens, line.logprobs, line.finish, line.seconds)
+        for line in lines
+    ]
     return summarize(trace, completions, FACTS.peaks, repeat.seconds, True)
 
 
@@ -172,7 +232,9 @@ def test_stats_and_metrics_have_the_same_names_and_numbers(run: Drawn) -> None:
 
 
 @given(runs(plain=True))
-def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_drafted(run: Drawn) -> None:
+def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_drafted(
+    run: Drawn,
+) -> None:
     repeat = run.repeat()
     agree(repeat)
     assert stats_of(repeat).acceptance_rate is None
@@ -181,7 +243,8 @@ def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_dra
 
 def test_stats_and_metrics_have_the_same_names_and_numbers_where_nothing_was_done() -> None:
     agree(Repeat([], [], facts=replace(FACTS, peak_memory_bytes=None)))
-    agree(Repeat([step([2, 3], [0, 0], [1, 1])], [], facts=replace(FACTS, peak_memory_bytes=None)))  # nobody reached position 2
+    # nobody reached position 2
+    agree(Repeat([step([2, 3], [0, 0], [1, 1])], [], facts=replace(FACTS, peak_memory_bytes=None)))
 
 
 def test_every_place_that_shows_figures_takes_them_from_the_table() -> None:
@@ -190,13 +253,18 @@ def test_every_place_that_shows_figures_takes_them_from_the_table() -> None:
     assert not OF_A_CALL.keys() & {*METRICS, *PROFILES}
     assert METRICS["tau"].show(None) == METRICS["all"].show(None) == "–"
     assert (METRICS["all"].show(0.01234), METRICS["all"].shown_unit) == ("12.3", "ms per token")
-    assert (METRICS["acceptance_rate"].show(0.5), METRICS["acceptance_rate"].shown_unit) == ("50.0", "%")
+    assert (METRICS["acceptance_rate"].show(0.5), METRICS["acceptance_rate"].shown_unit) == (
+        "50.0",
+        "%",
+    )
 
 
 @given(runs())
 def test_token_times_are_the_ends_of_steps_whether_they_were_noted_or_not(run: Drawn) -> None:
     repeat = run.repeat()
-    forgotten = replace(repeat, requests=[replace(line, token_seconds=None) for line in repeat.requests])
+    forgotten = replace(
+        repeat, requests=[replace(line, token_seconds=None) for line in repeat.requests]
+    )
     for request, times in repeat.token_times.items():
         np.testing.assert_array_equal(times, forgotten.token_times[request])
         assert (np.diff(times) >= 0).all()
@@ -227,11 +295,17 @@ def test_a_metric_with_values_by_request_is_their_mean(run: Drawn) -> None:
     for metric in METRICS.values():
         if metric.by_request is not None:
             values = list(metric.by_request(repeat).values())
-            assert close(metric.function(repeat), float(np.mean(values))) if values else metric.function(repeat) is None
+            assert (
+                close(metric.function(repeat), float(np.mean(values)))
+                if values
+                else metric.function(repeat) is None
+            )
 
 
 @given(runs(), st.floats(0.01, 100))
-def test_goodput_is_every_request_without_a_limit_that_binds_and_none_below_the_fastest(run: Drawn, limit: float) -> None:
+def test_goodput_is_every_request_without_a_limit_that_binds_and_none_below_the_fastest(
+    run: Drawn, limit: float
+) -> None:
     repeat = run.repeat()
     every = len(repeat.requests) / repeat.seconds
     assert speed.goodput(repeat) is None
@@ -249,7 +323,11 @@ def test_goodput_is_every_request_without_a_limit_that_binds_and_none_below_the_
 def test_with_equal_lengths_the_prediction_is_the_formula(run: Drawn) -> None:
     repeat = run.repeat()
     repeat = replace(repeat, plain=as_plain(repeat))
-    a, c, k = acceptance.token_acceptance_rate(repeat), against_plain.draft_cost_ratio(repeat), repeat.steps[0].k
+    a, c, k = (
+        acceptance.token_acceptance_rate(repeat),
+        against_plain.draft_cost_ratio(repeat),
+        repeat.steps[0].k,
+    )
     predicted = against_plain.predicted_speedup(repeat)
     if k * c + 1 <= 0:
         assert predicted is None
@@ -260,20 +338,34 @@ def test_with_equal_lengths_the_prediction_is_the_formula(run: Drawn) -> None:
 
 
 @given(runs(), st.floats(0.01, 2), st.floats(0.1, 10))
-def test_c_is_what_a_drafted_position_adds_to_a_plain_step(run: Drawn, c: float, plain: float) -> None:
+def test_c_is_what_a_drafted_position_adds_to_a_plain_step(
+    run: Drawn, c: float, plain: float
+) -> None:
     """Steps that take exactly 1 + c k times as long as plain ones have that c."""
     repeat = run.repeat()
     steps = [replace(s, seconds=plain * (1 + c * s.k)) for s in repeat.steps]
-    found = against_plain.draft_cost_ratio(replace(repeat, steps=steps, plain=as_plain(repeat, plain)))
+    found = against_plain.draft_cost_ratio(
+        replace(repeat, steps=steps, plain=as_plain(repeat, plain))
+    )
     assert found is None if not repeat.counts.drafted else math.isclose(found, c, rel_tol=1e-6)
 
 
-@given(runs(), st.sampled_from([0.25, 0.5, 2.0, 4.0]))  # exact, so that two that end together still do
-def test_a_plain_run_that_takes_so_many_times_as_long_gives_that_speedup(run: Drawn, times: float) -> None:
+# exact, so that two that end together still do
+@given(runs(), st.sampled_from([0.25, 0.5, 2.0, 4.0]))
+def test_a_plain_run_that_takes_so_many_times_as_long_gives_that_speedup(
+    run: Drawn, times: float
+) -> None:
     repeat = run.repeat()
-    slower = [replace(r, prefill_seconds=r.prefill_seconds * times, seconds=r.seconds * times) for r in repeat.requests]
+    slower = [
+        replace(r, prefill_seconds=r.prefill_seconds * times, seconds=r.seconds * times)
+        for r in repeat.requests
+    ]
     plain = replace(as_plain(repeat), requests=slower)
-    measured = measure(replace(repeat, plain=replace(plain, steps=[replace(s, at=s.at * times) for s in plain.steps])))
+    measured = measure(
+        replace(
+            repeat, plain=replace(plain, steps=[replace(s, at=s.at * times) for s in plain.steps])
+        )
+    )
     for name in ("speedup", "speedup_first", "speedup_last", "speedup_all"):
         assert math.isclose(measured[name], times)
 
@@ -285,35 +377,56 @@ def test_the_first_divergence_is_where_a_token_was_changed(run: Drawn, data: st.
     line = repeat.requests[which]
     at = data.draw(st.integers(0, len(line.tokens) - 1))
     changed = replace(line, tokens=[*line.tokens[:at], 9, *line.tokens[at + 1 :]])
-    other = replace(repeat, requests=[*repeat.requests[:which], changed, *repeat.requests[which + 1 :]], plain=as_plain(repeat))
+    other = replace(
+        repeat,
+        requests=[*repeat.requests[:which], changed, *repeat.requests[which + 1 :]],
+        plain=as_plain(repeat),
+    )
     assert against_plain.first_divergence(other) == at
     assert close(measure(other)["exact_match_rate"], 1 - 1 / len(repeat.requests))
 
 
-def line(request: int, tokens: list[int], finish: str = "eos", prefill: float = 0.0, seconds: float = 1.0) -> RequestLine:
-    return RequestLine(request, 0, 1, tokens, None, [-1.0] * len(tokens), finish, prefill, seconds, None, 0)
+def line(
+    request: int, tokens: list[int], finish: str = "eos", prefill: float = 0.0, seconds: float = 1.0
+) -> RequestLine:
+    return RequestLine(
+        request, 0, 1, tokens, None, [-1.0] * len(tokens), finish, prefill, seconds, None, 0
+    )
 
 
-def step(drafted: list[int], accepted: list[int], emitted: list[int], at: float = 1.0) -> StepRecord:
+def step(
+    drafted: list[int], accepted: list[int], emitted: list[int], at: float = 1.0
+) -> StepRecord:
     values = [np.array(v) for v in (range(len(drafted)), drafted, accepted, emitted)]
     return StepRecord(max(drafted), 8, 10, *values, seconds=1.0, host_seconds=0.25, at=at)
 
 
 @pytest.mark.parametrize(
     ("tokens", "finish", "at"),
-    [([1, 2], "eos", 2), ([1, 2], "budget", None), ([1, 2, 3], "eos", None), ([1, 2, 3, 4], "eos", 3), ([2], "budget", 0)],
+    [
+        ([1, 2], "eos", 2),
+        ([1, 2], "budget", None),
+        ([1, 2, 3], "eos", None),
+        ([1, 2, 3, 4], "eos", 3),
+        ([2], "budget", 0),
+    ],
 )
-def test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_it(tokens: list[int], finish: str, at: int | None) -> None:
+def test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_it(
+    tokens: list[int], finish: str, at: int | None
+) -> None:
     repeat = Repeat([], [line(0, tokens, finish)], plain=Repeat([], [line(0, [1, 2, 3])]))
     assert against_plain.divergences(repeat) == {0: at}
 
 
 def test_a_run_by_hand() -> None:
-    # Two rows: the first accepts 2 of 3, the second ends with its first drafted token; then the first alone accepts 0 of 1.
+    # Two rows: the first accepts 2 of 3, the second ends with its first drafted token; then the
+    # first alone accepts 0 of 1.
     steps = [step([3, 2], [2, 1], [3, 1], at=2.0), step([1, 0], [0, 0], [1, 0], at=4.0)]
     steps[1].requests[1] = -1
     repeat = Repeat(
-        steps, [line(0, [1, 2, 3, 4], prefill=0.5, seconds=3.5), line(1, [5], prefill=0.5, seconds=1.5)], limits=Limits(tpot=0.5)
+        steps,
+        [line(0, [1, 2, 3, 4], prefill=0.5, seconds=3.5), line(1, [5], prefill=0.5, seconds=1.5)],
+        limits=Limits(tpot=0.5),
     )
     measured = measure(repeat)
     expected = {
@@ -330,7 +443,8 @@ def test_a_run_by_hand() -> None:
         "accepted_per_call": 1.0,
         "drafted_per_call": 2.0,
         "acceptance_rate": 3 / 6,
-        "token_acceptance_rate": 3 / 5,  # two were refused, and of what the second row drafted beyond its end nobody knows
+        # two were refused, and of what the second row drafted beyond its end nobody knows
+        "token_acceptance_rate": 3 / 5,
         "wasted_drafted_tokens": 3.0,
         "wasted_per_token": 3 / 5,
         "share_without_draft": 0.0,
@@ -377,13 +491,17 @@ def test_a_repeat_is_held_against_plain_decoding_at_its_own_batch_only() -> None
     assert replace(drafting, plain=plain).plain is plain
     with pytest.raises(OptionError, match="drafted 2 tokens"):
         replace(plain, plain=drafting)
-    with pytest.raises(OptionError, match="batch 2 cannot be held against plain decoding at batch 1"):
+    with pytest.raises(
+        OptionError, match="batch 2 cannot be held against plain decoding at batch 1"
+    ):
         replace(drafting, plain=narrow)
 
 
 def test_requests_with_more_tokens_than_their_steps_committed_are_refused() -> None:
     repeat = Repeat([step([0], [0], [1])], [line(0, [1, 2])])
-    with pytest.raises(RunFolderError, match="Request 0 has 2 tokens, and the steps of its repeat committed 1"):
+    with pytest.raises(
+        RunFolderError, match="Request 0 has 2 tokens, and the steps of its repeat committed 1"
+    ):
         speed.itl_p50(repeat)
 
 
@@ -393,7 +511,10 @@ def test_a_limit_is_a_positive_time() -> None:
 
 
 def test_a_cell_has_the_mean_of_its_repeats_where_a_metric_applies() -> None:
-    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {"all": 4.0, "mfu": 0.5}
+    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {
+        "all": 4.0,
+        "mfu": 0.5,
+    }
 
 
 def test_every_metric_says_what_it_is() -> None:
@@ -406,8 +527,13 @@ def test_every_metric_says_what_it_is() -> None:
 
 
 def test_the_page_of_metrics_has_every_definition() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
-    rows = [f"| `{m.name}` | {m.unit} | {m.heading}, {m.shown_unit} | {m.better} | {m.doc} |" for m in METRICS.values()]
+    page = (
+        (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
+    )
+    rows = [
+        f"| `{m.name}` | {m.unit} | {m.heading}, {m.shown_unit} | {m.better} | {m.doc} |"
+        for m in METRICS.values()
+    ]
     rows += [f"| `{name}` | {doc} |" for name, doc in OF_A_CALL.items()]
     rows += [f"| `{p.name}` | {p.doc} |" for p in PROFILES.values()]
     assert [row for row in rows if row not in page] == []

@@ -1,4 +1,6 @@
-"""Out of memory, wherever it happens, is a sentence; nothing that was allocated stays; what is smaller still runs. By fakes, on a CPU."""
+"""Out of memory, wherever it happens, is a sentence; nothing that was allocated stays; what is
+smaller still runs. By fakes, on a CPU.
+"""
 
 import gc
 import weakref
@@ -23,10 +25,14 @@ from bass.verifiers import Rejection
 from unit.checkpoints import Pair
 
 SAID = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. Including "
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+    "which 1.20 GiB is free. Including "
     "non-PyTorch memory, this process has 77.9 GiB memory in use. Of the allocated memory ..."
 )
-TOLD = r"\(CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free\)"
+TOLD = (
+    r"\(CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
+    r"of which 1.20 GiB is free\)"
+)
 
 
 def full() -> torch.OutOfMemoryError:
@@ -36,13 +42,17 @@ def full() -> torch.OutOfMemoryError:
 @final
 @dataclass(frozen=True)
 class Greedy(Verifier):
-    """Rejection sampling that has no room for more than `most` rows, and leaves tensors behind in its frame when it fails."""
+    """Rejection sampling that has no room for more than `most` rows, and leaves tensors behind in
+    its frame when it fails.
+    """
 
     lossless: ClassVar[bool] = True
     most: int = 2
     kept: list[weakref.ref[Tensor]] = field(default_factory=list)
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         buffer = torch.empty(1000)
         if len(target_probs) > self.most:
             self.kept.append(weakref.ref(buffer))
@@ -56,11 +66,19 @@ class Greedy(Verifier):
         (full(), True),
         (MemoryError(), True),
         (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes"),
+            RuntimeError(
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 "
+                "bytes"
+            ),
             True,
         ),
         (RuntimeError("CUDA error: out of memory"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            True,
+        ),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (RuntimeError("Expected all tensors to be on the same memory format"), False),
         (ValueError("out of memory"), False),
@@ -77,7 +95,8 @@ def test_an_error_that_came_of_there_being_no_room_is_one_too() -> None:
         try:
             raise full()
         finally:
-            raise RuntimeError("operation failed due to a previous error during capture")  # as the end of a capture says
+            # as the end of a capture says
+            raise RuntimeError("operation failed due to a previous error during capture")
 
     with pytest.raises(RuntimeError) as caught:
         capture()
@@ -86,17 +105,32 @@ def test_an_error_that_came_of_there_being_no_room_is_one_too() -> None:
 
 def test_a_step_without_room_says_what_to_lower_and_smaller_requests_go_on(pair: Pair) -> None:
     verifier = Greedy()
-    llm = bass.load(pair.target, pair.draft, verifier=verifier, device="cpu", num_speculative_tokens=3)
-    said = r"A pass of 4 rows of up to 13 positions, with up to 3 drafted .* " + TOLD + ": lower `max_batch_size`"
+    llm = bass.load(
+        pair.target, pair.draft, verifier=verifier, device="cpu", num_speculative_tokens=3
+    )
+    said = (
+        r"A pass of 4 rows of up to 13 positions, with up to 3 drafted .* "
+        + TOLD
+        + ": lower `max_batch_size`"
+    )
     with pytest.raises(RequestError, match=said) as caught:
         llm.generate([3, 4, 5], num_return_sequences=4, max_new_tokens=10)
     gc.collect()
     assert verifier.kept[0]() is None, "the error keeps what had been allocated"
     assert caught.value.__cause__ is not None
-    assert len(llm.generate([3, 4, 5], num_return_sequences=2, max_new_tokens=10, ignore_eos=True).completions[0].token_ids) == 10
+    assert (
+        len(
+            llm.generate([3, 4, 5], num_return_sequences=2, max_new_tokens=10, ignore_eos=True)
+            .completions[0]
+            .token_ids
+        )
+        == 10
+    )
 
 
-def test_a_cache_without_room_says_how_much_was_needed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_without_room_says_how_much_was_needed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     llm = bass.load(pair.target, pair.draft, device="cpu")
     allocate = PaddedCache.allocate
 
@@ -106,14 +140,20 @@ def test_a_cache_without_room_says_how_much_was_needed(pair: Pair, monkeypatch: 
         return allocate(shape, room, *rest)
 
     monkeypatch.setattr(PaddedCache, "allocate", limited)
-    said = r"4 rows of 13 positions need \d+\.\d GB for keys and values .* " + TOLD + ": lower `max_batch_size`"
+    said = (
+        r"4 rows of 13 positions need \d+\.\d GB for keys and values .* "
+        + TOLD
+        + ": lower `max_batch_size`"
+    )
     with pytest.raises(RequestError, match=said):
         llm.generate([3, 4, 5], num_return_sequences=4, max_new_tokens=10)
     assert llm.generate([3, 4, 5], num_return_sequences=2, max_new_tokens=10).completions
 
 
 @pytest.mark.parametrize("at", ["made", "filled"])
-def test_a_model_without_room_says_how_much_it_needs(at: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_room_says_how_much_it_needs(
+    at: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise full()
 
@@ -124,17 +164,27 @@ def test_a_model_without_room_says_how_much_it_needs(at: str, pair: Pair, monkey
         return made(self, config, device, *rest) if torch.device(device).type == "meta" else fails()
 
     monkeypatch.setattr(*where, on_the_meta_device if at == "made" else fails)
-    said = r"needs 0\.0 GB in float32 on cpu, and there is no room " + TOLD + ": choose a smaller `dtype`"
+    said = (
+        r"needs 0\.0 GB in float32 on cpu, and there is no room "
+        + TOLD
+        + ": choose a smaller `dtype`"
+    )
     with pytest.raises(CheckpointError, match=said):
         bass.load(pair.target, pair.draft, device="cpu")
 
 
-def test_a_drafts_head_without_room_says_what_to_choose(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drafts_head_without_room_says_what_to_choose(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any) -> None:
         raise full()
 
     monkeypatch.setattr("bass.loading.quantize_head", fails)
-    said = r"needs 0\.0 GB on cpu with its head quantized, and more for a moment; there is no room " + TOLD + ": choose a smaller draft"
+    said = (
+        r"needs 0\.0 GB on cpu with its head quantized, and more for a moment; there is no room "
+        + TOLD
+        + ": choose a smaller draft"
+    )
     with pytest.raises(CheckpointError, match=said):
         bass.load(pair.target, pair.draft, device="cpu", quantization="int8")
 

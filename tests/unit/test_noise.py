@@ -18,13 +18,30 @@ def words(text: str) -> list[int]:
 @pytest.mark.parametrize(
     ("counter", "key", "expected"),
     [
-        ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+        (
+            "00000000 00000000 00000000 00000000",
+            "00000000 00000000",
+            "6627e8d5 e169c58d bc57ac4c 9b00dbd8",
+        ),
+        (
+            "ffffffff ffffffff ffffffff ffffffff",
+            "ffffffff ffffffff",
+            "408f276d 41c83b0e a20bc7c6 6d5451fd",
+        ),
+        (
+            "243f6a88 85a308d3 13198a2e 03707344",
+            "a4093822 299f31d0",
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
     ],
 )
-def test_philox_gives_random123s_known_answers(counter: str, key: str, expected: str, device: torch.device) -> None:
-    given_, keys = torch.tensor([words(counter)], device=device), torch.tensor([words(key)], device=device)
+def test_philox_gives_random123s_known_answers(
+    counter: str, key: str, expected: str, device: torch.device
+) -> None:
+    given_, keys = (
+        torch.tensor([words(counter)], device=device),
+        torch.tensor([words(key)], device=device),
+    )
     assert philox(given_, keys).tolist() == [words(expected)]
 
 
@@ -34,14 +51,29 @@ def reference(counter: list[int], key: list[int]) -> list[int]:
     k0, k1 = key
     for _ in range(10):
         left, right = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (right >> 32) ^ c1 ^ k0, right & 0xFFFFFFFF, (left >> 32) ^ c3 ^ k1, left & 0xFFFFFFFF
+        c0, c1, c2, c3 = (
+            (right >> 32) ^ c1 ^ k0,
+            right & 0xFFFFFFFF,
+            (left >> 32) ^ c3 ^ k1,
+            left & 0xFFFFFFFF,
+        )
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
     return [c0, c1, c2, c3]
 
 
-@given(rows=st.lists(st.tuples(st.lists(WORD, min_size=4, max_size=4), st.lists(WORD, min_size=2, max_size=2)), min_size=1, max_size=5))
-def test_philox_equals_the_papers_rounds_for_every_counter_and_key(rows: list[tuple[list[int], list[int]]]) -> None:
-    got = philox(torch.tensor([counter for counter, _ in rows]), torch.tensor([key for _, key in rows]))
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(WORD, min_size=4, max_size=4), st.lists(WORD, min_size=2, max_size=2)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_philox_equals_the_papers_rounds_for_every_counter_and_key(
+    rows: list[tuple[list[int], list[int]]],
+) -> None:
+    got = philox(
+        torch.tensor([counter for counter, _ in rows]), torch.tensor([key for _, key in rows])
+    )
     assert got.tolist() == [reference(counter, key) for counter, key in rows]
 
 
@@ -51,7 +83,9 @@ def test_philox_equals_the_papers_rounds_for_every_counter_and_key(rows: list[tu
     slots=st.integers(1, 4),
     domain=st.integers(0, 2),
 )
-def test_numpy_arrays_and_tensors_get_the_papers_words(keys: list[int], step: int, slots: int, domain: int) -> None:
+def test_numpy_arrays_and_tensors_get_the_papers_words(
+    keys: list[int], step: int, slots: int, domain: int
+) -> None:
     """`uniforms` takes NumPy on a CPU and tensors elsewhere, so each is asked directly."""
     steps = [step + row for row in range(len(keys))]
     tensors = _words(torch.tensor(keys), torch.tensor(steps), torch.arange(slots), domain)
@@ -66,7 +100,9 @@ def test_numpy_arrays_and_tensors_get_the_papers_words(keys: list[int], step: in
 
 
 @given(key=st.integers(0, 2**63 - 1), step=st.integers(0, 2**31), k=st.integers(0, 6))
-def test_a_uniform_is_the_midpoint_of_its_words_cell_keyed_by_row_step_and_slot(key: int, step: int, k: int) -> None:
+def test_a_uniform_is_the_midpoint_of_its_words_cell_keyed_by_row_step_and_slot(
+    key: int, step: int, k: int
+) -> None:
     noise = step_noise(torch.tensor([7, key]), torch.tensor([0, step]), torch.tensor([3, 4]), k)
     assert noise.uniforms.shape == (2, k + 1, 4)
     for slot in range(k + 1):
@@ -83,9 +119,15 @@ def test_uniforms_stay_inside_zero_and_one() -> None:
 
 
 def test_no_draw_is_used_twice() -> None:
-    """Rows, steps, slots, streams and domains, all different: also keys that differ in their high words alone."""
+    """Rows, steps, slots, streams and domains, all different: also keys that differ in their high
+    words alone.
+    """
     keys = torch.tensor([0, 1, 1 << 32, 1 << 62, (1 << 62) + 1])
-    drawn = [uniforms(keys, torch.full((5,), step), 9, domain) for step in range(20) for domain in range(2)]
+    drawn = [
+        uniforms(keys, torch.full((5,), step), 9, domain)
+        for step in range(20)
+        for domain in range(2)
+    ]
     every = torch.cat([d.flatten() for d in drawn])
     assert len(every.unique()) == len(every)
 
@@ -103,13 +145,25 @@ def test_the_same_counters_give_the_same_bits_in_any_batch() -> None:
         assert torch.equal(uniforms(keys[b : b + 1], steps[b : b + 1], 3)[0], together[b, :3])
 
 
-@given(seed=st.integers(0, 2**40), prompt=st.lists(st.integers(0, 5), min_size=1, max_size=4), sample=st.integers(0, 5))
-def test_a_row_key_is_a_63_bit_function_of_seed_prompt_and_sample(seed: int, prompt: list[int], sample: int) -> None:
+@given(
+    seed=st.integers(0, 2**40),
+    prompt=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    sample=st.integers(0, 5),
+)
+def test_a_row_key_is_a_63_bit_function_of_seed_prompt_and_sample(
+    seed: int, prompt: list[int], sample: int
+) -> None:
     key = row_key(seed, prompt, sample)
     assert 0 <= key < 2**63
     assert key == row_key(seed, list(prompt), sample)
-    assert key not in (row_key(seed + 1, prompt, sample), row_key(seed, [*prompt, 0], sample), row_key(seed, prompt, sample + 1))
+    assert key not in (
+        row_key(seed + 1, prompt, sample),
+        row_key(seed, [*prompt, 0], sample),
+        row_key(seed, prompt, sample + 1),
+    )
 
 
 def test_row_keys_do_not_change_between_versions() -> None:
-    assert row_key(0, [1, 2, 3], 0) == int.from_bytes(bytes.fromhex("0552eb20b8e7ec10"), "little") >> 1
+    assert (
+        row_key(0, [1, 2, 3], 0) == int.from_bytes(bytes.fromhex("0552eb20b8e7ec10"), "little") >> 1
+    )

@@ -1,4 +1,6 @@
-"""A class of a user's own is found in the current folder, whose files shadow nothing that is installed."""
+"""A class of a user's own is found in the current folder, whose files shadow nothing that is
+installed.
+"""
 
 import os
 import subprocess
@@ -15,7 +17,10 @@ from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
 MARK = "import pathlib; pathlib.Path('ran').touch()\n"
-OWN = "from bass.policies import BatchAdaptive\nimport own_helper\nclass OneMore(BatchAdaptive):\n    '''Mine.'''\n"
+OWN = (
+    "from bass.policies import BatchAdaptive\nimport own_helper\nclass OneMore(BatchAdaptive):\n  "
+    "  '''Mine.'''\n"
+)
 
 
 @pytest.fixture
@@ -28,7 +33,9 @@ def here(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "own_helper.py").write_text("", encoding="utf-8")
     for name in ("own_policy", "own_helper"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(folder))])
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place not in ("", str(folder))]
+    )
     monkeypatch.chdir(folder)
     return folder
 
@@ -37,7 +44,16 @@ def test_no_command_adds_the_current_folder_unasked(bass_command: Command, here:
     for command in (
         ["info", "."],
         ["list", "policy"],
-        ["generate", "--target", ".", "--num_speculative_tokens", "0", "--max_new_tokens", "2", "x"],
+        [
+            "generate",
+            "--target",
+            ".",
+            "--num_speculative_tokens",
+            "0",
+            "--max_new_tokens",
+            "2",
+            "x",
+        ],
     ):
         assert bass_command(*command).status == 0
     assert str(here) not in sys.path
@@ -45,15 +61,28 @@ def test_no_command_adds_the_current_folder_unasked(bass_command: Command, here:
     assert not (here / "ran").exists()
 
 
-def test_a_class_of_one_s_own_is_found_after_everything_installed(bass_command: Command, here: Path) -> None:
-    said = bass_command("generate", "def f(", "--max_new_tokens", "4", "--policy", "own_policy:OneMore", "--policy.start", "2")
+def test_a_class_of_one_s_own_is_found_after_everything_installed(
+    bass_command: Command, here: Path
+) -> None:
+    said = bass_command(
+        "generate",
+        "def f(",
+        "--max_new_tokens",
+        "4",
+        "--policy",
+        "own_policy:OneMore",
+        "--policy.start",
+        "2",
+    )
     assert said.status == 0, said.err
     assert sys.path[-1] == str(here)
     assert not (here / "ran").exists()
 
 
 @pytest.mark.parametrize("spec", ["random:Policy", "random.Policy"])
-def test_a_module_that_an_installed_one_hides_is_told_of(bass_command: Command, here: Path, spec: str) -> None:
+def test_a_module_that_an_installed_one_hides_is_told_of(
+    bass_command: Command, here: Path, spec: str
+) -> None:
     said = bass_command("generate", "def f(", "--policy", spec)
     assert said.status == 2
     assert "`random` is an installed module (" in said.err
@@ -67,25 +96,43 @@ def test_a_module_that_is_nowhere_is_told_of(bass_command: Command, here: Path) 
 
 
 @pytest.mark.parametrize("options", [["-m"], ["-P", "-m"]], ids=" ".join)
-def test_python_m_bass_takes_nothing_from_the_current_folder(here: Path, options: list[str]) -> None:
+def test_python_m_bass_takes_nothing_from_the_current_folder(
+    here: Path, options: list[str]
+) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run(
-        [sys.executable, *options, "bass", "--help"], cwd=here, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, *options, "bass", "--help"],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert said.stdout.startswith("usage: bass COMMAND")
     assert not (here / "ran").exists()
 
 
 @pytest.mark.nightly  # a process that imports torch for each
-@pytest.mark.parametrize("start", [["-m", "bass"], ["-c", "import sys; from bass.cli import main; sys.exit(main())"]], ids=["-m", "script"])
+@pytest.mark.parametrize(
+    "start",
+    [["-m", "bass"], ["-c", "import sys; from bass.cli import main; sys.exit(main())"]],
+    ids=["-m", "script"],
+)
 def test_whole_commands_take_nothing_from_the_current_folder(here: Path, start: list[str]) -> None:
     flags = ["-P"] if start[0] == "-c" else []  # as an installed script starts
-    for command in (["info", "."], ["generate", "def f(", "--max_new_tokens", "4", "--policy", "own_policy:OneMore"]):
-        subprocess.run([sys.executable, *flags, *start, *command], cwd=here, capture_output=True, check=True)
+    for command in (
+        ["info", "."],
+        ["generate", "def f(", "--max_new_tokens", "4", "--policy", "own_policy:OneMore"],
+    ):
+        subprocess.run(
+            [sys.executable, *flags, *start, *command], cwd=here, capture_output=True, check=True
+        )
     assert not (here / "ran").exists()
 
 
-def test_workers_of_a_cluster_are_not_given_the_current_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_cluster_are_not_given_the_current_folder(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray puts the folder in which it is initialised at the front of its workers' paths."""
     folders = []
 

@@ -18,24 +18,55 @@ from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TRAINED = (embedded.TARGET / "config.json").is_file()
-SEAMS = ("policy", "stop-rule", "drafter", "verifier", "cache", "attention", "quantization", "model")
-PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", *(f"docs/extend/{seam}.md" for seam in SEAMS)]
+SEAMS = (
+    "policy",
+    "stop-rule",
+    "drafter",
+    "verifier",
+    "cache",
+    "attention",
+    "quantization",
+    "model",
+)
+PAGES = [
+    "README.md",
+    "docs/index.md",
+    "docs/tutorial.md",
+    *(f"docs/extend/{seam}.md" for seam in SEAMS),
+]
 
 
 def blocks(page: str) -> list[str]:
     """The Python blocks of a page, in order."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python\n(.*?)^```",
+        (ROOT / page).read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With random weights in the embedded pair's place: the examples must run, whatever is generated."""
+def test_the_python_of_the_pages_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With random weights in the embedded pair's place: the examples must run, whatever is
+    generated.
+    """
     tokenizer = byte_tokenizer()
     size = tokenizer.get_vocab_size()
-    monkeypatch.setattr(embedded, "TARGET", write_checkpoint(tmp_path / "target", tokenizer, 32, 2, size, context=1024))
-    monkeypatch.setattr(embedded, "DRAFT", write_checkpoint(tmp_path / "draft", tokenizer, 16, 1, size, context=1024))
+    monkeypatch.setattr(
+        embedded,
+        "TARGET",
+        write_checkpoint(tmp_path / "target", tokenizer, 32, 2, size, context=1024),
+    )
+    monkeypatch.setattr(
+        embedded,
+        "DRAFT",
+        write_checkpoint(tmp_path / "draft", tokenizer, 16, 1, size, context=1024),
+    )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(FAMILIES, "granite", FAMILIES["llama"])  # a page registers it; this takes it out again
+    # a page registers it; this takes it out again
+    monkeypatch.setitem(FAMILIES, "granite", FAMILIES["llama"])
     found = blocks(page)
     assert found
     names: dict[str, object] = {"__name__": "example"}
@@ -54,7 +85,9 @@ def test_the_example_of_the_readme_is_short() -> None:
 
 def test_the_readme_maps_every_folder_of_the_source() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    folders = [path for path in (ROOT / "src/bass").iterdir() if path.is_dir() and any(path.glob("*.py"))]
+    folders = [
+        path for path in (ROOT / "src/bass").iterdir() if path.is_dir() and any(path.glob("*.py"))
+    ]
     assert [path.name for path in folders if f"{path.name}/" not in text] == []
 
 
@@ -73,27 +106,42 @@ def test_the_changelog_knows_the_version() -> None:
 
 
 def test_it_works_without_triton_and_without_a_gpu() -> None:
-    code = "import sys; sys.modules['triton'] = None; import bass; bass.load; from bass import registry; assert 'torch' in sys.modules"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    code = (
+        "import sys; sys.modules['triton'] = None; import bass; bass.load; from bass import "
+        "registry; assert 'torch' in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        check=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
 
 
 def test_importing_the_name_alone_is_quick() -> None:
-    code = "import sys, bass; assert not {'torch', 'numpy', 'rich', 'jsonargparse'} & set(sys.modules)"
+    code = (
+        "import sys, bass; assert not {'torch', 'numpy', 'rich', 'jsonargparse'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_tool_is_pinned() -> None:
     pinned = {
-        re.split("==", line)[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+        re.split("==", line)[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
     }
-    wanted = re.findall(r'^ +"([\w-]+)(?:\[\w+\])?>=', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    wanted = re.findall(
+        r'^ +"([\w-]+)(?:\[\w+\])?>=', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
     assert {name.lower() for name in wanted} <= pinned
     assert "torch" in wanted
 
 
 def test_templates_run_in_a_sandbox_without_known_ways_out() -> None:
     """CVE-2024-56201, CVE-2024-56326 and CVE-2025-27516 were mended in Jinja2 3.1.6."""
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "dependencies"
+    ]
     [bound] = [one.partition(">=")[2] for one in needed if one.startswith("jinja2")]
     assert tuple(map(int, bound.split("."))) >= (3, 1, 6)
 
@@ -102,7 +150,9 @@ def test_templates_run_in_a_sandbox_without_known_ways_out() -> None:
 @pytest.mark.timeout(1800)
 def test_a_wheel_holds_everything_and_runs_in_an_empty_environment(tmp_path: Path) -> None:
     def run(*command: str | Path) -> str:
-        done = subprocess.run([str(c) for c in command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(c) for c in command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -110,11 +160,24 @@ def test_a_wheel_holds_everything_and_runs_in_an_empty_environment(tmp_path: Pat
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
-    shipped = [p for p in (source / "bass").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    shipped = [
+        p for p in (source / "bass").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    ]
     assert {str(p.relative_to(source)) for p in shipped} <= names
     run(sys.executable, "-m", "venv", tmp_path / "env")
-    run(tmp_path / "env/bin/python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    run(
+        tmp_path / "env/bin/python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "-c",
+        ROOT / "constraints.txt",
+        wheel,
+    )
     assert "policy:" in run(tmp_path / "env/bin/bass", "list")
     if not TRAINED:
         pytest.skip("the embedded pair is not there: the wheel was installed, the demo was not run")
-    assert "=== prompt 0, sample 7" in run(tmp_path / "env/bin/bass", "generate", "--example", "-n", "8", "--compare-plain")
+    assert "=== prompt 0, sample 7" in run(
+        tmp_path / "env/bin/bass", "generate", "--example", "-n", "8", "--compare-plain"
+    )

@@ -1,4 +1,6 @@
-"""The paged layout: what rows share is stored once, is written once, and lives as long as any of them; the pool always suffices."""
+"""The paged layout: what rows share is stored once, is written once, and lives as long as any of
+them; the pool always suffices.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,7 +21,9 @@ from bass.records import AttentionRule, DecoderShape, Room, Seats, Sequences
 from support.layouts import LAYOUTS, READ, in_blocks_of
 from unit.checkpoints import Pair
 
-SHAPE = DecoderShape(vocab_size=5, heads=1, kv_heads=1, head_dim=2, max_positions=64, rules=(AttentionRule(1.0),) * 2)
+SHAPE = DecoderShape(
+    vocab_size=5, heads=1, kv_heads=1, head_dim=2, max_positions=64, rules=(AttentionRule(1.0),) * 2
+)
 CPU = torch.device("cpu")
 SIZE = 3
 
@@ -45,7 +49,10 @@ def put(cache: Any, row: int, positions: range, value: float) -> None:
 
 def held(cache: Any, row: int, extent: int) -> list[float]:
     """What layer 1 holds of a row; the other layer and the values agree with it."""
-    read = [[READ[type(view)](view, row, p) for p in range(extent)] for view in (cache.view(0), cache.view(1))]
+    read = [
+        [READ[type(view)](view, row, p) for p in range(extent)]
+        for view in (cache.view(0), cache.view(1))
+    ]
     for (k0, v0), (k1, v1) in zip(*read, strict=True):
         assert (k0 == k1).all()
         assert (v0 == v1).all()
@@ -60,7 +67,9 @@ def named(cache: Any) -> set[int]:
 
 @dataclass
 class Kept(RowStore):
-    """A store without a model: a position holds its token and itself as a number, in every layer."""
+    """A store without a model: a position holds its token and itself as a number, in every
+    layer.
+    """
 
     cache: Any
 
@@ -71,14 +80,20 @@ class Kept(RowStore):
         self.cache.copy_rows(seats)
 
     def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
-        values = (64 * tokens + positions).float()[..., None, None].expand(*tokens.shape, SHAPE.kv_heads, SHAPE.head_dim)
+        values = (
+            (64 * tokens + positions)
+            .float()[..., None, None]
+            .expand(*tokens.shape, SHAPE.kv_heads, SHAPE.head_dim)
+        )
         for layer in range(SHAPE.layers):
             self.cache.rows(start, start + len(tokens)).write(layer, values, -values, positions)
 
 
 @dataclass
 class Engine:
-    """The rows' part of an engine: the real admission, and steps whose tokens, drafts and ends are drawn."""
+    """The rows' part of an engine: the real admission, and steps whose tokens, drafts and ends are
+    drawn.
+    """
 
     requests: list[Request]
     batch: int
@@ -87,33 +102,53 @@ class Engine:
     known: dict[int, list[int]] = field(default_factory=dict)  # committed tokens, by row
 
     def __post_init__(self) -> None:
-        self.store = Kept(LAYOUTS[self.layout](SHAPE, room_for(self.requests, self.batch), CPU, torch.float32))
+        self.store = Kept(
+            LAYOUTS[self.layout](SHAPE, room_for(self.requests, self.batch), CPU, torch.float32)
+        )
         capacity = max(request.limit for request in self.requests)
         rows = Sequences.empty(self.batch, capacity, [], CPU)
         queue = deque(range(len(self.requests)))
-        self.slots = Slots(rows, (self.store,), np.full(self.batch, -1), np.zeros(self.batch, dtype=np.int64), queue)
+        self.slots = Slots(
+            rows,
+            (self.store,),
+            np.full(self.batch, -1),
+            np.zeros(self.batch, dtype=np.int64),
+            queue,
+        )
 
     def run(self) -> None:
         while self.slots.queue or self.known:
             rows, _ = self.slots.admit(self.requests)
-            self.known |= {int(row): list(self.requests[self.slots.requests[row]].prompt) for row in rows}
+            self.known |= {
+                int(row): list(self.requests[self.slots.requests[row]].prompt) for row in rows
+            }
             self.check()
             self.step()
             self.check()
 
     def step(self) -> None:
-        """Each row feeds its last two tokens again and a draft, commits a part of it and one more, and may end."""
+        """Each row feeds its last two tokens again and a draft, commits a part of it and one more,
+        and may end.
+        """
         window = 6
-        tokens, positions = torch.zeros(self.batch, window, dtype=torch.int64), torch.full((self.batch, window), -1)
+        tokens, positions = (
+            torch.zeros(self.batch, window, dtype=torch.int64),
+            torch.full((self.batch, window), -1),
+        )
         ends = []
         for row, committed in self.known.items():
             length, limit = len(committed), self.requests[self.slots.requests[row]].limit
-            draft = self.random.integers(100, 200, self.random.integers(0, min(4, limit - length - 1) + 1)).tolist()
+            draft = self.random.integers(
+                100, 200, self.random.integers(0, min(4, limit - length - 1) + 1)
+            ).tolist()
             first = max(length - 2, 0)
             fed = committed[first:] + draft
             tokens[row, : len(fed)] = torch.tensor(fed)
             positions[row, : len(fed)] = torch.arange(first, first + len(fed))
-            committed += [*draft[: self.random.integers(0, len(draft) + 1)], int(self.random.integers(100, 200))]
+            committed += [
+                *draft[: self.random.integers(0, len(draft) + 1)],
+                int(self.random.integers(100, 200)),
+            ]
             if len(committed) == limit or self.random.random() < 0.3:
                 ends.append(row)
         self.store.fill(tokens, positions, 0, 0)
@@ -124,15 +159,25 @@ class Engine:
 
     def check(self) -> None:
         for row, committed in self.known.items():
-            assert held(self.store.cache, row, len(committed) - 1) == [64 * token + p for p, token in enumerate(committed[:-1])]
+            assert held(self.store.cache, row, len(committed) - 1) == [
+                64 * token + p for p, token in enumerate(committed[:-1])
+            ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(data=st.data())
-def test_requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_their_own_tokens(layout: str, data: st.DataObject) -> None:
-    """The room is that of the very requests: an engine that needs one block more than was allocated for fails an assertion."""
-    prompts = data.draw(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=3))
-    asked = data.draw(st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, 9)), min_size=1, max_size=9))
+def test_requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_their_own_tokens(
+    layout: str, data: st.DataObject
+) -> None:
+    """The room is that of the very requests: an engine that needs one block more than was allocated
+    for fails an assertion.
+    """
+    prompts = data.draw(
+        st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=3)
+    )
+    asked = data.draw(
+        st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, 9)), min_size=1, max_size=9)
+    )
     requests = [Request(prompt, len(prompt) + new, key=i) for i, (prompt, new) in enumerate(asked)]
     batch = data.draw(st.integers(1, min(4, len(requests))))
     Engine(requests, batch, layout, np.random.default_rng(data.draw(st.integers(0, 999)))).run()
@@ -142,9 +187,11 @@ def test_requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_t
     ("batch", "limits", "shared", "groups", "blocks"),
     [
         (2, [6, 7, 3], [0, 0, 0], [0, 1, 2], 3 + 2),  # nothing in common: the two longest
-        (3, [10, 10, 10], [7, 7, 7], [0, 0, 0], 2 + 3 * 2),  # one prompt: its full blocks once, and two more for each row
+        # one prompt: its full blocks once, and two more for each row
+        (3, [10, 10, 10], [7, 7, 7], [0, 0, 0], 2 + 3 * 2),
         (2, [10, 10, 10], [7, 7, 7], [0, 0, 0], 2 + 2 * 2),
-        (2, [10, 10, 10, 10], [7, 7, 7, 7], [0, 0, 0, 1], 2 * 2 + 2 * 2),  # two prompts may be in flight
+        # two prompts may be in flight
+        (2, [10, 10, 10, 10], [7, 7, 7, 7], [0, 0, 0, 1], 2 * 2 + 2 * 2),
         (2, [12, 30, 7], [9, 9, 6], [0, 0, 1], (3 + 2) + (7 + 1)),
         (1, [9, 10], [8, 3], [0, 1], 4),  # never more than the longest need by themselves
     ],
@@ -229,13 +276,29 @@ def test_shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_l
     assert not named(cache)
 
 
-def test_a_call_gives_the_same_samples_in_the_padded_and_in_the_paged_layout(silent_pair: Pair) -> None:
-    """Eight samples of a prompt of two full blocks and a part among others, more than there are rows and fewer."""
+def test_a_call_gives_the_same_samples_in_the_padded_and_in_the_paged_layout(
+    silent_pair: Pair,
+) -> None:
+    """Eight samples of a prompt of two full blocks and a part among others, more than there are
+    rows and fewer.
+    """
     prompts = [[(7 * i) % 50 for i in range(38)], [3, 1, 4] * 6]
 
     def tokens(cache: str, rows: int) -> list[list[int]]:
-        llm = bass.load(silent_pair.target, silent_pair.draft, cache=cache, max_batch_size=rows, num_speculative_tokens=3)
-        result = llm.generate(prompts, num_return_sequences=8, max_new_tokens=[11, 5], temperature=1.0, ignore_eos=True)
+        llm = bass.load(
+            silent_pair.target,
+            silent_pair.draft,
+            cache=cache,
+            max_batch_size=rows,
+            num_speculative_tokens=3,
+        )
+        result = llm.generate(
+            prompts,
+            num_return_sequences=8,
+            max_new_tokens=[11, 5],
+            temperature=1.0,
+            ignore_eos=True,
+        )
         return [completion.token_ids for completion in result.completions]
 
     assert tokens("padded", 16) == tokens("paged", 16) == tokens("paged", 3)

@@ -32,7 +32,9 @@ def wide(pair: Pair, tmp_path: Path, target: int, draft: int, fill: float = 0.0)
 
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize(("target", "draft"), [(0, 7), (7, 0), (3, 64), (64, 3)])
-def test_greedy_decoding_with_another_padding_equals_plain_decoding(pair: Pair, tmp_path: Path, target: int, draft: int, k: int) -> None:
+def test_greedy_decoding_with_another_padding_equals_plain_decoding(
+    pair: Pair, tmp_path: Path, target: int, draft: int, k: int
+) -> None:
     own = wide(pair, tmp_path, target, draft)
     options = {"max_new_tokens": 24, "temperature": 0, "ignore_eos": True}
     plain = bass.load(own.target, num_speculative_tokens=0).generate(PROMPTS, **options)
@@ -41,11 +43,16 @@ def test_greedy_decoding_with_another_padding_equals_plain_decoding(pair: Pair, 
     assert result.stats.drafted > 0
 
 
-def test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same(pair: Pair, tmp_path: Path) -> None:
+def test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same(
+    pair: Pair, tmp_path: Path
+) -> None:
     """The target in 8 bits drafts for itself."""
     own, longer = pair.target, wide(pair, tmp_path, 7, 0).target
     options = {"max_new_tokens": 24, "temperature": 0, "ignore_eos": True}
-    found = [bass.load(*two, draft_quantization="int8").generate(PROMPTS, **options) for two in ((own, own), (own, longer), (longer, own))]
+    found = [
+        bass.load(*two, draft_quantization="int8").generate(PROMPTS, **options)
+        for two in ((own, own), (own, longer), (longer, own))
+    ]
     assert found[0].stats.accepted > 0
     for one in found[1:]:
         assert [c.token_ids for c in one.completions] == [c.token_ids for c in found[0].completions]
@@ -85,12 +92,19 @@ def test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_paddi
     size = byte_tokenizer().get_vocab_size() + target
     options = {"max_new_tokens": 24, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
     prompts = [[5, size - 1, 7], [size - 1], [9, 8, 7, 6]]
-    samples = [bass.load(own.target, own.draft, num_speculative_tokens=k, verifier="coupled").generate(prompts, **options) for k in (0, 3)]
+    samples = [
+        bass.load(own.target, own.draft, num_speculative_tokens=k, verifier="coupled").generate(
+            prompts, **options
+        )
+        for k in (0, 3)
+    ]
     plain, speculative = ([c.token_ids for c in result.completions] for result in samples)
     assert plain == speculative
 
 
-def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(pair: Pair, tmp_path: Path) -> None:
+def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(
+    pair: Pair, tmp_path: Path
+) -> None:
     own, size = wide(pair, tmp_path, 9, 0, 0.1), byte_tokenizer().get_vocab_size()
     whole = load_decoder(own.target, torch.device("cpu"), torch.float32)
     cut = narrow(load_decoder(own.target, torch.device("cpu"), torch.float32), size)
@@ -100,7 +114,9 @@ def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(pair: Pair, 
 
 
 def test_ids_of_the_tokenizer_are_no_padding(pair: Pair, tmp_path: Path) -> None:
-    """The smaller vocabulary must hold every id that the tokenizer makes; else the target would lose tokens."""
+    """The smaller vocabulary must hold every id that the tokenizer makes; else the target would
+    lose tokens.
+    """
     own, size = pair.copy(tmp_path), byte_tokenizer().get_vocab_size()
     tokenizer = byte_tokenizer()
     for smaller in (own.target, own.draft):
@@ -111,7 +127,9 @@ def test_ids_of_the_tokenizer_are_no_padding(pair: Pair, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("without", ["both", "target", "draft"])
-def test_without_both_tokenizers_the_sizes_must_be_equal(pair: Pair, tmp_path: Path, without: str) -> None:
+def test_without_both_tokenizers_the_sizes_must_be_equal(
+    pair: Pair, tmp_path: Path, without: str
+) -> None:
     own = wide(pair, tmp_path, 7, 0)
     for name, folder in (("target", own.target), ("draft", own.draft)):
         if without in (name, "both"):
@@ -120,7 +138,9 @@ def test_without_both_tokenizers_the_sizes_must_be_equal(pair: Pair, tmp_path: P
         bass.load(own.target, own.draft)
 
 
-def test_config_headers_and_tokenizer_are_read_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_headers_and_tokenizer_are_read_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[tuple[str, str]] = []
 
     def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +157,9 @@ def test_config_headers_and_tokenizer_are_read_once(pair: Pair, monkeypatch: pyt
     assert len(read) == len({*read}) == 6
 
 
-def test_info_says_how_unequal_padding_is_used(bass_command: Callable[..., Said], pair: Pair, tmp_path: Path) -> None:
+def test_info_says_how_unequal_padding_is_used(
+    bass_command: Callable[..., Said], pair: Pair, tmp_path: Path
+) -> None:
     own, size = wide(pair, tmp_path, 64, 3), byte_tokenizer().get_vocab_size()
     said = bass_command("info", str(own.target), "--draft", str(own.draft))
     assert said.status == 0

@@ -1,4 +1,6 @@
-"""Algorithm 1 of BASS on the vectors that follow from its definition, and what every policy must keep to."""
+"""Algorithm 1 of BASS on the vectors that follow from its definition, and what every policy must
+keep to.
+"""
 
 from typing import Any
 
@@ -37,9 +39,13 @@ def feedback(accepted: list[int], active: list[bool] | None = None) -> Feedback:
 
 
 @pytest.mark.parametrize(("before", "after"), VECTORS)
-def test_algorithm_1_follows_its_vectors(before: tuple[int, int, list[int]], after: tuple[int, int]) -> None:
+def test_algorithm_1_follows_its_vectors(
+    before: tuple[int, int, list[int]], after: tuple[int, int]
+) -> None:
     length, shrunk, accepted = before
-    state = BatchAdaptive().update(LengthState(len(accepted), length, bool(shrunk)), feedback(accepted))
+    state = BatchAdaptive().update(
+        LengthState(len(accepted), length, bool(shrunk)), feedback(accepted)
+    )
     assert (state.length, int(state.shrunk)) == after
 
 
@@ -53,10 +59,14 @@ def test_algorithm_1_does_not_shrink_below_what_was_accepted() -> None:
 
 
 def test_rows_that_are_not_active_do_not_count() -> None:
-    """A finished row may report anything: here a full acceptance, which must not make the others' drafts grow."""
+    """A finished row may report anything: here a full acceptance, which must not make the others'
+    drafts grow.
+    """
     state = BatchAdaptive().update(LengthState(2, 7), feedback([7, 2], [False, True]))
     assert (state.length, state.shrunk) == (6, True)
-    assert BatchAdaptive().update(LengthState(2, 7), feedback([7, 7], [False, False])) == LengthState(2, 7)
+    assert BatchAdaptive().update(
+        LengthState(2, 7), feedback([7, 7], [False, False])
+    ) == LengthState(2, 7)
 
 
 @pytest.mark.parametrize("name", TEST_POLICIES)
@@ -83,7 +93,9 @@ def test_a_policy_is_pure_and_stays_within_its_maximum(name: str, data: st.DataO
 def test_fixed_always_asks_for_k() -> None:
     for k in (0, 5):
         policy = Fixed(k)
-        assert policy.lengths(policy.update(policy.init(3), feedback([0, 0, 0]))).tolist() == [k] * 3
+        assert (
+            policy.lengths(policy.update(policy.init(3), feedback([0, 0, 0]))).tolist() == [k] * 3
+        )
 
 
 def test_policies_refuse_impossible_parameters() -> None:

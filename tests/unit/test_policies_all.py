@@ -33,17 +33,23 @@ def frozen(state: Any) -> bytes:
 
 
 def draw_feedback(data: st.DataObject, lengths: np.ndarray) -> Feedback:
-    """Anything an engine may report: drafts cut at a row's end or by a stop rule, idle rows, a step without a time."""
+    """Anything an engine may report: drafts cut at a row's end or by a stop rule, idle rows, a step
+    without a time.
+    """
     batch = len(lengths)
     active = np.array(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch)))
     drafted = np.array([data.draw(st.integers(0, int(n))) for n in lengths]) * active
     accepted = np.array([data.draw(st.integers(0, int(n))) for n in drafted])
-    return Feedback(drafted, accepted, active, data.draw(st.sampled_from([0.0, 1e-9, 0.004, 0.01, 0.02, 30.0])))
+    return Feedback(
+        drafted, accepted, active, data.draw(st.sampled_from([0.0, 1e-9, 0.004, 0.01, 0.02, 30.0]))
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)
 @given(data=st.data())
-def test_a_policy_is_pure_writes_to_no_state_and_stays_within_its_maximum(name: str, data: st.DataObject) -> None:
+def test_a_policy_is_pure_writes_to_no_state_and_stays_within_its_maximum(
+    name: str, data: st.DataObject
+) -> None:
     policy = EVERY[name]
     batch = data.draw(st.integers(1, 5))
     state = policy.init(batch)
@@ -66,7 +72,10 @@ def test_a_policy_is_pure_writes_to_no_state_and_stays_within_its_maximum(name: 
         following = policy.update(state, feedback)
         lengths[:] = 99  # an answer belongs to the caller
         assert frozen(state) == before
-        assert all((getattr(feedback, f) == getattr(report, f)).all() for f in ("drafted", "accepted", "active"))
+        assert all(
+            (getattr(feedback, f) == getattr(report, f)).all()
+            for f in ("drafted", "accepted", "active")
+        )
         assert frozen(policy.update(state, feedback)) == frozen(following)
         state = following
 
@@ -75,7 +84,10 @@ def test_a_policy_is_pure_writes_to_no_state_and_stays_within_its_maximum(name: 
 def test_a_policy_per_row_gives_a_row_what_it_would_get_alone(name: str) -> None:
     """Other rows' acceptance, their idleness and their new prompts do not matter."""
     policy, random = EVERY[name], np.random.default_rng(1)
-    together, alone = policy.reset(policy.init(3), np.arange(3)), policy.reset(policy.init(1), np.arange(1))
+    together, alone = (
+        policy.reset(policy.init(3), np.arange(3)),
+        policy.reset(policy.init(1), np.arange(1)),
+    )
     for step in range(60):
         lengths = policy.lengths(together)
         assert lengths[0] == policy.lengths(alone)[0]
@@ -97,8 +109,11 @@ def test_what_an_idle_row_reports_changes_nothing(name: str) -> None:
         lengths = policy.lengths(honest)
         accepted = random.integers(0, lengths + 1) * active
         honest = policy.update(honest, Feedback(lengths * active, accepted, active, 0.01))
-        # The engine promises zeros for idle rows; a policy must not need the promise for the accepted ones.
-        lying = policy.update(lying, Feedback(lengths * active, accepted + 3 * ~active, active, 0.01))
+        # The engine promises zeros for idle rows; a policy must not need the promise for the
+        # accepted ones.
+        lying = policy.update(
+            lying, Feedback(lengths * active, accepted + 3 * ~active, active, 0.01)
+        )
         assert (policy.lengths(honest) == policy.lengths(lying))[active].all()
 
 
@@ -109,7 +124,9 @@ def test_a_policy_serves_thousands_of_rows(name: str) -> None:
     for _ in range(3):
         lengths = policy.lengths(state)
         assert lengths.shape == (rows,)
-        state = policy.update(state, Feedback(lengths, lengths // 2, np.ones(rows, dtype=bool), 0.1))
+        state = policy.update(
+            state, Feedback(lengths, lengths // 2, np.ones(rows, dtype=bool), 0.1)
+        )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +159,9 @@ def test_a_policy_serves_thousands_of_rows(name: str) -> None:
         ("per-row-budget", {"decay": 0.0}),
     ],
 )
-def test_impossible_parameters_are_refused_in_one_sentence(name: str, arguments: dict[str, Any]) -> None:
+def test_impossible_parameters_are_refused_in_one_sentence(
+    name: str, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(OptionError) as error:
         POLICIES[name](**arguments)
     assert str(error.value).endswith(".")
@@ -172,4 +191,7 @@ def test_every_policy_can_be_made_without_arguments_and_is_equal_to_its_like() -
 def test_goodput_without_times_trusts_its_prior_cost() -> None:
     """Acceptance 0.7: (1 - a^(k+1)) / ((1 - a)(1 + c k)) is largest at k = 3 for c = 0.2."""
     policy = Goodput(acceptance=0.7, cost_ratio=0.2)
-    assert policy.lengths(policy.init(2)).tolist() == [2 if (1 + 0.7 + 0.49) / 1.4 > (1 + 0.7 + 0.49 + 0.343) / 1.6 else 3] * 2
+    assert (
+        policy.lengths(policy.init(2)).tolist()
+        == [2 if (1 + 0.7 + 0.49) / 1.4 > (1 + 0.7 + 0.49 + 0.343) / 1.6 else 3] * 2
+    )

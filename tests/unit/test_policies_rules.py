@@ -20,8 +20,12 @@ from bass.policies import (
 from bass.records import Feedback
 
 
-def told(drafted: list[int], accepted: list[int], active: list[bool] | None = None, seconds: float = 0.01) -> Feedback:
-    return Feedback(np.array(drafted), np.array(accepted), np.array(active or [True] * len(drafted)), seconds)
+def told(
+    drafted: list[int], accepted: list[int], active: list[bool] | None = None, seconds: float = 0.01
+) -> Feedback:
+    return Feedback(
+        np.array(drafted), np.array(accepted), np.array(active or [True] * len(drafted)), seconds
+    )
 
 
 def test_algorithm_1_per_row_is_algorithm_1_of_a_batch_of_one() -> None:
@@ -33,17 +37,25 @@ def test_algorithm_1_per_row_is_algorithm_1_of_a_batch_of_one() -> None:
         assert lengths.tolist() == [int(single.lengths(s)[0]) for s in states]
         accepted = np.minimum(random.geometric([0.5, 0.2, 0.1, 0.02]) - 1, lengths)
         state = policy.update(state, Feedback(lengths, accepted, np.ones(4, dtype=bool), 0.01))
-        states = [single.update(s, told([int(n)], [int(x)])) for s, n, x in zip(states, lengths, accepted, strict=True)]
+        states = [
+            single.update(s, told([int(n)], [int(x)]))
+            for s, n, x in zip(states, lengths, accepted, strict=True)
+        ]
     assert policy.lengths(policy.reset(state, np.array([2])))[2] == 7
 
 
 def test_the_heuristic_adds_two_after_a_whole_draft_and_else_takes_one() -> None:
     policy = HuggingFaceHeuristic(start=2, max_length=5)
     state = policy.update(policy.init(4), told([2, 2, 0, 1], [2, 1, 0, 1]))
-    assert state.tolist() == [4, 1, 2, 4]  # whole, not whole, nothing drafted, whole though cut short
-    assert policy.update(state, told([4, 1, 2, 4], [4, 0, 0, 0], [True, True, False, True])).tolist() == [5, 1, 2, 3]
+    # whole, not whole, nothing drafted, whole though cut short
+    assert state.tolist() == [4, 1, 2, 4]
+    assert policy.update(
+        state, told([4, 1, 2, 4], [4, 0, 0, 0], [True, True, False, True])
+    ).tolist() == [5, 1, 2, 3]
     assert policy.reset(state, np.array([0, 1])).tolist() == [2, 2, 2, 4]
-    assert HuggingFaceHeuristic(start=2, transient=False).reset(state, np.array([0, 1])).tolist() == [4, 1, 2, 4]
+    assert HuggingFaceHeuristic(start=2, transient=False).reset(
+        state, np.array([0, 1])
+    ).tolist() == [4, 1, 2, 4]
 
 
 def test_the_table_is_read_at_the_number_of_active_rows() -> None:
@@ -52,10 +64,17 @@ def test_the_table_is_read_at_the_number_of_active_rows() -> None:
     state = policy.init(9)
     assert policy.lengths(state).tolist() == [0] * 9  # more than the table names
     for active, k in ((1, 5), (2, 2), (3, 2), (4, 0), (8, 0)):
-        state = policy.update(policy.init(9), told([0] * 9, [0] * 9, [b < active for b in range(9)]))
+        state = policy.update(
+            policy.init(9), told([0] * 9, [0] * 9, [b < active for b in range(9)])
+        )
         assert policy.lengths(state).tolist() == [k] * 9
     assert (
-        policy.lengths(policy.reset(policy.update(state, told([0] * 9, [0] * 9, [True] + [False] * 8)), np.array([4]))).tolist() == [2] * 9
+        policy.lengths(
+            policy.reset(
+                policy.update(state, told([0] * 9, [0] * 9, [True] + [False] * 8)), np.array([4])
+            )
+        ).tolist()
+        == [2] * 9
     )
 
 
@@ -84,9 +103,22 @@ def test_a_budget_goes_to_the_rows_that_accept() -> None:
     for _ in range(50):
         drafted = policy.lengths(state)
         assert drafted.sum() == 12
-        state = policy.update(state, Feedback(drafted, np.array([drafted[0], 0, (drafted[2] + 1) // 2]), np.ones(3, dtype=bool), 0.01))
+        state = policy.update(
+            state,
+            Feedback(
+                drafted,
+                np.array([drafted[0], 0, (drafted[2] + 1) // 2]),
+                np.ones(3, dtype=bool),
+                0.01,
+            ),
+        )
     assert policy.lengths(state)[0] > policy.lengths(state)[2] > policy.lengths(state)[1]
-    idle = policy.update(state, Feedback(np.zeros(3, dtype=int), np.zeros(3, dtype=int), np.array([False, True, True]), 0.01))
+    idle = policy.update(
+        state,
+        Feedback(
+            np.zeros(3, dtype=int), np.zeros(3, dtype=int), np.array([False, True, True]), 0.01
+        ),
+    )
     assert policy.lengths(idle)[0] == 0
     assert policy.lengths(policy.reset(idle, np.array([0])))[0] > 0
 
@@ -98,7 +130,9 @@ def test_a_budgets_split_accepts_the_most_that_any_split_can() -> None:
     chosen = policy.lengths(type(policy.init(3))(np.full(3, 1e3), 1e3 * a, np.ones(3, dtype=bool)))
 
     def worth(split: tuple[int, ...]) -> float:
-        return sum(float((row ** np.arange(1, n + 1)).sum()) for row, n in zip(a, split, strict=True))
+        return sum(
+            float((row ** np.arange(1, n + 1)).sum()) for row, n in zip(a, split, strict=True)
+        )
 
     splits = [(i, j, 5 - i - j) for i in range(6) for j in range(6 - i)]
     assert worth(tuple(int(n) for n in chosen)) == pytest.approx(max(map(worth, splits)))

@@ -1,4 +1,6 @@
-"""Linear layers in 8 bits: the arithmetic, the decoders made of them, how they are asked for, and what they take."""
+"""Linear layers in 8 bits: the arithmetic, the decoders made of them, how they are asked for, and
+what they take.
+"""
 
 import gc
 import math
@@ -48,16 +50,24 @@ from unit.checkpoints import Pair, Said
 
 EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "none"}
 KINDS = [torch.int8, E4M3]
-NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}  # error of a product of normal numbers, over the product's norm
+# error of a product of normal numbers, over the product's norm
+NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}
 HERE = __name__
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
-def layer(quantization: Any, device: torch.device, dtype: torch.dtype = torch.float32, bias: bool = True) -> QuantizedLinear:
-    made = quantization(drawn(96, 256, dtype=dtype).to(device), drawn(96, seed=1, dtype=dtype).to(device) if bias else None)
+def layer(
+    quantization: Any, device: torch.device, dtype: torch.dtype = torch.float32, bias: bool = True
+) -> QuantizedLinear:
+    made = quantization(
+        drawn(96, 256, dtype=dtype).to(device),
+        drawn(96, seed=1, dtype=dtype).to(device) if bias else None,
+    )
     assert isinstance(made, QuantizedLinear)
     return made
 
@@ -66,7 +76,12 @@ def layer(quantization: Any, device: torch.device, dtype: torch.dtype = torch.fl
 def test_a_number_is_at_most_half_a_step_from_its_quantized_one(kind: torch.dtype) -> None:
     x = drawn(5, 3, 64) * 10.0 ** torch.arange(-2, 3)[:, None, None]
     q, scale = quantized_rows(x, kind)
-    assert (q.dtype, scale.dtype, q.shape, scale.shape) == (kind, torch.float32, x.shape, x.shape[:-1])
+    assert (q.dtype, scale.dtype, q.shape, scale.shape) == (
+        kind,
+        torch.float32,
+        x.shape,
+        x.shape[:-1],
+    )
     assert (widened(q, torch.float32).abs().amax(-1) == LARGEST[kind]).all()
     error = (widened(q, torch.float64) * scale[..., None].double() - x.double()).abs()
     step = scale[..., None].double() * (1 if kind == torch.int8 else 2.0**-9)
@@ -92,17 +107,35 @@ def test_every_e4m3_number_is_widened_to_itself() -> None:
 def test_an_integer_product_is_exact_where_float32_is_not(rows: int, device: torch.device) -> None:
     for out, inner in ((8, 3000), (24, 2048), (7, 33)):
         x, w = (torch.full((n, inner), 127, dtype=torch.int8) for n in (rows, out))
-        x[:, ::3] = torch.randint(-127, 128, x[:, ::3].shape, generator=torch.Generator().manual_seed(inner), dtype=torch.int8)
-        assert torch.equal(integer_product(x.to(device), w.to(device)).long().cpu(), x.long() @ w.long().T)
+        x[:, ::3] = torch.randint(
+            -127,
+            128,
+            x[:, ::3].shape,
+            generator=torch.Generator().manual_seed(inner),
+            dtype=torch.int8,
+        )
+        assert torch.equal(
+            integer_product(x.to(device), w.to(device)).long().cpu(), x.long() @ w.long().T
+        )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str
+)
 @pytest.mark.parametrize("rows", [1, 7, 80])
 @pytest.mark.parametrize("name", EIGHT_BITS)
-def test_a_product_is_near_that_of_the_whole_weights(name: str, rows: int, dtype: torch.dtype, device: torch.device) -> None:
-    made, x = layer(EIGHT_BITS[name], device, dtype), drawn(2, rows, 256, seed=2, dtype=dtype).to(device)
+def test_a_product_is_near_that_of_the_whole_weights(
+    name: str, rows: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    made, x = (
+        layer(EIGHT_BITS[name], device, dtype),
+        drawn(2, rows, 256, seed=2, dtype=dtype).to(device),
+    )
     y = made(x)
-    expected = x.double().cpu() @ drawn(96, 256, dtype=dtype).double().T + drawn(96, seed=1, dtype=dtype).double()
+    expected = (
+        x.double().cpu() @ drawn(96, 256, dtype=dtype).double().T
+        + drawn(96, seed=1, dtype=dtype).double()
+    )
     assert (y.dtype, y.shape) == (dtype, (2, rows, 96))
     assert (y.double().cpu() - expected).norm() <= NEAR[name] * expected.norm()
 
@@ -113,7 +146,9 @@ def test_a_product_is_that_of_the_quantized_numbers(name: str, device: torch.dev
     assert made.activations is not None
     q, scale = (t.double() for t in quantized_rows(x, made.activations))
     assert made.bias is not None
-    expected = (q * scale[:, None]) @ (made.weight.double() * made.scale.double()[:, None]).T + made.bias.double()
+    expected = (q * scale[:, None]) @ (
+        made.weight.double() * made.scale.double()[:, None]
+    ).T + made.bias.double()
     # A GPU's tensor cores add products of e4m3 up with fewer bits than float32 has.
     close = 1e-3 if name == "fp8" and device.type == "cuda" else 1e-6
     assert (made(x).double() - expected).norm() <= close * expected.norm()
@@ -136,28 +171,37 @@ def test_a_row_by_itself_gives_the_integers_that_it_gives_in_a_batch(device: tor
 
 def world(quantization: Any, dtype: torch.dtype = torch.float32) -> LlamaWorld:
     made = LlamaWorld(dtype=dtype)
-    made.models.update({role: quantize(deepcopy(model), quantization) for role, model in made.models.items()})
+    made.models.update(
+        {role: quantize(deepcopy(model), quantization) for role, model in made.models.items()}
+    )
     quantize_head(made.models["draft"], quantization)
     return made
 
 
 def logits(of: LlamaWorld, device: torch.device) -> Tensor:
-    tokens = torch.randint(0, of.vocab, (3, 20), generator=torch.Generator().manual_seed(5)).to(device)
+    tokens = torch.randint(0, of.vocab, (3, 20), generator=torch.Generator().manual_seed(5)).to(
+        device
+    )
     scorer = of.scorer("target", FIRST_PAIRING, Room.of(np.full(3, 32)), device)
     return scorer(tokens, torch.arange(20, device=device).expand(3, 20), 32)
 
 
 @pytest.mark.parametrize("name", EIGHT_BITS)
-def test_the_logits_of_a_quantized_decoder_are_near_those_of_the_plain_one(name: str, device: torch.device) -> None:
+def test_the_logits_of_a_quantized_decoder_are_near_those_of_the_plain_one(
+    name: str, device: torch.device
+) -> None:
     plain, ours = logits(LlamaWorld(), device), logits(world(EIGHT_BITS[name]), device)
     assert 1e-4 < (ours - plain).norm() / plain.norm() < 4 * NEAR[name]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", EIGHT_BITS)
-def test_greedy_drafts_change_no_token_of_a_quantized_target(name: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Plain decoding of one row at a time, against drafts of differing lengths in a batch. Rounding can move an activation to the next of
-    its 255 or 253 numbers, and in float32 it does so once in some 1e5: that none moves a token here is a property of these seeds.
+def test_greedy_drafts_change_no_token_of_a_quantized_target(
+    name: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Plain decoding of one row at a time, against drafts of differing lengths in a batch. Rounding
+    can move an activation to the next of its 255 or 253 numbers, and in float32 it does so once in
+    some 1e5: that none moves a token here is a property of these seeds.
     """
     ours = world(EIGHT_BITS[name], dtype)
     requests = mixed_requests(ours)
@@ -178,7 +222,9 @@ class Counting(Quantization):
 
     full = 0
 
-    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> nn.Module:
         there = sum(type(one) is Linear and not one.weight.is_meta for one in gc.get_objects())
         type(self).full = max(type(self).full, there)
         return Int8()(weight, bias)
@@ -191,23 +237,41 @@ def test_one_layer_at_a_time_is_there_in_full_while_a_checkpoint_is_loaded(pair:
     assert Counting.full == before + 1
     assert not [name for name, p in decoder.named_parameters() if p.is_meta or p.requires_grad]
     whole = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
-    for (name, ours), (_, theirs) in zip(decoder.named_parameters(), whole.named_parameters(), strict=True):
+    for (name, ours), (_, theirs) in zip(
+        decoder.named_parameters(), whole.named_parameters(), strict=True
+    ):
         assert torch.equal(ours, theirs), name
 
 
 @pytest.mark.parametrize("name", QUANTIZATIONS)
-def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_before(pair: Pair, name: str) -> None:
+def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_before(
+    pair: Pair, name: str
+) -> None:
     llm, plain = (bass.load(pair.target, pair.draft, quantization=q) for q in (name, None))
     costs, models = (llm._cost(), plain._cost()), llm.models
-    for ours, theirs, decoder in ((*(c.target for c in costs), models.target), (*(c.draft for c in costs), models.draft)):
+    for ours, theirs, decoder in (
+        (*(c.target for c in costs), models.target),
+        (*(c.draft for c in costs), models.draft),
+    ):
         assert decoder is not None
         layers = [m for m in decoder.modules() if isinstance(m, QuantizedLinear)]
-        saved = sum(3 * m.weight.numel() - m.scale.nbytes for m in layers)  # of four bytes one is left; and a scale for each channel
+        # of four bytes one is left; and a scale for each channel
+        saved = sum(3 * m.weight.numel() - m.scale.nbytes for m in layers)
         assert (saved > 0) == (name != "none")
-        separate = decoder.head is not None and not any(p is decoder.embed for p in decoder.head.parameters())
-        looked_up = decoder.embed.nbytes if separate else 0  # of an embedding that is no head a few rows are read
-        assert ours.weight_bytes == theirs.weight_bytes - saved == sum(p.nbytes for p in decoder.parameters()) - looked_up
-        assert (ours.flops_per_token, ours.kv_bytes_per_position) == (theirs.flops_per_token, theirs.kv_bytes_per_position)
+        separate = decoder.head is not None and not any(
+            p is decoder.embed for p in decoder.head.parameters()
+        )
+        # of an embedding that is no head a few rows are read
+        looked_up = decoder.embed.nbytes if separate else 0
+        assert (
+            ours.weight_bytes
+            == theirs.weight_bytes - saved
+            == sum(p.nbytes for p in decoder.parameters()) - looked_up
+        )
+        assert (ours.flops_per_token, ours.kv_bytes_per_position) == (
+            theirs.flops_per_token,
+            theirs.kv_bytes_per_position,
+        )
 
 
 @pytest.mark.parametrize("name", EIGHT_BITS)
@@ -235,8 +299,13 @@ def test_the_draft_is_quantized_as_the_target_unless_said_otherwise(pair: Pair) 
         assert (kinds(models.target), kinds(models.draft)) == (target, draft)
 
 
-def test_the_head_of_a_draft_is_quantized_and_neither_its_embedding_nor_the_targets_head(pair: Pair) -> None:
-    plain, models = (bass.load(pair.target, pair.draft, device="cpu", quantization=name).models for name in (None, "int8"))
+def test_the_head_of_a_draft_is_quantized_and_neither_its_embedding_nor_the_targets_head(
+    pair: Pair,
+) -> None:
+    plain, models = (
+        bass.load(pair.target, pair.draft, device="cpu", quantization=name).models
+        for name in (None, "int8")
+    )
     assert plain.draft is not None
     assert models.draft is not None
     assert isinstance(models.draft.head, QuantizedLinear)
@@ -245,14 +314,26 @@ def test_the_head_of_a_draft_is_quantized_and_neither_its_embedding_nor_the_targ
     assert torch.equal(models.draft.head.scale, expected.scale)
     assert torch.equal(models.draft.embed, plain.draft.embed)
     assert models.target.head is None
-    none = bass.load(pair.target, pair.draft, device="cpu", quantization="int8", draft_quantization="none").models.draft
+    none = bass.load(
+        pair.target, pair.draft, device="cpu", quantization="int8", draft_quantization="none"
+    ).models.draft
     assert none is not None
     assert none.head is None
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_is_quantized_with_its_bias(tied: bool, device: torch.device) -> None:
-    decoder = GPTJ(GPTJConfig(vocab_size=40, n_positions=32, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, tie_word_embeddings=tied))
+    decoder = GPTJ(
+        GPTJConfig(
+            vocab_size=40,
+            n_positions=32,
+            n_embd=16,
+            n_layer=1,
+            n_head=2,
+            rotary_dim=4,
+            tie_word_embeddings=tied,
+        )
+    )
     with torch.no_grad():
         for i, parameter in enumerate(decoder.parameters()):
             parameter.copy_(drawn(*parameter.shape, seed=i))
@@ -267,17 +348,24 @@ def test_a_head_is_quantized_with_its_bias(tied: bool, device: torch.device) -> 
 class InPlace(Quantization):
     """Overwrites what it is given, which is freed after it."""
 
-    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> nn.Module:
         made = Int8()(weight, bias)
         weight.fill_(9)
         return made
 
 
 def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
-    ours, theirs = (bass.load(pair.target, pair.draft, device="cpu", quantization=q).models.draft for q in (InPlace(), Int8()))
+    ours, theirs = (
+        bass.load(pair.target, pair.draft, device="cpu", quantization=q).models.draft
+        for q in (InPlace(), Int8())
+    )
     assert ours is not None
     assert theirs is not None
-    for (name, one), (_, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+    for (name, one), (_, other) in zip(
+        ours.named_parameters(), theirs.named_parameters(), strict=True
+    ):
         assert torch.equal(one, other), name
 
 
@@ -286,7 +374,9 @@ def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
 class Fails(Quantization):
     """Knows no matrix."""
 
-    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> nn.Module:
         raise ValueError("no such size")
 
 
@@ -295,18 +385,27 @@ class Fails(Quantization):
 class Nothing(Quantization):
     """Forgets to return a module."""
 
-    def __call__(self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None) -> nn.Module:
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> nn.Module:
         return None  # type: ignore[return-value]
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_is_refused_in_a_sentence(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(OptionError, match=r"Unknown quantization `int7`. Did you mean `int8`"):
         bass.load(pair.target, pair.draft, quantization="int7")
-    with pytest.raises(OptionError, match=r"`draft_quantization='int8'` would not be used: `Ngram` runs no draft model"):
+    with pytest.raises(
+        OptionError,
+        match=r"`draft_quantization='int8'` would not be used: `Ngram` runs no draft model",
+    ):
         bass.load(pair.target, drafter="ngram", draft_quantization="int8")
     with pytest.raises((StrategyError, TypeError)):  # beartype is first where it watches
         bass.load(pair.target, pair.draft, quantization=Nothing())
-    with pytest.raises(StrategyError, match=r"`Fails` failed on a matrix of \d+ x \d+: ValueError: no such size"):
+    with pytest.raises(
+        StrategyError, match=r"`Fails` failed on a matrix of \d+ x \d+: ValueError: no such size"
+    ):
         bass.load(pair.target, pair.draft, quantization=Fails())
     decoder = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
     with pytest.raises(CheckpointError, match="save it before"):
@@ -314,14 +413,23 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: Pair, tmp_path: Path, mon
     with pytest.raises(OptionError, match=r"`Llama` have no `bass.models.layers.Linear`"):
         quantize(decoder, Int8())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    with pytest.raises(OptionError, match=r"`fp8` .* needs compute capability 8.9, and `cuda:0` has 8.0: give `int8-weight`"):
+    with pytest.raises(
+        OptionError,
+        match=r"`fp8` .* needs compute capability 8.9, and `cuda:0` has 8.0: give `int8-weight`",
+    ):
         Fp8().check(torch.device("cuda:0"))
     Int8().check(torch.device("cuda:0"))
 
 
 def test_plain_decoding_takes_a_quantization_of_a_draft_that_it_does_not_load(pair: Pair) -> None:
     """As it takes `draft`: one configuration for both, with and without drafts."""
-    llm = bass.load(pair.target, pair.draft, num_speculative_tokens=0, quantization="int8", draft_quantization="fp8")
+    llm = bass.load(
+        pair.target,
+        pair.draft,
+        num_speculative_tokens=0,
+        quantization="int8",
+        draft_quantization="fp8",
+    )
     assert llm.models.draft is None
     assert ModelDraft().needs_draft
 
@@ -329,11 +437,25 @@ def test_plain_decoding_takes_a_quantization_of_a_draft_that_it_does_not_load(pa
 Command = Callable[..., Said]
 
 
-def test_the_command_line_and_a_file_say_both(bass_command: Command, pair: Pair, tmp_path: Path) -> None:
-    ids = ("generate", "--target", str(pair.target), "--draft", str(pair.draft), "--token-ids", "[5,6,7]", "--max-new-tokens", "4")
+def test_the_command_line_and_a_file_say_both(
+    bass_command: Command, pair: Pair, tmp_path: Path
+) -> None:
+    ids = (
+        "generate",
+        "--target",
+        str(pair.target),
+        "--draft",
+        str(pair.draft),
+        "--token-ids",
+        "[5,6,7]",
+        "--max-new-tokens",
+        "4",
+    )
     told = bass_command(*ids, "--quantization", "int8", "--draft-quantization", "none")
     assert told.status == 0
-    assert "target by Int8(), draft by NoQuantization()".replace("()", "") in " ".join(told.err.split())
+    assert "target by Int8(), draft by NoQuantization()".replace("()", "") in " ".join(
+        told.err.split()
+    )
     file = tmp_path / "options.yaml"
     file.write_text("quantization: {class_path: fp8}\n", encoding="utf-8")
     told = bass_command(*ids, "--config", str(file))
@@ -343,10 +465,14 @@ def test_the_command_line_and_a_file_say_both(bass_command: Command, pair: Pair,
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
-def test_info_tells_what_the_weights_would_take(role: str, bass_command: Command, pair: Pair) -> None:
+def test_info_tells_what_the_weights_would_take(
+    role: str, bass_command: Command, pair: Pair
+) -> None:
     """A draft's with its head quantized."""
     checkpoint = getattr(pair, role)
-    told = bass_command("info", str(pair.target), *(["--draft", str(pair.draft)] if role == "draft" else []))
+    told = bass_command(
+        "info", str(pair.target), *(["--draft", str(pair.draft)] if role == "draft" else [])
+    )
     lines = told.out.splitlines()
     figures = [line.split() for line in lines[lines.index("") if role == "draft" else 0 :]]
     [whole] = [float(words[1].replace(",", "")) for words in figures if words[:1] == ["weights"]]
@@ -354,9 +480,15 @@ def test_info_tells_what_the_weights_would_take(role: str, bass_command: Command
     assert found.keys() == EIGHT_BITS.keys()
     for name, size in found.items():
         decoder = outline(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
-        held = sum(p.nbytes for p in (quantize_head(decoder, EIGHT_BITS[name]) if role == "draft" else decoder).parameters())
+        held = sum(
+            p.nbytes
+            for p in (
+                quantize_head(decoder, EIGHT_BITS[name]) if role == "draft" else decoder
+            ).parameters()
+        )
         assert math.isclose(size, held / 2**20, abs_tol=0.006)
-        assert size < whole or role == "draft"  # whose head, once the embedding again, is held twice
+        # whose head, once the embedding again, is held twice
+        assert size < whole or role == "draft"
 
 
 def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path) -> None:

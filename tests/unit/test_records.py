@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from bass.records import Sequences, Verdict
 
 
-def sequences(rows: list[list[int]], limits: list[int], active: list[bool], eos: list[int], capacity: int) -> Sequences:
+def sequences(
+    rows: list[list[int]], limits: list[int], active: list[bool], eos: list[int], capacity: int
+) -> Sequences:
     s = Sequences.empty(len(rows), capacity, eos, torch.device("cpu"))
     for b, row in enumerate(rows):
         s.tokens[b, : len(row)] = torch.tensor(row)
@@ -23,7 +25,10 @@ def test_commit_does_what_a_loop_over_lists_does(data: st.DataObject) -> None:
     active = data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch))
     eos = data.draw(st.lists(st.integers(0, 6), max_size=2, unique=True))
     capacity = max(limits)
-    emitted = [data.draw(st.lists(st.integers(0, 6), min_size=window, max_size=window)) for _ in range(batch)]
+    emitted = [
+        data.draw(st.lists(st.integers(0, 6), min_size=window, max_size=window))
+        for _ in range(batch)
+    ]
     accepted = [data.draw(st.integers(0, window - 1)) for _ in range(batch)]
     s = sequences(rows, limits, active, eos, capacity)
     counts = s.commit(Verdict(torch.tensor(emitted), torch.tensor(accepted)))
@@ -41,7 +46,9 @@ def test_commit_does_what_a_loop_over_lists_does(data: st.DataObject) -> None:
         assert int(s.steps[b]) == int(active[b])
 
 
-def test_a_window_that_reaches_beyond_the_capacity_leaves_the_last_token_as_it_was_committed() -> None:
+def test_a_window_that_reaches_beyond_the_capacity_leaves_the_last_token_as_it_was_committed() -> (
+    None
+):
     """Another row's long draft widens the window of a row that is one token from its limit."""
     s = sequences([[1, 2], [3]], [3, 9], [True, True], [], 9)
     s.limits[0], s.lens[0], s.tokens[0, :8] = 9, 8, torch.arange(1, 9)
@@ -58,16 +65,22 @@ def test_commit_keeps_every_address() -> None:
 
 
 @given(length=st.integers(1, 6), count=st.integers(1, 5), active=st.booleans())
-def test_last_gives_the_end_of_a_row_and_its_positions(length: int, count: int, active: bool) -> None:
+def test_last_gives_the_end_of_a_row_and_its_positions(
+    length: int, count: int, active: bool
+) -> None:
     s = sequences([list(range(10, 10 + length))], [9], [active], [], 9)
     tokens, positions = s.last(count)
     expected = [p if p >= 0 and active else -1 for p in range(length - count, length)]
     assert positions[0].tolist() == expected
-    assert [t for t, p in zip(tokens[0].tolist(), expected, strict=True) if p >= 0] == [10 + p for p in expected if p >= 0]
+    assert [t for t, p in zip(tokens[0].tolist(), expected, strict=True) if p >= 0] == [
+        10 + p for p in expected if p >= 0
+    ]
 
 
 def test_empty_rows_are_idle() -> None:
     s = Sequences.empty(3, 5, [1], torch.device("cpu"))
     assert not s.active.any()
     assert (s.last(2)[1] == -1).all()
-    assert s.commit(Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))).tolist() == [0, 0, 0]
+    assert s.commit(
+        Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))
+    ).tolist() == [0, 0, 0]

@@ -11,9 +11,29 @@ import bass
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.cli.strategies import entries
-from bass.interfaces import AttentionBackend, Drafter, DraftLengthPolicy, DraftMethod, KVCache, StopRule, Verifier, Workbench
+from bass.interfaces import (
+    AttentionBackend,
+    Drafter,
+    DraftLengthPolicy,
+    DraftMethod,
+    KVCache,
+    StopRule,
+    Verifier,
+    Workbench,
+)
 from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import REGISTRIES, REQUIRED, class_of, find_class, inner_kinds, make, names, parameters, plugins, takes_several
+from bass.registry import (
+    REGISTRIES,
+    REQUIRED,
+    class_of,
+    find_class,
+    inner_kinds,
+    make,
+    names,
+    parameters,
+    plugins,
+    takes_several,
+)
 from unit.distributions import Offer
 
 HERE = __name__
@@ -34,7 +54,9 @@ class Several(DraftMethod):
 class Plain(Fixed):
     """No dataclass of its own making: its parameters are those of its signature."""
 
-    def __init__(self, size: int, factor: float = 0.5, *rest: int, mode: str = "a", **more: Any) -> None:
+    def __init__(
+        self, size: int, factor: float = 0.5, *rest: int, mode: str = "a", **more: Any
+    ) -> None:
         super().__init__(size)
 
 
@@ -67,12 +89,18 @@ def test_the_ways_to_say_one_strategy() -> None:
         Fixed(4),
     ]
     assert [make("policy", way) for way in ways] == [Fixed(4)] * len(ways)
-    assert make("policy", "fixed", k=2) == make("policy", {"class_path": "fixed", "init_args": {"k": 3}}, k=2) == Fixed(2)
+    assert (
+        make("policy", "fixed", k=2)
+        == make("policy", {"class_path": "fixed", "init_args": {"k": 3}}, k=2)
+        == Fixed(2)
+    )
 
 
 def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
     inner = {"class_path": "clamped", "init_args": {"policy": "fixed", "hi": 2}}
-    assert make("policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}) == Lagged(Clamped(Fixed(4), 0, 2), 3)
+    assert make(
+        "policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}
+    ) == Lagged(Clamped(Fixed(4), 0, 2), 3)
     assert make("policy", "lagged", policy=Fixed(1)) == Lagged(Fixed(1))
     assert make("policy", "lagged") == Lagged(BatchAdaptive())
 
@@ -102,7 +130,13 @@ def test_what_counts_as_a_strategy_among_parameters() -> None:
         ) -> None: ...
 
     several = {name: takes_several(Many, name) for name in inner_kinds(Many)}
-    assert several == {"one": False, "concrete": False, "maybe": False, "some": True, "maybe_some": True}
+    assert several == {
+        "one": False,
+        "concrete": False,
+        "maybe": False,
+        "some": True,
+        "maybe_some": True,
+    }
 
 
 def test_parameters_come_from_fields_and_signatures() -> None:
@@ -121,31 +155,91 @@ def test_parameters_come_from_fields_and_signatures() -> None:
 
 WRONG: dict[str, tuple[str, Any, str]] = {
     "a name that nearly is one": ("policy", "baas", "Unknown policy `baas`. Did you mean `bass`"),
-    "a name of a kind in two words": ("stop_rule", "nothing-like-it", "Unknown stop rule `nothing-like-it`"),
-    "no module": ("policy", "nowhere.at:all", "Cannot load policy `nowhere.at:all` (ModuleNotFoundError"),
-    "no module, with dots": ("policy", "nowhere.at.all", "Cannot load policy `nowhere.at.all` (ModuleNotFoundError"),
-    "nothing of that name in the module": ("policy", "bass.policies:Fixt", "`bass.policies:Fixt` (AttributeError"),
-    "a class of another kind": ("verifier", "bass.policies:Fixed", "`bass.policies:Fixed` is no verifier"),
-    "no class": ("policy", "bass.policies:POLICIES", "subclasses `bass.interfaces.DraftLengthPolicy`"),
+    "a name of a kind in two words": (
+        "stop_rule",
+        "nothing-like-it",
+        "Unknown stop rule `nothing-like-it`",
+    ),
+    "no module": (
+        "policy",
+        "nowhere.at:all",
+        "Cannot load policy `nowhere.at:all` (ModuleNotFoundError",
+    ),
+    "no module, with dots": (
+        "policy",
+        "nowhere.at.all",
+        "Cannot load policy `nowhere.at.all` (ModuleNotFoundError",
+    ),
+    "nothing of that name in the module": (
+        "policy",
+        "bass.policies:Fixt",
+        "`bass.policies:Fixt` (AttributeError",
+    ),
+    "a class of another kind": (
+        "verifier",
+        "bass.policies:Fixed",
+        "`bass.policies:Fixed` is no verifier",
+    ),
+    "no class": (
+        "policy",
+        "bass.policies:POLICIES",
+        "subclasses `bass.interfaces.DraftLengthPolicy`",
+    ),
     "a policy that needs a trace": (
         "policy",
         "oracle",
-        "Unknown policy `oracle`: it can only be given as an object in Python, `Oracle(trace)` of `bass.policies`, since it needs a",
+        (
+            "Unknown policy `oracle`: it can only be given as an object in Python, `Oracle(trace)` "
+            "of "
+            "`bass.policies`, since it needs a"
+        ),
     ),
-    "a policy that needs a list": ("policy", "recorded", "`Recorded(policy, into)` of `bass.policies`, since it needs a list"),
-    "a name that nearly is such a one": ("policy", "oracel", "Unknown policy `oracel`. Known: bandit"),
-    "parameters whose names are no texts": ("policy", {"class_path": "fixed", "init_args": {1: 2}}, "is of another form"),
+    "a policy that needs a list": (
+        "policy",
+        "recorded",
+        "`Recorded(policy, into)` of `bass.policies`, since it needs a list",
+    ),
+    "a name that nearly is such a one": (
+        "policy",
+        "oracel",
+        "Unknown policy `oracel`. Known: bandit",
+    ),
+    "parameters whose names are no texts": (
+        "policy",
+        {"class_path": "fixed", "init_args": {1: 2}},
+        "is of another form",
+    ),
     "a number": ("policy", 3, "`policy=3` is no policy: give a name (bandit, bass"),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
     "None": ("policy", None, "`policy=None` is no policy"),
-    "a mapping without a class": ("policy", {"init_args": {}}, "give `class_path`, a name, and `init_args`, a mapping"),
+    "a mapping without a class": (
+        "policy",
+        {"init_args": {}},
+        "give `class_path`, a name, and `init_args`, a mapping",
+    ),
     "a mapping with another key": ("policy", {"class_path": "fixed", "k": 3}, "is of another form"),
-    "arguments that are no mapping": ("policy", {"class_path": "fixed", "init_args": [3]}, "is of another form"),
+    "arguments that are no mapping": (
+        "policy",
+        {"class_path": "fixed", "init_args": [3]},
+        "is of another form",
+    ),
     "a class path that is a number": ("policy", {"class_path": 3}, "`policy=3` is no policy"),
-    "an unknown parameter": ("policy", {"class_path": "fixed", "init_args": {"K": 3}}, "Unknown parameter of policy `Fixed` `K`"),
-    "a parameter out of range": ("policy", {"class_path": "fixed", "init_args": {"k": -1}}, "Fixed(k=-1)"),
+    "an unknown parameter": (
+        "policy",
+        {"class_path": "fixed", "init_args": {"K": 3}},
+        "Unknown parameter of policy `Fixed` `K`",
+    ),
+    "a parameter out of range": (
+        "policy",
+        {"class_path": "fixed", "init_args": {"k": -1}},
+        "Fixed(k=-1)",
+    ),
     "a parameter that is missing": ("policy", f"{HERE}:Plain", "Cannot make policy `Plain`: "),
-    "a class that fails": ("policy", f"{HERE}:Failing", "Cannot make policy `Failing`: no luck. It takes ()"),
+    "a class that fails": (
+        "policy",
+        f"{HERE}:Failing",
+        "Cannot make policy `Failing`: no luck. It takes ()",
+    ),
     "an unknown name inside": (
         "policy",
         {"class_path": "lagged", "init_args": {"policy": "fixd"}},
@@ -153,7 +247,10 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     ),
     "an unknown parameter inside": (
         "policy",
-        {"class_path": "lagged", "init_args": {"policy": {"class_path": "fixed", "init_args": {"kk": 1}}}},
+        {
+            "class_path": "lagged",
+            "init_args": {"policy": {"class_path": "fixed", "init_args": {"kk": 1}}},
+        },
         "Unknown parameter of policy `Fixed` `kk`. Did you mean `k`",
     ),
     "several where one is wanted": (
@@ -207,16 +304,45 @@ class NoLayout(KVCache[Any]):
 
 
 UNSAID: list[tuple[str, type, str, str]] = [
-    ("verifier", NoFlag, "does not say its `lossless`", "write `lossless: ClassVar[bool] = True` or `= False` into the class."),
-    ("verifier", TextFlag, "has `lossless = 'no'`, which is no bool", "write `lossless: ClassVar[bool] = True` or `= False`"),
-    ("attention", NoView, "does not say its `view_type`", "write `view_type: ClassVar[type] = PaddedView`"),
-    ("attention", NoCapture, "has `capturable = None`, which is no bool", "write `capturable: ClassVar[bool] = True` or `= False`"),
-    ("cache", NoLayout, "does not say its `view_type`", "write `view_type: ClassVar[type] = PaddedView`"),
+    (
+        "verifier",
+        NoFlag,
+        "does not say its `lossless`",
+        "write `lossless: ClassVar[bool] = True` or `= False` into the class.",
+    ),
+    (
+        "verifier",
+        TextFlag,
+        "has `lossless = 'no'`, which is no bool",
+        "write `lossless: ClassVar[bool] = True` or `= False`",
+    ),
+    (
+        "attention",
+        NoView,
+        "does not say its `view_type`",
+        "write `view_type: ClassVar[type] = PaddedView`",
+    ),
+    (
+        "attention",
+        NoCapture,
+        "has `capturable = None`, which is no bool",
+        "write `capturable: ClassVar[bool] = True` or `= False`",
+    ),
+    (
+        "cache",
+        NoLayout,
+        "does not say its `view_type`",
+        "write `view_type: ClassVar[type] = PaddedView`",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "cls", "true", "remedy"), UNSAID, ids=[cls.__name__ for _, cls, _, _ in UNSAID])
-def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(kind: str, cls: type, true: str, remedy: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cls", "true", "remedy"), UNSAID, ids=[cls.__name__ for _, cls, _, _ in UNSAID]
+)
+def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(
+    kind: str, cls: type, true: str, remedy: str
+) -> None:
     for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, cls()):
         with pytest.raises(bass.BassError, match=re.escape(true)) as error:
             make(kind, spec)
@@ -236,7 +362,11 @@ def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> Non
 
 
 def test_ours_say_all_that_their_protocols_declare() -> None:
-    for kind, registry in {"verifier": REGISTRIES["verifier"], "cache": CACHES, "attention": BACKENDS}.items():
+    for kind, registry in {
+        "verifier": REGISTRIES["verifier"],
+        "cache": CACHES,
+        "attention": BACKENDS,
+    }.items():
         for cls in registry.values():
             assert class_of(kind, cls) is cls
 
@@ -244,7 +374,10 @@ def test_ours_say_all_that_their_protocols_declare() -> None:
 def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
     offer("bass.policies", half="offered:Half", deep="offered:Outer.Deep")
     assert {"half", "deep", "fixed"} <= set(names("policy"))
-    assert repr(make("policy", {"class_path": "half", "init_args": {"top": 6}})) == "Half(top=6, max_length=8)"
+    assert (
+        repr(make("policy", {"class_path": "half", "init_args": {"top": 6}}))
+        == "Half(top=6, max_length=8)"
+    )
     assert find_class("policy", "deep").__qualname__ == "Outer.Deep"
     assert find_class("policy", "offered:Outer.Deep") is find_class("policy", "deep")
     with pytest.raises(bass.BassError, match="Did you mean `half`"):
@@ -257,7 +390,11 @@ def test_a_name_of_ours_means_ours(offer: Offer) -> None:
 
 
 def test_every_policy_states_its_cost() -> None:
-    assert [name for name, cls in POLICIES.items() if "Cost: " not in " ".join((cls.__doc__ or "").split())] == []
+    assert [
+        name
+        for name, cls in POLICIES.items()
+        if "Cost: " not in " ".join((cls.__doc__ or "").split())
+    ] == []
 
 
 def test_of_two_packages_with_one_name_the_first_found_is_meant(offer: Offer) -> None:
@@ -272,7 +409,10 @@ BROKEN = {
     "no-class": ("offered:Nothing", "AttributeError"),
     "fails": ("fails_on_import:Half", "RuntimeError: not today"),
     "exits": ("exits_on_import:Half", "SystemExit: 3"),
-    "no-strategy": ("offered:NoStrategy", "is no policy: it must be a class that subclasses `bass.interfaces.DraftLengthPolicy`"),
+    "no-strategy": (
+        "offered:NoStrategy",
+        "is no policy: it must be a class that subclasses `bass.interfaces.DraftLengthPolicy`",
+    ),
     "no-class-at-all": ("offered:NUMBER", "is no policy"),
     "no-path": ("???", "Cannot load policy"),
 }

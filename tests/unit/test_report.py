@@ -43,7 +43,9 @@ def html(run: RunFolder) -> str:
 
 
 class Text(HTMLParser):
-    """The words of a page; an element that is closed and was not open, or stays open, is an error."""
+    """The words of a page; an element that is closed and was not open, or stays open, is an
+    error.
+    """
 
     VOID = ("meta", "input", "br")
 
@@ -60,7 +62,9 @@ class Text(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.open += [] if tag in self.VOID else [tag]
         self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        self.links += [
+            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
+        ]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -78,12 +82,16 @@ class Text(HTMLParser):
 def damaged(folder: Path, **changes: Any) -> Path:
     """A manifest with other values."""
     path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8"
+    )
     return folder
 
 
 @given(drafted=st.integers(0, 40), data=st.data())
-def test_every_drafted_and_every_emitted_token_has_a_letter(drafted: int, data: st.DataObject) -> None:
+def test_every_drafted_and_every_emitted_token_has_a_letter(
+    drafted: int, data: st.DataObject
+) -> None:
     accepted = data.draw(st.integers(0, drafted))
     for emitted in (accepted, accepted + 1):
         letters = kinds(drafted, accepted, emitted)
@@ -91,11 +99,19 @@ def test_every_drafted_and_every_emitted_token_has_a_letter(drafted: int, data: 
         assert sum(letter in "ARU" for letter in letters) == drafted
         assert sum(letter in "ACBP" for letter in letters) == emitted
         assert letters.count("A") == accepted
-        assert letters == "".join(sorted(letters, key=lambda letter: letter not in "A" and 1 + (letter in "CBP")))
+        assert letters == "".join(
+            sorted(letters, key=lambda letter: letter not in "A" and 1 + (letter in "CBP"))
+        )
 
 
 def test_the_letters_of_a_step() -> None:
-    assert [kinds(5, 3, 4), kinds(2, 2, 3), kinds(0, 0, 1), kinds(4, 2, 2), kinds(3, 0, 1)] == ["AAARRC", "AAB", "P", "AAUU", "RRRC"]
+    assert [kinds(5, 3, 4), kinds(2, 2, 3), kinds(0, 0, 1), kinds(4, 2, 2), kinds(3, 0, 1)] == [
+        "AAARRC",
+        "AAB",
+        "P",
+        "AAUU",
+        "RRRC",
+    ]
 
 
 def test_the_picture_accounts_for_every_token_of_every_request(run: RunFolder) -> None:
@@ -105,7 +121,9 @@ def test_the_picture_accounts_for_every_token_of_every_request(run: RunFolder) -
         committed: dict[int, int] = {}
         for step in painted["steps"]:
             for index, letters in zip(step["requests"], step["kinds"], strict=True):
-                committed[index] = committed.get(index, 0) + sum(letter in "ACBP" for letter in letters)
+                committed[index] = committed.get(index, 0) + sum(
+                    letter in "ACBP" for letter in letters
+                )
         committed.pop(-1, None)
         assert committed == {line.request: len(line.tokens) for line in cell.repeats[0].requests}
         assert {index: request["tokens"] for index, request in painted["requests"].items()} == {
@@ -121,18 +139,30 @@ def test_a_picture_of_a_long_run_is_its_beginning_and_says_so(run: RunFolder) ->
     assert 0 < count < len(whole["steps"]) == len(steps)
     assert part["steps"] == whole["steps"][:count]
     assert f"The first {count} of {len(steps)} steps are shown." in part["note"]
-    assert sum(len(request["tokens"]) for request in part["requests"].values()) == sum(sum(step.emitted) for step in steps[:count])
+    assert sum(len(request["tokens"]) for request in part["requests"].values()) == sum(
+        sum(step.emitted) for step in steps[:count]
+    )
 
 
 def test_rejected_tokens_are_told_where_they_were_noted(run: RunFolder) -> None:
     cell = read_cells(run)[-1]
     [step, *_] = [step for step in cell.lines.steps if step.repeat == 0]
-    line = DraftLine(0, 0, [list(range(d)) for d in step.drafted], [[0.5] * d for d in step.drafted])
-    assert picture("", [step], cell.repeats[0].requests, {0: line})["steps"][0]["tokens"] == line.tokens
+    line = DraftLine(
+        0, 0, [list(range(d)) for d in step.drafted], [[0.5] * d for d in step.drafted]
+    )
+    assert (
+        picture("", [step], cell.repeats[0].requests, {0: line})["steps"][0]["tokens"]
+        == line.tokens
+    )
     assert "blanks" not in picture("", [step], cell.repeats[0].requests, {0: line})["note"]
     assert "blanks" in picture("", [step], cell.repeats[0].requests, {})["note"]
     with pytest.raises(RunFolderError, match=r"drafts\.jsonl"):
-        picture("", [step], cell.repeats[0].requests, {0: DraftLine(0, 0, [[] for _ in step.drafted], None)})
+        picture(
+            "",
+            [step],
+            cell.repeats[0].requests,
+            {0: DraftLine(0, 0, [[] for _ in step.drafted], None)},
+        )
 
 
 def test_no_text_of_a_token_leaves_the_data_of_the_page() -> None:
@@ -144,12 +174,19 @@ def test_no_text_of_a_token_leaves_the_data_of_the_page() -> None:
 
 
 def test_the_texts_of_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.read(write_checkpoint(tmp_path / "target", byte_tokenizer(), 16, 1, byte_tokenizer().get_vocab_size()))
+    tokenizer = Tokenizer.read(
+        write_checkpoint(
+            tmp_path / "target", byte_tokenizer(), 16, 1, byte_tokenizer().get_vocab_size()
+        )
+    )
     assert tokenizer is not None
     write_texts(tmp_path, tokenizer)
     texts = read_texts(tmp_path)
     for text in ("def f(n):\n", "  a  b"):
-        assert "".join(texts[token] for token in tokenizer.encode(text, add_special_tokens=False)) == text
+        assert (
+            "".join(texts[token] for token in tokenizer.encode(text, add_special_tokens=False))
+            == text
+        )
     assert all(texts[index] for index in tokenizer.silent)
     for bad in ('{"a": 1}', "[1]", "[", ""):
         (tmp_path / TEXTS).write_text(bad, encoding="utf-8")
@@ -163,14 +200,18 @@ def test_the_page_stands_alone_and_is_well_formed(html: str) -> None:
     assert all(link.startswith("#") for link in text.links)
     assert not re.findall(r"url\((?!#)|@import", html)
     assert len(text.ids) == len(set(text.ids))
-    assert set(re.findall(r"url\(#(.*?)\)", html)) | {link[1:] for link in text.links} <= set(text.ids)
+    assert set(re.findall(r"url\(#(.*?)\)", html)) | {link[1:] for link in text.links} <= set(
+        text.ids
+    )
 
 
 def test_the_page_shows_all_that_it_promises(html: str) -> None:
     words = Text(html).words
-    for title in ("Latency by batch", "tau by batch", "Acceptance by position", "Draft length over time", "Time by part",
+    for title in ("Latency by batch", "tau by batch", "Acceptance by position",
+        "Draft length over time", "Time by part",
                   "Time of a step by part",
-                  "Share of the bound (MBU)", "MFU", "Finished within a time budget", "Tokens within a time budget",
+                  "Share of the bound (MBU)", "MFU", "Finished within a time budget",
+                  "Tokens within a time budget",
                   "The batch, step by step", "Figures", "Summary"):  # fmt: skip
         assert title in words
     assert "times as fast" in words
@@ -191,12 +232,15 @@ def test_the_summary_names_the_fastest_setting_with_its_lead(run: RunFolder) -> 
         assert found.high is not None
         assert found.low < found.times < found.high
         assert any(
-            f"{place.capitalize()}: {winner.best.label}" in said and f"{found.times:.2f} times as fast" in said
+            f"{place.capitalize()}: {winner.best.label}" in said
+            and f"{found.times:.2f} times as fast" in said
             for said in sentences({place: winner})
         )
 
 
-def test_a_lead_is_no_lead_over_itself_and_one_repeat_has_no_interval(run: RunFolder, tmp_path: Path) -> None:
+def test_a_lead_is_no_lead_over_itself_and_one_repeat_has_no_interval(
+    run: RunFolder, tmp_path: Path
+) -> None:
     cell = read_cells(run)[0]
     same = lead(cell, cell, METRICS["all"], 1)
     assert same is not None
@@ -216,9 +260,13 @@ def lines(axes: Any) -> dict[str, Any]:
     return {str(line.get_label()): line for line in axes.lines}
 
 
-def test_every_setting_has_a_panel_of_its_own_and_a_line_means_the_same_in_all_of_them(tmp_path: Path) -> None:
+def test_every_setting_has_a_panel_of_its_own_and_a_line_means_the_same_in_all_of_them(
+    tmp_path: Path,
+) -> None:
     policies = ("plain", "fixed", "bass", *(f"other {i}" for i in range(5)))
-    run = write_run(tmp_path / "eight", policies=policies, batches=(1, 2), repeats=1, tokens=6, watched=0)
+    run = write_run(
+        tmp_path / "eight", policies=policies, batches=(1, 2), repeats=1, tokens=6, watched=0
+    )
     for plot in plots(read_cells(run)):
         if plot.name in ("parts", "step-parts"):
             continue
@@ -230,7 +278,9 @@ def test_every_setting_has_a_panel_of_its_own_and_a_line_means_the_same_in_all_o
             assert len(axes.lines) <= 4, plot.name
             assert axes.get_ylim() == plot.figure.axes[0].get_ylim()
             for line in axes.lines:
-                seen.setdefault(str(line.get_label()), set()).add((line.get_color(), line.get_marker()))
+                seen.setdefault(str(line.get_label()), set()).add(
+                    (line.get_color(), line.get_marker())
+                )
         assert all(len(styles) == 1 for styles in seen.values())
         assert len(set.union(*seen.values())) == len(seen)
 
@@ -242,15 +292,26 @@ def test_what_a_plot_shows_is_in_the_lines_of_the_run(run: RunFolder) -> None:
     assert lines(latency["plain"])["first"].get_ydata() == pytest.approx(
         [1e3 * np.mean(cell.values("first")) for cell in cells if cell.label == "plain"]
     )
-    assert lines(latency["bass"])["plain, all"].get_ydata() == pytest.approx(lines(latency["plain"])["all"].get_ydata())
+    assert lines(latency["bass"])["plain, all"].get_ydata() == pytest.approx(
+        lines(latency["plain"])["all"].get_ydata()
+    )
     for axes in drawn["budget"].figure.axes:
         assert all(np.asarray(line.get_ydata())[-1] == pytest.approx(100) for line in axes.lines)
-    ends = {np.asarray(line.get_ydata())[-1] for axes in drawn["budget-tokens"].figure.axes for line in axes.lines}
+    ends = {
+        np.asarray(line.get_ydata())[-1]
+        for axes in drawn["budget-tokens"].figure.axes
+        for line in axes.lines
+    }
     assert ends == {sum(len(r.tokens) for r in cells[-1].lines.requests) / 4}
     [bars] = drawn["parts"].figure.axes
-    ends = [max(bar.get_x() + bar.get_width() for bar in row) for row in zip(*bars.containers, strict=True)]  # pyright: ignore
+    ends = [
+        max(bar.get_x() + bar.get_width() for bar in row)
+        for row in zip(*bars.containers, strict=True)
+    ]  # pyright: ignore
     labels = [str(label.get_text()) for label in bars.get_yticklabels()]
-    repeats = {cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.repeats]) for cell in cells}
+    repeats = {
+        cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.repeats]) for cell in cells
+    }
     assert ends == pytest.approx([repeats[label] for label in labels], rel=0.02)
 
 
@@ -260,12 +321,21 @@ def test_no_plot_cuts_off_what_it_shows(run: RunFolder) -> None:
         for axes in plot.figure.axes:
             for line in axes.lines:
                 low, high = axes.get_ylim()
-                assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high, plot.name
+                assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high, (
+                    plot.name
+                )
 
 
-def test_more_settings_than_panels_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_settings_than_panels_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bass.experiments.report.plots.MOST_SETTINGS", 3)
-    many = write_run(tmp_path / "many", batches=(1,), policies=("plain", *(f"$_{i}" for i in range(4))), repeats=2)
+    many = write_run(
+        tmp_path / "many",
+        batches=(1,),
+        policies=("plain", *(f"$_{i}" for i in range(4))),
+        repeats=2,
+    )
     drawn = plots(read_cells(many), ["$_3"])
     assert all("3 of 5 settings are shown" in plot.caption for plot in drawn)
     assert r"\$_3" in panels(drawn[0])
@@ -297,12 +367,27 @@ def test_an_unfinished_run_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     assert "Out of memory: lower the batch." in words
 
 
-@pytest.mark.parametrize("kind", ["no folder", "no run", "version", "empty", "all failed", "nothing in common", "plots of two", "no place"])
-def test_what_cannot_be_reported_is_said_in_one_sentence(kind: str, tmp_path: Path, bass_command: Command) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "no folder",
+        "no run",
+        "version",
+        "empty",
+        "all failed",
+        "nothing in common",
+        "plots of two",
+        "no place",
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_one_sentence(
+    kind: str, tmp_path: Path, bass_command: Command
+) -> None:
     def written(**options: Any) -> str:
         return str(
             write_run(
-                tmp_path / f"run{len(list(tmp_path.iterdir()))}", **({"batches": (1,), "policies": ("fixed",), "repeats": 1} | options)
+                tmp_path / f"run{len(list(tmp_path.iterdir()))}",
+                **({"batches": (1,), "policies": ("fixed",), "repeats": 1} | options),
             ).path
         )
 
@@ -312,9 +397,15 @@ def test_what_cannot_be_reported_is_said_in_one_sentence(kind: str, tmp_path: Pa
         "version": lambda: ([str(damaged(Path(written()), format=1))], "format version 1"),
         "empty": lambda: ([written(unfinished=[0])], "none of its 1 cell is finished"),
         "all failed": lambda: ([written(failed=[0])], "Out of memory"),
-        "nothing in common": lambda: ([written(), written(policies=("bass",))], "no setting in common"),
+        "nothing in common": lambda: (
+            [written(), written(policies=("bass",))],
+            "no setting in common",
+        ),
         "plots of two": lambda: ([written(), written(), "--plots", str(tmp_path / "p")], "--plots"),
-        "no place": lambda: ([written(), "--output", str(tmp_path / "no/where.html")], "folder that does not exist"),
+        "no place": lambda: (
+            [written(), "--output", str(tmp_path / "no/where.html")],
+            "folder that does not exist",
+        ),
     }[kind]()
     said = bass_command("report", *arguments)
     assert said.status == 2
@@ -326,17 +417,25 @@ def test_what_cannot_be_reported_is_said_in_one_sentence(kind: str, tmp_path: Pa
 def test_without_texts_and_drafts_the_page_still_has_its_picture(tmp_path: Path) -> None:
     bare = write_run(tmp_path / "bare", batches=(2,), policies=("bass",), repeats=1, watched=0)
     html = page(bare)[0]
-    data = json.loads(re.findall(r'<script type="application/json" id="pictures">(.*?)</script>', html, re.S)[0])
+    data = json.loads(
+        re.findall(r'<script type="application/json" id="pictures">(.*?)</script>', html, re.S)[0]
+    )
     assert data["pieces"] == {}
     assert "blanks" in data["pictures"][0]["note"]
 
 
-def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command) -> None:
+def test_the_commands_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     for name in ("lengths", "lengths-again"):
         write_run(Path("runs") / name, batches=(1,), repeats=2)
-    shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/report.md").read_text(encoding="utf-8"), re.M | re.S))
+    shell = "\n".join(
+        re.findall(
+            r"^```sh\n(.*?)^```", (ROOT / "docs/report.md").read_text(encoding="utf-8"), re.M | re.S
+        )
+    )
     commands = [shlex.split(line) for line in shell.splitlines()]
     assert len(commands) == 3
     for program, *arguments in commands:

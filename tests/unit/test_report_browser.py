@@ -1,4 +1,6 @@
-"""The page of `bass report` in a headless browser: it paints without a complaint, and answers to pointer and keyboard."""
+"""The page of `bass report` in a headless browser: it paints without a complaint, and answers to
+pointer and keyboard.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,11 @@ from support.evaluation_folders import write_evaluation
 from support.run_folders import write_run
 
 pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no Chromium was found: install it (Debian: apt-get install chromium), or name one with BASS_BROWSER"
+    find_browser() is None,
+    reason=(
+        "no Chromium was found: install it (Debian: apt-get install chromium), or name one with "
+        "BASS_BROWSER"
+    ),
 )
 DATA = "JSON.parse(document.getElementById('pictures').textContent)"
 VALUE = "Number(document.getElementById('step').value)"
@@ -24,12 +30,24 @@ TIP = "document.getElementById('tip').hidden ? '' : document.getElementById('tip
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages of a whole run, of one without texts and drafts, of two runs, and of an evaluation."""
     folder = tmp_path_factory.mktemp("pages")
-    run = write_run(folder / "run", batches=(1, 4), policies=("plain", "bass"), repeats=2, tokens=40)
+    run = write_run(
+        folder / "run", batches=(1, 4), policies=("plain", "bass"), repeats=2, tokens=40
+    )
     bare = write_run(folder / "bare", batches=(4,), policies=("bass",), repeats=1, watched=0)
     evaluated = read_evaluation(write_evaluation(folder / "evaluated"))
-    long = write_run(folder / "long", batches=(1,), policies=[f"a setting of {i} with a name that is long" for i in range(6)], repeats=1)
+    long = write_run(
+        folder / "long",
+        batches=(1,),
+        policies=[f"a setting of {i} with a name that is long" for i in range(6)],
+        repeats=1,
+    )
     (folder / "long.html").write_text(page(long)[0], encoding="utf-8")
-    pages = {"run": page(run)[0], "bare": page(bare)[0], "both": comparison(run, run)[0], "evaluated": page_of_evaluation(evaluated)[0]}
+    pages = {
+        "run": page(run)[0],
+        "bare": page(bare)[0],
+        "both": comparison(run, run)[0],
+        "evaluated": page_of_evaluation(evaluated)[0],
+    }
     for name, html in pages.items():
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
     return folder
@@ -51,7 +69,9 @@ def shown(tab: Page, written: Path) -> Page:
 
 @pytest.mark.parametrize("name", ["run", "bare", "both", "evaluated"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_loads_without_a_complaint_and_asks_the_network_for_nothing(tab: Page, written: Path, name: str, scheme: str) -> None:
+def test_a_page_loads_without_a_complaint_and_asks_the_network_for_nothing(
+    tab: Page, written: Path, name: str, scheme: str
+) -> None:
     tab.complaints.clear()
     tab.requests.clear()
     tab.looks(scheme=scheme)
@@ -63,9 +83,14 @@ def test_a_page_loads_without_a_complaint_and_asks_the_network_for_nothing(tab: 
 
 def test_a_broken_page_would_be_noticed(tab: Page, tmp_path: Path) -> None:
     tab.complaints.clear()
-    (tmp_path / "bad.html").write_text("<script>console.error('first'); second()</script>", encoding="utf-8")
+    (tmp_path / "bad.html").write_text(
+        "<script>console.error('first'); second()</script>", encoding="utf-8"
+    )
     tab.open(tmp_path / "bad.html")
-    assert [("first" in said, "second" in said) for said in tab.complaints] == [(True, False), (False, True)]
+    assert [("first" in said, "second" in said) for said in tab.complaints] == [
+        (True, False),
+        (False, True),
+    ]
     tab.complaints.clear()
 
 
@@ -78,7 +103,9 @@ def test_the_slider_goes_through_the_steps_by_keyboard(shown: Page) -> None:
     shown.press("ArrowRight", "ArrowRight")
     assert shown.value(VALUE) == 3
     assert f"step 3 of {steps}" in shown.value("document.getElementById('told').textContent")
-    assert f"step 3 of {steps}" in shown.value("document.getElementById('step').getAttribute('aria-valuetext')")
+    assert f"step 3 of {steps}" in shown.value(
+        "document.getElementById('step').getAttribute('aria-valuetext')"
+    )
     assert shown.value("document.getElementById('window').textContent") != first
     shown.press("End")
     assert shown.value(VALUE) == steps
@@ -104,7 +131,10 @@ def test_the_overview_has_every_committed_token_and_a_ragged_edge(shown: Page) -
     shown.press("Home", "ArrowRight", "ArrowRight")
     counted = """['accepted', 'correction', 'bonus', 'plain'].reduce((n, name) =>
         n + (document.querySelector(`.overview .${name}`).getAttribute('d').match(/M/g) ?? []).length, 0)"""
-    emitted = f"{DATA}.pictures[0].steps.slice(0, 3).flatMap((step) => step.emitted).reduce((a, b) => a + b)"
+    emitted = (
+        f"{DATA}.pictures[0].steps.slice(0, 3).flatMap((step) => step.emitted).reduce((a, b) => a "
+        "+ b)"
+    )
     assert shown.value(counted) == shown.value(emitted)
     frames = "document.querySelector('.overview .now').getAttribute('d').match(/M[0-9]+/g)"
     assert len(set(shown.value(frames))) > 1
@@ -127,7 +157,9 @@ def test_a_token_tells_of_itself_under_the_pointer_and_with_the_focus(shown: Pag
     assert "row 1" in shown.value(TIP)
     shown.press("ArrowUp", "End")
     assert shown.value(TIP) != before
-    assert shown.value(TIP).replace("\n", ", ") == shown.value("document.activeElement.getAttribute('aria-label')")
+    assert shown.value(TIP).replace("\n", ", ") == shown.value(
+        "document.activeElement.getAttribute('aria-label')"
+    )
     shown.press("Escape")
     assert shown.value(TIP) == ""
     assert shown.value("document.querySelectorAll('#window [tabindex=\"0\"]').length") == 1
@@ -152,15 +184,25 @@ def test_a_click_in_the_overview_goes_to_the_step_of_the_token(shown: Page) -> N
 def test_another_setting_can_be_chosen(shown: Page) -> None:
     titles = shown.value("[...document.getElementById('cell').options].map((o) => o.textContent)")
     assert titles == ["bass, batch 4", "bass, batch 1", "plain, batch 4", "plain, batch 1"]
-    shown.value("(() => { const c = document.getElementById('cell'); c.value = 2; c.dispatchEvent(new Event('change')); })()")
+    shown.value(
+        "(() => { const c = document.getElementById('cell'); c.value = 2; c.dispatchEvent(new "
+        "Event('change')); })()"
+    )
     assert shown.value("document.getElementById('told').textContent").startswith("plain, batch 4")
-    assert shown.value("[...document.querySelectorAll('#window .token b')].every((b) => b.textContent === 'P')")
+    assert shown.value(
+        "[...document.querySelectorAll('#window .token b')].every((b) => b.textContent === 'P')"
+    )
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_what_the_target_adds_is_in_sight_however_long_the_drafts_are(shown: Page, width: int) -> None:
+def test_what_the_target_adds_is_in_sight_however_long_the_drafts_are(
+    shown: Page, width: int
+) -> None:
     shown.looks(width=width)
-    edges = "[...document.querySelectorAll('#window .added')].map((cell) => cell.getBoundingClientRect().right)"
+    edges = (
+        "[...document.querySelectorAll('#window .added')].map((cell) => "
+        "cell.getBoundingClientRect().right)"
+    )
     assert max(shown.value(edges)) <= width
     assert shown.value("document.querySelectorAll('#window .added .token').length") > 1
 
@@ -170,7 +212,9 @@ def test_rejected_tokens_that_were_not_noted_are_blanks(tab: Page, written: Path
     tab.open(written / "bare.html")
     tab.hover("#window .token.rejected")
     assert "not recorded" in tab.value(TIP)
-    assert tab.value("document.querySelector('#window .token.rejected span').textContent.trim()") == ""
+    assert (
+        tab.value("document.querySelector('#window .token.rejected span').textContent.trim()") == ""
+    )
 
 
 def test_light_dark_and_print_have_their_colours(shown: Page) -> None:
@@ -186,15 +230,21 @@ def test_light_dark_and_print_have_their_colours(shown: Page) -> None:
 
 @pytest.mark.parametrize("name", ["run", "both", "evaluated"])
 @pytest.mark.parametrize("width", [360, 1200])
-def test_a_page_is_never_wider_than_the_window(tab: Page, written: Path, name: str, width: int) -> None:
+def test_a_page_is_never_wider_than_the_window(
+    tab: Page, written: Path, name: str, width: int
+) -> None:
     tab.looks(width=width)
     tab.open(written / f"{name}.html")
     assert tab.value("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("name", ["run", "evaluated", "long"])
-def test_no_words_of_a_plot_lie_on_each_other_or_outside(tab: Page, written: Path, name: str) -> None:
-    """Words of one figure whose boxes share more than a pixel in both directions, or that its box cuts off."""
+def test_no_words_of_a_plot_lie_on_each_other_or_outside(
+    tab: Page, written: Path, name: str
+) -> None:
+    """Words of one figure whose boxes share more than a pixel in both directions, or that its box
+    cuts off.
+    """
     tab.looks()
     tab.open(written / f"{name}.html")
     found = """[...document.querySelectorAll('figure')].flatMap((figure) => {

@@ -1,4 +1,7 @@
-"""The colours of a report's page, by numbers: WCAG 2.2's contrast, and how they look to readers who lack a kind of cone."""
+"""The colours of a report's page, by numbers:
+
+WCAG 2.2's contrast, and how they look to readers who lack a kind of cone.
+"""
 
 import itertools
 
@@ -13,9 +16,21 @@ KINDS = ("accepted", "rejected", "correction", "bonus")
 ALL_KINDS = (*KINDS, "plain", "unused")
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 LACKING = {
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
 TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
 
@@ -33,10 +48,16 @@ def contrast(a: str, b: str) -> float:
 
 
 def distance(a: str, b: str, lacking: str) -> float:
-    """CIE 1976 distance of two colours as such a reader sees them; about 2 can just be told apart side by side."""
+    """CIE 1976 distance of two colours as such a reader sees them; about 2 can just be told apart
+    side by side.
+    """
 
     def lab(colour: str) -> Float[np.ndarray, "3"]:
-        xyz = np.array(TO_XYZ) @ np.clip(np.array(LACKING[lacking]) @ linear(colour), 0, 1) / np.array([0.9505, 1, 1.089])
+        xyz = (
+            np.array(TO_XYZ)
+            @ np.clip(np.array(LACKING[lacking]) @ linear(colour), 0, 1)
+            / np.array([0.9505, 1, 1.089])
+        )
         f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
         return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -73,7 +94,9 @@ def test_borders_bars_and_lines_stand_out(scheme: str) -> None:
 
 @pytest.mark.parametrize("lacking", LACKING)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_kinds_of_tokens_differ_for_colour_blind_readers_even_without_their_letters(scheme: str, lacking: str) -> None:
+def test_kinds_of_tokens_differ_for_colour_blind_readers_even_without_their_letters(
+    scheme: str, lacking: str
+) -> None:
     c = colours(scheme)
     for a, b in itertools.combinations(KINDS, 2):
         assert distance(c[a], c[b], lacking) >= 12, (a, b)
@@ -82,12 +105,20 @@ def test_kinds_of_tokens_differ_for_colour_blind_readers_even_without_their_lett
 def test_what_has_a_colour_has_a_shape_of_its_own_too() -> None:
     assert len(set(MARKERS)) == len(set(DASHES)) == len(SERIES)
     assert len(set(HATCHES)) == len(HATCHES)
-    borders = {kind: asset("report.css").split(f".token.{kind} {{")[1].split("}")[0] for kind in ALL_KINDS}
-    told = {kind: tuple(style in rule for style in ("dashed", "double", "dotted", "border-radius")) for kind, rule in borders.items()}
+    borders = {
+        kind: asset("report.css").split(f".token.{kind} {{")[1].split("}")[0] for kind in ALL_KINDS
+    }
+    told = {
+        kind: tuple(style in rule for style in ("dashed", "double", "dotted", "border-radius"))
+        for kind, rule in borders.items()
+    }
     assert len({told[kind] for kind in (*KINDS, "unused")}) == 5
 
 
 def test_both_schemes_name_the_same_colours_and_plots_use_them() -> None:
     assert colours("light").keys() == colours("dark").keys()
     c = colours()
-    assert themed(f"fill: {c['ink']}; stroke: {c['s7']}; x: #abcdef") == "fill: var(--ink); stroke: var(--s7); x: #abcdef"
+    assert (
+        themed(f"fill: {c['ink']}; stroke: {c['s7']}; x: #abcdef")
+        == "fill: var(--ink); stroke: var(--s7); x: #abcdef"
+    )

@@ -1,4 +1,6 @@
-"""`bass report` of an evaluation: the time-budget curve is that of the samples, and what is called a difference is one."""
+"""`bass report` of an evaluation: the time-budget curve is that of the samples, and what is called
+a difference is one.
+"""
 
 import json
 import math
@@ -44,7 +46,9 @@ def test_the_curves_are_those_of_the_scores_by_both_clocks(evaluated: Evaluated)
         for ax, which in zip(plot.figure.axes, ("first", "all"), strict=True):
             assert [str(line.get_label()) for line in ax.lines] == ["batched", "plain", "single"]
             for line, groups in zip(ax.lines, evaluated.methods.values(), strict=True):
-                expected = [100 * getattr(point(groups, float(budget), clock), which) for budget in at]
+                expected = [
+                    100 * getattr(point(groups, float(budget), clock), which) for budget in at
+                ]
                 assert np.asarray(line.get_xdata()).tolist() == at.tolist()
                 assert line.get_ydata() == pytest.approx(expected)
             assert len(ax.collections) == 3  # a band for each
@@ -58,13 +62,17 @@ def test_the_page_stands_alone_and_has_scores_tables_and_curves(evaluated: Evalu
     assert len(html.encode()) < MOST_BYTES
     assert all(link.startswith("#") for link in text.links)
     assert len(text.ids) == len(set(text.ids))
-    for words in ("Time-budget curve, from the end of the prefill", "Time-budget curve, from the start of the request", "pass@4",
-                  "Pass@First", "Within a budget, from the start of the request", "40 problems, 4 samples of each", *told):  # fmt: skip
+    for words in ("Time-budget curve, from the end of the prefill",
+        "Time-budget curve, from the start of the request", "pass@4",
+                  "Pass@First", "Within a budget, from the start of the request",
+                  "40 problems, 4 samples of each", *told):  # fmt: skip
         assert words in text.words
     assert [plot.file("png")[1:4] for plot in drawn] == [b"PNG", b"PNG"]
 
 
-def test_the_fastest_method_wins_within_a_budget_and_none_does_without(evaluated: Evaluated) -> None:
+def test_the_fastest_method_wins_within_a_budget_and_none_does_without(
+    evaluated: Evaluated,
+) -> None:
     told = sentences(evaluated)
     middle = evaluated.budgets[(len(evaluated.budgets) - 1) // 2]
     assert f"{middle:.3g} s is the middle one of {len(evaluated.budgets)} budgets" in told[-1]
@@ -72,22 +80,40 @@ def test_the_fastest_method_wins_within_a_budget_and_none_does_without(evaluated
     two = {method: evaluated.methods[method] for method in ("plain", "batched")}
     early = sentences(replace(evaluated, methods=two, budgets=[1.2]))
     for sentence, name in zip(early[:2], ("Pass@First", "Pass@All"), strict=True):
-        assert sentence.startswith(f"Within 1.2 s from the end of the prefill, batched has the highest {name}: ")
+        assert sentence.startswith(
+            f"Within 1.2 s from the end of the prefill, batched has the highest {name}: "
+        )
     assert told[-2].startswith("Without a limit of time")
     assert told[-2].endswith("the differences are within the noise.")
 
 
 def test_few_budgets_are_all_told_and_summaries_have_names_of_their_own(tmp_path: Path) -> None:
-    told = sentences(read_evaluation(write_evaluation(tmp_path / "few", budgets=(0.5, 2.0), methods=("batched",))))
-    assert [sentence.split(":")[0] for sentence in told[:2]] == ["batched within 0.5 s", "batched within 2 s"]
-    html = page(read_evaluation(write_evaluation(tmp_path / "texts", task="summaries", methods=("batched",))))[0]
+    told = sentences(
+        read_evaluation(
+            write_evaluation(tmp_path / "few", budgets=(0.5, 2.0), methods=("batched",))
+        )
+    )
+    assert [sentence.split(":")[0] for sentence in told[:2]] == [
+        "batched within 0.5 s",
+        "batched within 2 s",
+    ]
+    html = page(
+        read_evaluation(
+            write_evaluation(tmp_path / "texts", task="summaries", methods=("batched",))
+        )
+    )[0]
     assert "First (ROUGE-2)" in html
     assert "pass@1<" not in html
 
 
 def test_pass_at_k_is_told_for_what_was_asked(tmp_path: Path) -> None:
-    asked = [read_evaluation(write_evaluation(tmp_path / str(k), budgets=(1.0,), ks=(1, k))) for k in (3, 4)]
-    heads = [[head["text"] for head in report.whole(one)["heads"]] for one in (*asked, both(*asked))]
+    asked = [
+        read_evaluation(write_evaluation(tmp_path / str(k), budgets=(1.0,), ks=(1, k)))
+        for k in (3, 4)
+    ]
+    heads = [
+        [head["text"] for head in report.whole(one)["heads"]] for one in (*asked, both(*asked))
+    ]
     assert [[text for text in found if text.startswith("pass@")] for found in heads] == [
         ["pass@1", "pass@3"],
         ["pass@1", "pass@4"],
@@ -96,11 +122,23 @@ def test_pass_at_k_is_told_for_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_methods_that_are_level_are_called_so_and_any_two_may_differ(evaluated: Evaluated) -> None:
-    same = replace(evaluated, methods={"batched": evaluated.methods["batched"], "plain": evaluated.methods["batched"]}, budgets=[9.0])
-    assert "noise: batched and plain have the same, their difference is 0.0 points (" in sentences(same)[0]
+    same = replace(
+        evaluated,
+        methods={"batched": evaluated.methods["batched"], "plain": evaluated.methods["batched"]},
+        budgets=[9.0],
+    )
+    assert (
+        "noise: batched and plain have the same, their difference is 0.0 points ("
+        in sentences(same)[0]
+    )
     score = {"half": 0.5, "less": 0.42, "more": 0.58}  # neither is far from the first of them
-    groups = {name: [[replace(s, value=v) for s in group] for group in evaluated.methods["batched"]] for name, v in score.items()}
-    assert sentences(replace(evaluated, methods=groups))[-2].endswith("there are differences beyond the noise.")
+    groups = {
+        name: [[replace(s, value=v) for s in group] for group in evaluated.methods["batched"]]
+        for name, v in score.items()
+    }
+    assert sentences(replace(evaluated, methods=groups))[-2].endswith(
+        "there are differences beyond the noise."
+    )
 
 
 def test_a_line_at_nothing_is_not_hidden_by_the_axis(evaluated: Evaluated) -> None:
@@ -110,7 +148,9 @@ def test_a_line_at_nothing_is_not_hidden_by_the_axis(evaluated: Evaluated) -> No
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_an_interval_holds_its_mean_and_stays_within_what_a_score_can_be(values: list[float]) -> None:
+def test_an_interval_holds_its_mean_and_stays_within_what_a_score_can_be(
+    values: list[float],
+) -> None:
     mean = mean_score(np.array(values))
     assert 0 <= mean.low <= mean.value + 1e-12
     assert mean.value - 1e-12 <= mean.high <= 1
@@ -125,17 +165,25 @@ def test_where_all_problems_score_alike_the_bound_is_clopper_and_pearsons(count:
 
 @pytest.mark.parametrize("problems", [5, 35, 164])
 @pytest.mark.parametrize("differing", [0.05, 0.3, 0.8])
-def test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed(problems: int, differing: float) -> None:
-    """1,500 draws: a true rate of 5 % passes 7 % with probability below 4e-4, and the seed is fixed."""
+def test_two_equal_methods_are_told_apart_no_more_often_than_is_claimed(
+    problems: int, differing: float
+) -> None:
+    """1,500 draws: a true rate of 5 % passes 7 % with probability below 4e-4, and the seed is
+    fixed.
+    """
     rng = np.random.default_rng(0)
-    draws = rng.choice([-1.0, 0.0, 1.0], (1500, problems), p=[differing / 2, 1 - differing, differing / 2])
+    draws = rng.choice(
+        [-1.0, 0.0, 1.0], (1500, problems), p=[differing / 2, 1 - differing, differing / 2]
+    )
     alarms = np.mean([mean_difference(np.zeros(problems), draw).beyond_noise for draw in draws])
     assert alarms <= ERROR + 0.02
 
 
 def test_few_differences_that_are_alike_are_no_certainty_and_many_are() -> None:
     def alike(count: int) -> bool:
-        return mean_difference(np.zeros(35), np.array([1.0] * count + [0.0] * (35 - count))).beyond_noise
+        return mean_difference(
+            np.zeros(35), np.array([1.0] * count + [0.0] * (35 - count))
+        ).beyond_noise
 
     assert [alike(count) for count in (0, 1, 3, 12)] == [False, False, False, True]
     assert not mean_difference(np.zeros(2), np.ones(2)).beyond_noise
@@ -161,7 +209,9 @@ def test_an_evaluation_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> 
         read_evaluation(begun)
 
 
-def test_two_evaluations_are_compared_method_by_method(tmp_path: Path, evaluated: Evaluated) -> None:
+def test_two_evaluations_are_compared_method_by_method(
+    tmp_path: Path, evaluated: Evaluated
+) -> None:
     slow = read_evaluation(write_evaluation(tmp_path / "slow", slower=2.0))
     told = sentences(both(evaluated, slow))
     assert sum("from A to B" in sentence for sentence in told) == 3
@@ -175,15 +225,26 @@ def test_two_evaluations_are_compared_method_by_method(tmp_path: Path, evaluated
         both(evaluated, read_evaluation(write_evaluation(tmp_path / "other", problems=12)))
 
 
-def test_the_command_makes_pages_and_plots_of_evaluations_and_refuses_to_mix(tmp_path: Path, bass_command: Command) -> None:
-    one, two = (str(write_evaluation(tmp_path / name, problems=5, samples=2)) for name in ("one", "two"))
+def test_the_command_makes_pages_and_plots_of_evaluations_and_refuses_to_mix(
+    tmp_path: Path, bass_command: Command
+) -> None:
+    one, two = (
+        str(write_evaluation(tmp_path / name, problems=5, samples=2)) for name in ("one", "two")
+    )
     said = bass_command("report", one, two, "--plots", str(tmp_path / "plots"))
     assert (said.status, said.err) == (0, "")
     assert "from A to B" in said.out
     assert (tmp_path / "two" / "comparison.html").exists()
     assert len(list((tmp_path / "plots").iterdir())) == 4
-    said = bass_command("report", one, str(write_run(tmp_path / "run", batches=(1,), repeats=1).path))
-    assert (said.status, said.out, "cannot be compared" in said.err, said.err.count("\n")) == (2, "", True, 1)
+    said = bass_command(
+        "report", one, str(write_run(tmp_path / "run", batches=(1,), repeats=1).path)
+    )
+    assert (said.status, said.out, "cannot be compared" in said.err, said.err.count("\n")) == (
+        2,
+        "",
+        True,
+        1,
+    )
     manifest = tmp_path / "one" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 9}))
     said = bass_command("report", one)
@@ -194,21 +255,40 @@ def test_the_command_makes_pages_and_plots_of_evaluations_and_refuses_to_mix(tmp
 def test_without_matplotlib_one_sentence_says_what_to_install(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command
 ) -> None:
-    folder = str(write_evaluation(tmp_path / "e") if kind == "evaluation" else write_run(tmp_path / "r", batches=(1,), repeats=1).path)
+    folder = str(
+        write_evaluation(tmp_path / "e")
+        if kind == "evaluation"
+        else write_run(tmp_path / "r", batches=(1,), repeats=1).path
+    )
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said = bass_command("report", folder)
     assert (said.status, said.out) == (2, "")
-    assert said.err == "bass: A report needs matplotlib, which is not installed: `pip install 'bass[report]'`.\n"
+    assert said.err == (
+        "bass: A report needs matplotlib, which is not installed: `pip install 'bass[report]'`.\n"
+    )
 
 
-def test_no_damage_to_any_file_is_more_than_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_damage_to_any_file_is_more_than_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(report, "curves", lambda evaluated: [])
-    folder = write_evaluation(tmp_path / "one", problems=3, samples=2, methods=("batched", "plain"), budgets=(1.0, 2.0))
+    folder = write_evaluation(
+        tmp_path / "one", problems=3, samples=2, methods=("batched", "plain"), budgets=(1.0, 2.0)
+    )
     said: list[str] = []
     for file in sorted(path for path in folder.rglob("*.json*")):
         whole = file.read_bytes()
         cuts = [whole[: len(whole) * i // 4] for i in range(4)] + [whole[:-1]]
-        for damaged in (*cuts, b"null", b"[]", b"5", b"\xff", b"[" * 99999, whole.replace(b"0.", b"1e999"), whole.replace(b'"', b"", 3)):
+        for damaged in (
+            *cuts,
+            b"null",
+            b"[]",
+            b"5",
+            b"\xff",
+            b"[" * 99999,
+            whole.replace(b"0.", b"1e999"),
+            whole.replace(b'"', b"", 3),
+        ):
             file.write_bytes(damaged)
             try:
                 page(read_evaluation(folder))

@@ -1,4 +1,6 @@
-"""The summary of a run: which setting wins, by how much, at which confidence, whatever kind of run it is."""
+"""The summary of a run: which setting wins, by how much, at which confidence, whatever kind of run
+it is.
+"""
 
 import json
 import re
@@ -29,7 +31,9 @@ NONE = CellLines([], [], [], [])
 
 @pytest.fixture
 def drawn() -> None:
-    """Asked for by tests that look at plots; for the others none are drawn, which takes most of a page's time."""
+    """Asked for by tests that look at plots; for the others none are drawn, which takes most of a
+    page's time.
+    """
 
 
 @pytest.fixture(autouse=True)
@@ -45,28 +49,47 @@ def told(run: RunFolder) -> list[str]:
 def changed(run: RunFolder, change: Any) -> RunFolder:
     """The run with another manifest, made by a function of it."""
     path = run.path / "manifest.json"
-    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+    path.write_text(
+        json.dumps(change(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8"
+    )
     return RunFolder(run.path)
 
 
 def with_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
-    """`plain`, `fixed`, `bass` become two settings at three temperatures, the batch staying as it is."""
+    """`plain`, `fixed`, `bass` become two settings at three temperatures, the batch staying as it
+    is.
+    """
     names = {"plain": ("mine", 0.2), "fixed": ("other", 0.2), "bass": ("mine", 1.0)}
     for cell in manifest["cells"]:
         method, temperature = names[cell["settings"]["policy"]]
-        cell["settings"] = {"method": method, "temperature": temperature, "batch": cell["settings"]["batch"]}
-    manifest["config"]["axes"] = {"method": {"mine": {"policy": "bass"}, "other": {"policy": "fixed"}}, "temperature": [0.2, 1.0]}
+        cell["settings"] = {
+            "method": method,
+            "temperature": temperature,
+            "batch": cell["settings"]["batch"],
+        }
+    manifest["config"]["axes"] = {
+        "method": {"mine": {"policy": "bass"}, "other": {"policy": "fixed"}},
+        "temperature": [0.2, 1.0],
+    }
     return manifest | {"axes": ["method", "temperature", "batch"]}
 
 
 def test_only_settings_that_decode_the_same_are_rivals(tmp_path: Path) -> None:
     run = changed(write_run(tmp_path / "run", batches=(1, 4)), with_temperatures)
     found = winners(read_cells(run))
-    assert list(found) == ["batch 1, temperature=0.2", "batch 1, temperature=1.0", "batch 4, temperature=0.2", "batch 4, temperature=1.0"]
+    assert list(found) == [
+        "batch 1, temperature=0.2",
+        "batch 1, temperature=1.0",
+        "batch 4, temperature=0.2",
+        "batch 4, temperature=1.0",
+    ]
     assert [winner.best.choice for winner in found.values()] == ["other", "mine", "other", "mine"]
     assert [len(winner.others) for winner in found.values()] == [1, 0, 1, 0]
     said = sentences(found)
-    assert said[0].startswith("other is the fastest setting at (batch 1, temperature=0.2) and (batch 4, temperature=0.2), ")
+    assert said[0].startswith(
+        "other is the fastest setting at (batch 1, temperature=0.2) and (batch 4, "
+        "temperature=0.2), "
+    )
     assert "has no rival there" in said[2]
     assert "batch and work" in page(run)[0]
 
@@ -82,20 +105,39 @@ def test_where_nothing_but_the_work_varies_that_is_what_is_compared(tmp_path: Pa
 
 
 def test_what_an_axis_varies_says_whether_it_is_the_work() -> None:
-    axes = {"rows": {"alike": {"num_prompts": 1, "samples": None}}, "layout": {"pad": {"cache": "padded"}}, "prompts": [["a"]]}
-    assert [is_work({"axes": axes}, axis) for axis in ("rows", "layout", "prompts", "temperature", "policy.k")] == [
+    axes = {
+        "rows": {"alike": {"num_prompts": 1, "samples": None}},
+        "layout": {"pad": {"cache": "padded"}},
+        "prompts": [["a"]],
+    }
+    assert [is_work({"axes": axes}, axis) for axis in ("rows", "layout", "prompts", "temperature",
+        "policy.k")] == [
         True, False, True, True, False,
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("repeats", "spread"), [(2, 0.1), (3, 0.4), (6, 0.1)])
-def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(repeats: int, spread: float) -> None:
-    """Of 400 intervals at 95 % no more than 43 miss, which happens to a right one once in a million times."""
+def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(
+    repeats: int, spread: float
+) -> None:
+    """Of 400 intervals at 95 % no more than 43 miss, which happens to a right one once in a million
+    times.
+    """
     random, missed = np.random.default_rng(repeats), 0
     for _ in range(400):
-        drawn = [scale * np.exp(random.normal(-(spread**2) / 2, spread, repeats)) for scale in (1.0, 2.0)]
+        drawn = [
+            scale * np.exp(random.normal(-(spread**2) / 2, spread, repeats)) for scale in (1.0, 2.0)
+        ]
         own, other = (
-            Cell(CellEntry("x", {}), "x", "x", "", 1, Summary("x", {}, "done", None, {}, [{"all": float(value)} for value in x], 1.0), NONE)
+            Cell(
+                CellEntry("x", {}),
+                "x",
+                "x",
+                "",
+                1,
+                Summary("x", {}, "done", None, {}, [{"all": float(value)} for value in x], 1.0),
+                NONE,
+            )
             for x in drawn
         )
         found = lead(own, other, METRICS["all"], 1)
@@ -109,8 +151,11 @@ def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(re
 
 def test_a_lead_is_told_with_its_size_and_its_confidence(tmp_path: Path) -> None:
     said = told(write_run(tmp_path / "run", policies=("plain", "bass"), repeats=6, tokens=60))
-    assert re.match(r"bass is the fastest setting at every batch, \d\.\d\d to \d\.\d\d times as fast as plain decoding: "
-                    r"a lead beyond the noise \(95 %\)\.", said[0])  # fmt: skip
+    assert re.match(
+        r"bass is the fastest setting at every batch, \d\.\d\d to \d\.\d\d times as fast as "
+        r"plain decoding: a lead beyond the noise \(95 %\)\.",
+        said[0],
+    )
     assert not any("within the noise" in sentence for sentence in said)
 
 
@@ -123,11 +168,14 @@ def measured(label: str, batch: int, times: list[float], drafted: bool) -> Cell:
     """A cell of these times per token, one for each repeat."""
     summary = Summary(label, {}, "done", None, {}, [{"all": time / 100} for time in times], 1.0)
     step = StepLine([0], 2, 8, 1, [2 if drafted else 0], [0], [1], 0.1, 0.0, 0.1, 0, NO_WORK)
-    return Cell(CellEntry(label, {}), label, label, "", batch, summary, CellLines([step], [], [0], []))
+    return Cell(
+        CellEntry(label, {}), label, label, "", batch, summary, CellLines([step], [], [0], [])
+    )
 
 
-# Batch: times of plain decoding and of two that draft. At batch 8 the best is 2.13 times as fast as plain decoding, for sure; at
-# batch 1 and 4 its lead may be noise; at batch 16 nothing was run beside it.
+# Batch: times of plain decoding and of two that draft. At batch 8 the best is 2.13 times as fast as
+# plain decoding, for sure; at batch 1 and 4 its lead may be noise; at batch 16 nothing was run
+# beside it.
 TIMES = {
     1: {"plain": [1.06, 1.3, 0.9], "near": [1.1, 1.2, 0.95], "bass": [0.8, 1.2, 1.05]},
     4: {"plain": [1.2, 1.0, 1.04], "near": [1.07, 1.1, 1.0], "bass": [1.0, 1.02, 1.1]},
@@ -137,24 +185,42 @@ TIMES = {
 
 
 def test_the_summary_opens_with_nothing_that_may_be_noise() -> None:
-    cells = [measured(name, batch, times, name != "plain") for batch, all_ in TIMES.items() for name, times in all_.items()]
+    cells = [
+        measured(name, batch, times, name != "plain")
+        for batch, all_ in TIMES.items()
+        for name, times in all_.items()
+    ]
     found = winners(cells)
     said = sentences(found)
     assert said[0] == (
-        "bass is the fastest setting at batch 8, 2.13 times as fast as plain decoding: a lead beyond the noise (95 %); "
+        "bass is the fastest setting at batch 8, 2.13 times as fast as plain decoding: a lead "
+        "beyond the noise (95 %); "
         "at batch 1 and 4 the lead of the fastest is within the noise."
     )
     assert [place for place, winner in found.items() if winner.clear] == ["batch 8"]
-    for place, winner in found.items():  # every ratio has its interval, and what may be noise is called so
+    # every ratio has its interval, and what may be noise is called so
+    for place, winner in found.items():
         sentence = next(one for one in said[1:] if one.startswith(f"{place.capitalize()}: "))
-        ratios = re.findall(r"times as fast \((\S+) to (\S+)\) as [^,]*?(, which is within the noise)?(?=[,.]\s|[,.]$)", sentence)
+        ratios = re.findall(
+            (
+                r"times as fast \((\S+) to (\S+)\) as [^,]*?(, which is within the "
+                r"noise)?(?=[,.]\s|[,.]$)"
+            ),
+            sentence,
+        )
         assert len(ratios) == min(len(winner.others), 2)
-        assert all(bool(noise) == (float(low) <= 1 <= float(high)) for low, high, noise in ratios), sentence
+        assert all(
+            bool(noise) == (float(low) <= 1 <= float(high)) for low, high, noise in ratios
+        ), sentence
     assert said[-1].startswith("A is x times as fast as B: the time per token of B over that of A")
 
 
 def test_only_a_sure_lead_over_a_rival_is_bold_and_every_figure_has_its_interval() -> None:
-    cells = [measured(name, batch, times, name != "plain") for batch, all_ in TIMES.items() for name, times in all_.items()]
+    cells = [
+        measured(name, batch, times, name != "plain")
+        for batch, all_ in TIMES.items()
+        for name, times in all_.items()
+    ]
     found = winners(cells)
     table = pages.figures(cells, found)
     assert [row["cells"][:2] for row in table["rows"] if row["best"]] == [["bass", 8]]
@@ -169,11 +235,17 @@ def test_only_a_sure_lead_over_a_rival_is_bold_and_every_figure_has_its_interval
     assert speedups["bass", 16] == {"text": "–"}
     lead = found["batch 8"].over(found["batch 8"].others[-1])
     assert lead is not None
-    assert speedups["bass", 8] == {"text": f"{lead.times:.2f}", "small": lead.within.replace(" to ", "–")}  # as the summary says it
+    # as the summary says it
+    assert speedups["bass", 8] == {
+        "text": f"{lead.times:.2f}",
+        "small": lead.within.replace(" to ", "–"),
+    }
 
 
 def test_a_page_has_one_ratio_of_speeds_and_says_once_what_it_is(tmp_path: Path) -> None:
-    words = " ".join(Text(page(write_run(tmp_path / "run", batches=(1,), repeats=3))[0]).words.split())
+    words = " ".join(
+        Text(page(write_run(tmp_path / "run", batches=(1,), repeats=3))[0]).words.split()
+    )
     assert words.count("A is x times as fast as B") == 1
     assert not re.search(r"speedup|speed-up ratio", words)
 
@@ -208,7 +280,9 @@ def test_failed_and_missing_cells_stand_before_the_summary_and_win_nothing(tmp_p
     assert "bass is" not in Text(html).words
 
 
-def test_a_run_without_a_time_per_token_is_reported_and_says_why_nothing_wins(tmp_path: Path) -> None:
+def test_a_run_without_a_time_per_token_is_reported_and_says_why_nothing_wins(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run", batches=(1,), repeats=1)
     for cell in run.cells:
         path = run.cell_folder(cell.id) / "summary.json"
@@ -222,11 +296,20 @@ def test_a_difference_is_better_worse_or_neither_as_its_metric_says(better: str)
     metric = next(metric for metric in METRICS.values() if metric.better == better)
 
     def verdict(low: float, high: float) -> str:
-        return Line(metric, 1.0, 2.0, Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True)).verdict
+        return Line(
+            metric,
+            1.0,
+            2.0,
+            Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True),
+        ).verdict
 
     rising = {"lower": "B is worse", "higher": "B is better", "neither": "differs"}[better]
     falling = {"lower": "B is better", "higher": "B is worse", "neither": "differs"}[better]
-    assert [verdict(0.5, 1.5), verdict(-1.5, -0.5), verdict(-1, 2)] == [rising, falling, "within the noise"]
+    assert [verdict(0.5, 1.5), verdict(-1.5, -0.5), verdict(-1, 2)] == [
+        rising,
+        falling,
+        "within the noise",
+    ]
     assert Line(metric, 1.0, 2.0, None).verdict == "too few values to tell"
 
 
@@ -235,7 +318,13 @@ def test_bounds_that_say_nothing_are_not_written_out() -> None:
 
 
 def test_a_run_of_many_places_has_a_short_summary(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", batches=tuple(range(1, 11)), policies=("plain", "bass"), repeats=2, tokens=4)
+    run = write_run(
+        tmp_path / "run",
+        batches=tuple(range(1, 11)),
+        policies=("plain", "bass"),
+        repeats=2,
+        tokens=4,
+    )
     said = told(run)
     assert len(said) < 12
     assert any(sentence.startswith("So it goes on for 4 more places") for sentence in said)
@@ -243,7 +332,9 @@ def test_a_run_of_many_places_has_a_short_summary(tmp_path: Path) -> None:
     assert len(words) == 20 + 1
 
 
-def test_pictures_are_left_out_before_a_page_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_left_out_before_a_page_grows_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_run(tmp_path / "run", batches=(4,), policies=("fixed", "bass"), repeats=1)
     whole = len(page(run)[0].encode())
     monkeypatch.setattr(pages, "MOST_BYTES", whole - 100)
@@ -255,7 +346,9 @@ def test_pictures_are_left_out_before_a_page_grows_too_large(tmp_path: Path, mon
         page(run)
 
 
-def test_a_comparison_of_many_settings_keeps_to_the_metrics_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_of_many_settings_keeps_to_the_metrics_that_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_run(tmp_path / "run", batches=(1,), repeats=2)
     assert "host_share (" in comparison(run, run)[0]
     monkeypatch.setattr(pages, "MOST_COMPARED", 2)
@@ -265,14 +358,22 @@ def test_a_comparison_of_many_settings_keeps_to_the_metrics_that_matter(tmp_path
 
 
 @pytest.mark.usefixtures("drawn")
-def test_of_too_many_settings_plots_show_those_of_one_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_settings_plots_show_those_of_one_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def at_two_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
         for i, cell in enumerate(manifest["cells"]):
-            cell["settings"] = {"temperature": (0.2, 1.0)[i % 2], "policy": f"p{i // 2}", "batch": 1}
+            cell["settings"] = {
+                "temperature": (0.2, 1.0)[i % 2],
+                "policy": f"p{i // 2}",
+                "batch": 1,
+            }
         return manifest | {"axes": ["temperature", "policy", "batch"]}
 
     monkeypatch.setattr("bass.experiments.report.plots.MOST_SETTINGS", 4)
-    many = write_run(tmp_path / "many", batches=(1,), policies=[f"p{i}" for i in range(6)], repeats=1, tokens=8)
+    many = write_run(
+        tmp_path / "many", batches=(1,), policies=[f"p{i}" for i in range(6)], repeats=1, tokens=8
+    )
     latency = page(changed(many, at_two_temperatures))[1][0]
     shown = [axes.get_title() for axes in latency.figure.axes]
     assert sum("temperature=0.2" in label for label in shown) == 3
@@ -280,13 +381,27 @@ def test_of_too_many_settings_plots_show_those_of_one_work(tmp_path: Path, monke
 
 
 def test_what_is_not_lossless_is_named(tmp_path: Path) -> None:
-    axes = {"verifier": ["rejection", "typical"], "method": {"a": {"verifier": {"class_path": "typical"}}, "b": {"policy": "bass"}}}
+    axes = {
+        "verifier": ["rejection", "typical"],
+        "method": {"a": {"verifier": {"class_path": "typical"}}, "b": {"policy": "bass"}},
+    }
     config = {"base": {"verifier": "rejection"}, "axes": axes}
-    settings = [{"verifier": "rejection"}, {"verifier": "typical"}, {"method": "a"}, {"method": "b"}, {"verifier": "mine:Verifier"}]
+    settings = [
+        {"verifier": "rejection"},
+        {"verifier": "typical"},
+        {"method": "a"},
+        {"method": "b"},
+        {"verifier": "mine:Verifier"},
+    ]
     assert [is_lossy(config, one) for one in settings] == [False, True, True, False, False]
     run = write_run(tmp_path / "run", batches=(1,), repeats=1)
     assert not any("Not lossless" in sentence for sentence in page(run)[2])
-    lossy = changed(run, lambda manifest: manifest | {"config": manifest["config"] | {"base": {"verifier": "typical"}}})
+    lossy = changed(
+        run,
+        lambda manifest: (
+            manifest | {"config": manifest["config"] | {"base": {"verifier": "typical"}}}
+        ),
+    )
     assert page(lossy)[2][0].startswith("Not lossless: fixed, bass.")
 
 
@@ -294,14 +409,25 @@ def test_what_is_not_lossless_is_named(tmp_path: Path) -> None:
 def test_the_parts_of_a_step_are_those_that_were_measured(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", batches=(1,), repeats=1)
     [plot] = [plot for plot in page(run)[1] if plot.name == "step-parts"]
-    bars = {str(row.get_label()): [bar.get_width() for bar in row] for row in plot.figure.axes[0].containers}  # pyright: ignore
+    bars = {
+        str(row.get_label()): [bar.get_width() for bar in row]
+        for row in plot.figure.axes[0].containers
+    }  # pyright: ignore
     expected = {"draft": [0, 2, 2], "verify": [3, 3, 3], "sample": [0, 0.5, 0.5], "host": [0.4] * 3}
     assert {name: pytest.approx(widths) for name, widths in bars.items()} == expected
 
 
 def test_every_extra_that_a_message_or_a_page_names_is_there() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    named = [found for file in files for found in re.findall(r"bass\[([\w-]+)\]|extra `([\w-]+)`", file.read_text(encoding="utf-8"))]
+    named = [
+        found
+        for file in files
+        for found in re.findall(
+            r"bass\[([\w-]+)\]|extra `([\w-]+)`", file.read_text(encoding="utf-8")
+        )
+    ]
     assert {one or other for one, other in named} <= set(extras)
     assert {"report", "eval", "hub", "lm-eval", "ray"} <= {one for one, _ in named}

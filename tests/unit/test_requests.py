@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 import bass
 from unit.checkpoints import Pair
 
-OPTIONS: dict[str, Any] = {"max_new_tokens": 6, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+OPTIONS: dict[str, Any] = {
+    "max_new_tokens": 6,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "ignore_eos": True,
+}
 PROMPTS = ["def f(", "for", [5, 6], "a"]
 
 
@@ -26,28 +31,50 @@ def llm(pair: Pair) -> bass.LLM:
 @pytest.fixture(scope="module")
 def samples(llm: bass.LLM) -> list[list[list[int]]]:
     """Eight samples of each prompt."""
-    return [[c.token_ids for c in llm.generate(prompt, num_return_sequences=8, **OPTIONS).completions] for prompt in PROMPTS]
+    return [
+        [c.token_ids for c in llm.generate(prompt, num_return_sequences=8, **OPTIONS).completions]
+        for prompt in PROMPTS
+    ]
 
 
 @settings(max_examples=10)
-@given(order=st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=8), n=st.integers(1, 2))
+@given(
+    order=st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=8), n=st.integers(1, 2)
+)
 def test_a_prompt_that_a_call_repeats_goes_on_with_its_samples(
     llm: bass.LLM, samples: list[list[list[int]]], order: list[int], n: int
 ) -> None:
-    """Occurrence j has samples j*n to j*n + n-1, whatever other prompts stand before and between."""
+    """Occurrence j has samples j*n to j*n + n-1, whatever other prompts stand before and
+    between.
+    """
     order = [prompt for i, prompt in enumerate(order) if order[:i].count(prompt) * n + n <= 8]
     result = llm.generate([PROMPTS[prompt] for prompt in order], num_return_sequences=n, **OPTIONS)
-    seen = [order[:place].count(prompt) * n + s for place, prompt in enumerate(order) for s in range(n)]
-    assert [(c.prompt_index, c.sample_index) for c in result.completions] == list(zip(sorted([*range(len(order))] * n), seen, strict=True))
-    assert [c.token_ids for c in result.completions] == [samples[order[c.prompt_index]][c.sample_index] for c in result.completions]
+    seen = [
+        order[:place].count(prompt) * n + s for place, prompt in enumerate(order) for s in range(n)
+    ]
+    assert [(c.prompt_index, c.sample_index) for c in result.completions] == list(
+        zip(sorted([*range(len(order))] * n), seen, strict=True)
+    )
+    assert [c.token_ids for c in result.completions] == [
+        samples[order[c.prompt_index]][c.sample_index] for c in result.completions
+    ]
 
 
-def test_repeated_prompts_are_different_samples(llm: bass.LLM, samples: list[list[list[int]]]) -> None:
+def test_repeated_prompts_are_different_samples(
+    llm: bass.LLM, samples: list[list[list[int]]]
+) -> None:
     assert len({tuple(own) for own in samples[0]}) > 6
     ids = llm.models.tokenizer.encode("def f(")  # type: ignore[union-attr]
-    mixed = llm.generate(["def f(", ids, {"prompt": "def f("}, {"prompt_token_ids": np.array(ids)}], **OPTIONS)
+    mixed = llm.generate(
+        ["def f(", ids, {"prompt": "def f("}, {"prompt_token_ids": np.array(ids)}], **OPTIONS
+    )
     assert [c.token_ids for c in mixed.completions] == samples[0][:4]
-    assert [(c.prompt_index, c.sample_index) for c in mixed.completions] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert [(c.prompt_index, c.sample_index) for c in mixed.completions] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
 
 
 SAME = {  # each is the one prompt [5, 6]
@@ -65,20 +92,39 @@ SAME = {  # each is the one prompt [5, 6]
 
 
 @pytest.mark.parametrize("form", SAME)
-def test_forms_of_token_ids_are_the_same_prompt(llm: bass.LLM, samples: list[list[list[int]]], form: str) -> None:
+def test_forms_of_token_ids_are_the_same_prompt(
+    llm: bass.LLM, samples: list[list[list[int]]], form: str
+) -> None:
     given = SAME[form]
-    assert [c.token_ids for c in llm.generate(given() if callable(given) else given, **OPTIONS).completions] == samples[2][:1]
+    assert [
+        c.token_ids
+        for c in llm.generate(given() if callable(given) else given, **OPTIONS).completions
+    ] == samples[2][:1]
 
 
-@pytest.mark.parametrize("form", [{"prompt": "for"}, [{"prompt": "for"}], np.str_("for"), np.array(["for"]), np.array("for")], ids=repr)
-def test_forms_of_a_text_are_the_same_prompt(llm: bass.LLM, samples: list[list[list[int]]], form: Any) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [{"prompt": "for"}, [{"prompt": "for"}], np.str_("for"), np.array(["for"]), np.array("for")],
+    ids=repr,
+)
+def test_forms_of_a_text_are_the_same_prompt(
+    llm: bass.LLM, samples: list[list[list[int]]], form: Any
+) -> None:
     assert [c.token_ids for c in llm.generate(form, **OPTIONS).completions] == samples[1][:1]
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "both keys": ({"prompt": "a", "prompt_token_ids": [5]}, {}, "both `prompt` and `prompt_token_ids`: give one of them"),
+    "both keys": (
+        {"prompt": "a", "prompt_token_ids": [5]},
+        {},
+        "both `prompt` and `prompt_token_ids`: give one of them",
+    ),
     "an unknown key": ({"prompt": "a", "multi_modal_data": 3}, {}, "the key 'multi_modal_data'"),
-    "what a tokenizer gives": (["a", {"input_ids": [5], "attention_mask": [1]}], {}, "Prompt 1 has the key 'input_ids'"),
+    "what a tokenizer gives": (
+        ["a", {"input_ids": [5], "attention_mask": [1]}],
+        {},
+        "Prompt 1 has the key 'input_ids'",
+    ),
     "no key": ([{}], {}, "Prompt 0 is a mapping without"),
     "ids as a text": ({"prompt": [5, 6]}, {}, "`prompt` is of list"),
     "a text as ids": ({"prompt_token_ids": "56"}, {}, "`prompt_token_ids` is of str"),
@@ -95,13 +141,21 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an array of three axes": (np.ones((1, 2, 3), dtype=int), {}, "[1, 1, 1]"),
     "prompts without end": (itertools.repeat("a"), {}, "more than 1000000"),
     "more ids than there is memory for": (range(10**12), {}, "more than 1000000"),
-    "more samples than there is memory for": ("a", {"num_return_sequences": 10**10}, "more than 1000000 sequences"),
+    "more samples than there is memory for": (
+        "a",
+        {"num_return_sequences": 10**10},
+        "more than 1000000 sequences",
+    ),
     "limits by prompt": ("a", {"max_new_tokens": {0: 5}}, "max_new_tokens={0: 5}"),
     "limits in a set": (["a", "b"], {"max_new_tokens": {5, 6}}, "max_new_tokens={5, 6}"),
     "limits as a text": (["a", "b"], {"max_new_tokens": "56"}, "max_new_tokens='56'"),
     "limits as bytes": (["a", "b"], {"max_new_tokens": b"56"}, "max_new_tokens=b'56'"),
     "limits in lists": (["a", "b"], {"max_new_tokens": [[5], [6]]}, "max_new_tokens=[5]"),
-    "more limits than there is memory for": ("a", {"max_new_tokens": range(1, 10**12)}, "999999999999 values for 1 prompts"),
+    "more limits than there is memory for": (
+        "a",
+        {"max_new_tokens": range(1, 10**12)},
+        "999999999999 values for 1 prompts",
+    ),
     "stop strings as a mapping": ("a", {"stop": {"x": 1}}, "stop={'x': 1}"),
     "stop strings as bytes": ("a", {"stop": b"x"}, "stop=b'x'"),
     "stop strings in lists": ("a", {"stop": [["x"]]}, "stop=[['x']]"),
@@ -137,6 +191,9 @@ def test_stop_strings_may_come_in_anything_that_holds_strings(llm: bass.LLM) -> 
         (s for s in [stop]),
         {stop: 1}.keys(),
     ):
-        assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == whole[: whole.index(stop)]
+        assert (
+            llm.generate("for", stop=form, **OPTIONS).completions[0].text
+            == whole[: whole.index(stop)]
+        )
     for form in (None, (), [], np.array([], dtype=str), iter(())):
         assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == whole

@@ -11,14 +11,24 @@ PEAKS = Peaks(bandwidth=8120.0, flops=10000.0)
 
 
 def step(
-    k: int, span: int, requests: list[int], drafted: list[int], accepted: list[int], emitted: list[int], seconds: float, work: Work
+    k: int,
+    span: int,
+    requests: list[int],
+    drafted: list[int],
+    accepted: list[int],
+    emitted: list[int],
+    seconds: float,
+    work: Work,
 ) -> StepRecord:
     arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
     positions = span * int((arrays[0] >= 0).sum())
-    return StepRecord(k, span, positions, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0, work=work)
+    return StepRecord(
+        k, span, positions, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0, work=work
+    )
 
 
-# Four requests, two rows. 1 ends in the first step, 0 in the second, 2 (which had to wait for a row) in the third; 3 never ran.
+# Four requests, two rows. 1 ends in the first step, 0 in the second, 2 (which had to wait for a
+# row) in the third; 3 never ran.
 STEPS = [
     step(2, 8, [0, 1], [2, 2], [2, 0], [3, 1], 0.5, Work(1392, 660, 440)),
     step(3, 8, [0, 2], [3, 3], [1, 1], [2, 2], 0.5, Work(1508, 880, 440)),
@@ -65,15 +75,22 @@ def test_tokens_per_second_are_kept_tokens_over_the_whole_time(stats: Stats) -> 
 
 def test_acceptance_at_a_position_is_among_the_drafts_accepted_up_to_it(stats: Stats) -> None:
     # (drafted, accepted): (2, 2), (2, 0), (3, 1), (3, 1).
-    # Position 1: all 4 reached it, 3 were accepted. Position 2: (2, 0) no longer counts; of 3, the first was accepted.
-    # Position 3: two drafted it, but their second tokens were rejected: nobody reached it, so that it has no rate.
+    # Position 1: all 4 reached it, 3 were accepted. Position 2: (2, 0) no longer counts; of 3, the
+    # first was accepted. Position 3: two drafted it, but their second tokens were rejected: nobody
+    # reached it, so that it has no rate.
     assert stats.reached_by_position == [4, 3, 0]
     assert stats.acceptance_by_position == [3 / 4, 1 / 3, None]
-    assert acceptance_by_position(STEPS) == (stats.acceptance_by_position, stats.reached_by_position)
+    assert acceptance_by_position(STEPS) == (
+        stats.acceptance_by_position,
+        stats.reached_by_position,
+    )
 
 
-def test_first_and_last_are_the_rates_of_the_sequences_in_the_order_in_which_they_ended(stats: Stats) -> None:
-    # Ends: 1 at 0.5 + 0.625 = 1.125; 0 at 0.5 + 1.5 = 2.0; 2 at 1.75 + 0.75 = 2.5, although it took less time than 0.
+def test_first_and_last_are_the_rates_of_the_sequences_in_the_order_in_which_they_ended(
+    stats: Stats,
+) -> None:
+    # Ends: 1 at 0.5 + 0.625 = 1.125; 0 at 0.5 + 1.5 = 2.0; 2 at 1.75 + 0.75 = 2.5, although it took
+    # less time than 0.
     assert stats.first == 0.625 / 1
     assert stats.last == 0.75 / 3
 
@@ -96,13 +113,19 @@ def test_mbu_is_the_bound_over_the_time_in_steps(stats: Stats) -> None:
     assert stats.mbu == pytest.approx(0.5 / (0.5 + 0.5 + 0.25))
 
 
-def test_mfu_is_the_work_done_and_mfu_kept_the_work_kept_over_what_the_time_in_steps_allows(stats: Stats) -> None:
+def test_mfu_is_the_work_done_and_mfu_kept_the_work_kept_over_what_the_time_in_steps_allows(
+    stats: Stats,
+) -> None:
     assert stats.mfu == pytest.approx((660 + 880 + 100) / 10000 / 1.25)
     assert stats.mfu_kept == pytest.approx((440 + 440 + 100) / 10000 / 1.25)
 
 
 def test_the_dictionary_has_every_field_and_the_derived_figures(stats: Stats) -> None:
-    assert stats.as_dict() == vars(stats) | {"tau": 9 / 5, "acceptance_rate": 4 / 10, "tokens_per_second": 2.0}
+    assert stats.as_dict() == vars(stats) | {
+        "tau": 9 / 5,
+        "acceptance_rate": 4 / 10,
+        "tokens_per_second": 2.0,
+    }
 
 
 def test_a_run_without_steps_has_counts_of_zero_and_no_other_figure() -> None:
@@ -110,7 +133,17 @@ def test_a_run_without_steps_has_counts_of_zero_and_no_other_figure() -> None:
     values = empty.as_dict()
     assert (values.pop("acceptance_by_position"), values.pop("reached_by_position")) == ([], [])
     assert values.pop("batch_invariant") is True
-    counts = ("steps", "row_steps", "drafted", "accepted", "emitted", "tokens", "seconds", "capture_seconds", "lossless")
+    counts = (
+        "steps",
+        "row_steps",
+        "drafted",
+        "accepted",
+        "emitted",
+        "tokens",
+        "seconds",
+        "capture_seconds",
+        "lossless",
+    )
     assert [values.pop(name) for name in counts] == [0] * len(counts)
     assert set(values.values()) == {None}
 
@@ -120,6 +153,9 @@ def test_the_mean_logprob_is_per_token_and_zero_without_tokens() -> None:
     assert completion(0, 0, 0.0, "time").mean_logprob == 0.0
 
 
-@pytest.mark.parametrize(("reason", "finished"), [("eos", True), ("stop", True), ("length", True), ("time", False), ("interrupted", False)])
+@pytest.mark.parametrize(
+    ("reason", "finished"),
+    [("eos", True), ("stop", True), ("length", True), ("time", False), ("interrupted", False)],
+)
 def test_a_completion_is_finished_when_it_came_to_its_own_end(reason: str, finished: bool) -> None:
     assert completion(0, 1, 1.0, reason).finished is finished

@@ -1,4 +1,6 @@
-"""Rotary positions: conventions, invariance, every kind of scaling against `transformers`, and what is refused."""
+"""Rotary positions: conventions, invariance, every kind of scaling against `transformers`, and what
+is refused.
+"""
 
 import json
 import math
@@ -36,28 +38,39 @@ SCALINGS: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 2.5},
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "llama3": LLAMA3,
-    "llama3, wide ramp": LLAMA3 | {"low_freq_factor": 0.5, "high_freq_factor": 16.0, "factor": 32.0},
+    "llama3, wide ramp": LLAMA3
+    | {"low_freq_factor": 0.5, "high_freq_factor": 16.0, "factor": 32.0},
     "yarn": YARN,
     "yarn, original context absent": {"rope_type": "yarn", "factor": 4.0},
     "yarn, not truncated": YARN | {"truncate": False, "beta_fast": 20.0, "beta_slow": 2.0},
     "yarn, mscale": YARN | {"mscale": 0.7, "mscale_all_dim": 1.2},
     "yarn, mscale alone": YARN | {"mscale": 0.7},
-    "yarn, own attention factor": YARN | {"attention_factor": 0.8, "mscale": 0.7, "mscale_all_dim": 1.2},
+    "yarn, own attention factor": YARN
+    | {"attention_factor": 0.8, "mscale": 0.7, "mscale_all_dim": 1.2},
     "yarn, ramp of no width": YARN | {"beta_fast": 1e-4, "beta_slow": 1e-4, "factor": 40.0},
     "longrope": LONGROPE | {"original_max_position_embeddings": 512},
     "longrope, factor": LONGROPE | {"original_max_position_embeddings": 512, "factor": 16.0},
     "longrope, factor of 1": LONGROPE | {"original_max_position_embeddings": 512, "factor": 1.0},
-    "longrope, attention factor": LONGROPE | {"original_max_position_embeddings": 512, "attention_factor": 1.4},
+    "longrope, attention factor": LONGROPE
+    | {"original_max_position_embeddings": 512, "attention_factor": 1.4},
     "longrope, original context absent": LONGROPE,
 }
 
 
 def llama_json(rope: dict[str, Any] | None, theta: float = 10000.0) -> dict[str, Any]:
     """A config.json with heads of 16 dimensions and a context of 2048."""
-    return {**COMMON, "model_type": "llama", "max_position_embeddings": 2048, "rope_theta": theta, "rope_scaling": rope}
+    return {
+        **COMMON,
+        "model_type": "llama",
+        "max_position_embeddings": 2048,
+        "rope_theta": theta,
+        "rope_scaling": rope,
+    }
 
 
-def by_hand(x: torch.Tensor, angles: torch.Tensor, rotary_dim: int, interleaved: bool) -> torch.Tensor:
+def by_hand(
+    x: torch.Tensor, angles: torch.Tensor, rotary_dim: int, interleaved: bool
+) -> torch.Tensor:
     """`x` [W,D] in the checkpoint's own convention, pair after pair; angles [W,P]."""
     out = x.clone()
     for i in range(rotary_dim // 2):
@@ -67,14 +80,24 @@ def by_hand(x: torch.Tensor, angles: torch.Tensor, rotary_dim: int, interleaved:
     return out
 
 
-@given(st.booleans(), st.sampled_from([(8, 8), (8, 2), (16, 12), (10, 6), (2, 2)]), st.integers(0, 2**31))
-def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(interleaved: bool, dims: tuple[int, int], seed: int) -> None:
+@given(
+    st.booleans(),
+    st.sampled_from([(8, 8), (8, 2), (16, 12), (10, 6), (2, 2)]),
+    st.integers(0, 2**31),
+)
+def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
+    interleaved: bool, dims: tuple[int, int], seed: int
+) -> None:
     head_dim, rotary_dim = dims
-    q, k = torch.randn(2, 6, head_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    q, k = torch.randn(
+        2, 6, head_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     positions = torch.tensor([0, 1, 5, 17, 30, 49])
     speed, _ = speeds(100.0, rotary_dim, 64, None)
     angles = positions[:, None] * speed.double()
-    theirs = by_hand(q, angles, rotary_dim, interleaved) @ by_hand(k, angles, rotary_dim, interleaved).T
+    theirs = (
+        by_hand(q, angles, rotary_dim, interleaved) @ by_hand(k, angles, rotary_dim, interleaved).T
+    )
 
     order = torch.as_tensor(pair_order(head_dim, rotary_dim, interleaved))
     rotary = Rotary(head_dim, 100.0, 64, None, CPU, torch.float64, rotary_dim)
@@ -82,8 +105,12 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(in
     torch.testing.assert_close(next(turned) @ next(turned).T, theirs, rtol=1e-4, atol=1e-4)
 
 
-@given(st.booleans(), st.integers(1, 4), st.integers(1, 3), st.sampled_from([(8, 8), (8, 4), (12, 6)]))
-def test_head_rows_reorder_each_head_of_q_and_k_and_leave_v(interleaved: bool, heads: int, kv_heads: int, dims: tuple[int, int]) -> None:
+@given(
+    st.booleans(), st.integers(1, 4), st.integers(1, 3), st.sampled_from([(8, 8), (8, 4), (12, 6)])
+)
+def test_head_rows_reorder_each_head_of_q_and_k_and_leave_v(
+    interleaved: bool, heads: int, kv_heads: int, dims: tuple[int, int]
+) -> None:
     order = pair_order(*dims, interleaved)
     dim = dims[0]
     rows = head_rows(order, heads, kv_heads).reshape(heads + 2 * kv_heads, dim)
@@ -95,10 +122,16 @@ def test_head_rows_reorder_each_head_of_q_and_k_and_leave_v(interleaved: bool, h
 def test_scores_depend_on_the_distance_of_positions_alone(name: str) -> None:
     scaling = RopeScaling.from_json(SCALINGS.get(name, {}))
     rotary = Rotary(16, 10000.0, 2048, scaling, CPU, torch.float64)
-    q, k = torch.randn(2, 1, 1, 1, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    q, k = torch.randn(
+        2, 1, 1, 1, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
 
     def score(at: int, of: int) -> float:
-        return float((rotate(q, rotary(torch.tensor([[at]]))) * rotate(k, rotary(torch.tensor([[of]])))).sum())
+        return float(
+            (
+                rotate(q, rotary(torch.tensor([[at]]))) * rotate(k, rotary(torch.tensor([[of]])))
+            ).sum()
+        )
 
     for at, of in [(0, 0), (7, 3), (40, 1), (300, 299)]:
         for shift in (1, 13, 200):
@@ -113,9 +146,12 @@ def test_speeds_of_every_kind_equal_those_of_transformers(name: str, theta: floa
     theirs = AutoConfig.for_model(**raw)
     assert theirs.rope_parameters["rope_type"] == SCALINGS[name]["rope_type"]
     expected, expected_factor = ROPE_INIT_FUNCTIONS[SCALINGS[name]["rope_type"]](theirs, CPU)
-    for config in (raw, theirs.to_dict()):  # the form of checkpoints, and the one that version 5 writes
+    # the form of checkpoints, and the one that version 5 writes
+    for config in (raw, theirs.to_dict()):
         ours: Any = FAMILIES["llama"].config_type.from_json(config)
-        found, factor = speeds(ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling)
+        found, factor = speeds(
+            ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
+        )
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=0)
         assert factor == pytest.approx(expected_factor)
 
@@ -128,7 +164,9 @@ def test_what_a_scaling_writes_it_reads(name: str) -> None:
 
 
 def test_a_dynamic_position_is_turned_as_if_the_context_ended_there() -> None:
-    raw: dict[str, Any] = llama_json({"rope_type": "dynamic", "factor": 3.0}) | {"max_position_embeddings": 24}
+    raw: dict[str, Any] = llama_json({"rope_type": "dynamic", "factor": 3.0}) | {
+        "max_position_embeddings": 24
+    }
     theirs = AutoConfig.for_model(**raw)
     rotary = Rotary(16, 10000.0, 24, RopeScaling.from_json(raw["rope_scaling"]), CPU, torch.float64)
     for position in (0, 22, 23, 24, 25, 40, 71):
@@ -136,17 +174,33 @@ def test_a_dynamic_position_is_turned_as_if_the_context_ended_there() -> None:
         cos, sin = rotary(torch.tensor([[position]]))
         angle = position * speed.double()
         torch.testing.assert_close(cos[0, 0, 0], angle.cos().repeat(2), rtol=0, atol=1e-5)
-        torch.testing.assert_close(sin[0, 0, 0], torch.cat((-angle.sin(), angle.sin())), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            sin[0, 0, 0], torch.cat((-angle.sin(), angle.sin())), rtol=0, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers_with_its_cache(k: int, tmp_path: Path) -> None:
-    case = Case("llama", "dynamic", {**COMMON, "max_position_embeddings": 24, "rope_scaling": {"rope_type": "dynamic", "factor": 2.5}})
+def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers_with_its_cache(
+    k: int, tmp_path: Path
+) -> None:
+    case = Case(
+        "llama",
+        "dynamic",
+        {
+            **COMMON,
+            "max_position_embeddings": 24,
+            "rope_scaling": {"rope_type": "dynamic", "factor": 2.5},
+        },
+    )
     model, prompt, count = make(case), [5, 17, 3, 88, 41], 50
     model.save_pretrained(tmp_path)
     ids, cache, logits = list(prompt), None, []
     for _ in range(count):
-        out = model(torch.tensor([ids if cache is None else ids[-1:]]), past_key_values=cache, use_cache=True)
+        out = model(
+            torch.tensor([ids if cache is None else ids[-1:]]),
+            past_key_values=cache,
+            use_cache=True,
+        )
         cache = out.past_key_values
         logits.append(out.logits[0, -1])
         ids.append(int(logits[-1].argmax()))
@@ -154,23 +208,37 @@ def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers
     result = llm.generate([prompt], max_new_tokens=count, temperature=0, ignore_eos=True)
     assert result.completions[0].token_ids == ids[len(prompt) :]
 
-    stepwise, whole = torch.stack(logits), model(torch.tensor([ids[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :]
-    ours = causal_logits(load_decoder(tmp_path, torch.device("cpu"), torch.float32), torch.tensor([ids[:-1]]))[0, len(prompt) - 1 :]
+    stepwise, whole = (
+        torch.stack(logits),
+        model(torch.tensor([ids[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :],
+    )
+    ours = causal_logits(
+        load_decoder(tmp_path, torch.device("cpu"), torch.float32), torch.tensor([ids[:-1]])
+    )[0, len(prompt) - 1 :]
     assert float((ours - stepwise).abs().max() / stepwise.abs().max()) <= 1e-4
-    assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2  # without its cache, all keys turn as the last one does
+    # without its cache, all keys turn as the last one does
+    assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2
 
 
 def test_both_forms_of_gemma_3s_two_bases_are_read() -> None:
     sizes = {**COMMON, "model_type": "gemma3_text", "head_dim": 16, "sliding_window": 5}
     linear = {"rope_type": "linear", "factor": 8.0}
     old = sizes | {"rope_theta": 5e5, "rope_local_base_freq": 300.0, "rope_scaling": linear}
-    kinds = {"full_attention": linear | {"rope_theta": 5e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}
+    kinds = {
+        "full_attention": linear | {"rope_theta": 5e5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+    }
     family = FAMILIES["gemma3_text"].config_type
     assert family.from_json(old) == family.from_json(sizes | {"rope_parameters": kinds})
     plain: Any = family.from_json(sizes)
     assert (plain.rope_theta, plain.rope_local_base_freq, plain.rope_scaling) == (1e6, 1e4, None)
     scaled = {"sliding_attention": linear}
-    for wrong in ({"rope_parameters": linear}, {"rope_parameters": scaled}, {"rope_parameters": [1]}, {"rope_scaling": "linear"}):
+    for wrong in (
+        {"rope_parameters": linear},
+        {"rope_parameters": scaled},
+        {"rope_parameters": [1]},
+        {"rope_scaling": "linear"},
+    ):
         with pytest.raises(CheckpointError, match="rope parameters"):
             family.from_json(sizes | wrong)
 
@@ -178,10 +246,18 @@ def test_both_forms_of_gemma_3s_two_bases_are_read() -> None:
 @pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
 def test_every_name_of_phi_3s_longrope_is_read(kind: str) -> None:
     rope = {"type": kind, "short_factor": SHORT, "long_factor": SHORT}
-    raw = {**COMMON, "model_type": "phi3", "max_position_embeddings": 2048, "original_max_position_embeddings": 512, "rope_scaling": rope}
+    raw = {
+        **COMMON,
+        "model_type": "phi3",
+        "max_position_embeddings": 2048,
+        "original_max_position_embeddings": 512,
+        "rope_scaling": rope,
+    }
     ours: Any = FAMILIES["phi3"].config_type.from_json(raw)
     assert ours.context == 512
-    _, factor = speeds(ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling)
+    _, factor = speeds(
+        ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
+    )
     assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(512)))
 
 
@@ -189,9 +265,21 @@ WRONG: list[dict[str, Any]] = [
     {"rope_type": "spiral", "factor": 2.0},
     {"rope_type": ["linear"], "factor": 2.0},
     {"type": 3},
-    *({"rope_type": kind} for kind in ("linear", "dynamic", "yarn", "llama3", "longrope")),  # what they need is missing
-    *({"rope_type": "linear", "factor": factor} for factor in (0, 0.0, -2.0, math.nan, math.inf, 10**400, True, "4", [4.0], {})),
-    *(YARN | {name: 0} for name in ("beta_fast", "beta_slow", "attention_factor", "original_max_position_embeddings")),
+    # what they need is missing
+    *({"rope_type": kind} for kind in ("linear", "dynamic", "yarn", "llama3", "longrope")),
+    *(
+        {"rope_type": "linear", "factor": factor}
+        for factor in (0, 0.0, -2.0, math.nan, math.inf, 10**400, True, "4", [4.0], {})
+    ),
+    *(
+        YARN | {name: 0}
+        for name in (
+            "beta_fast",
+            "beta_slow",
+            "attention_factor",
+            "original_max_position_embeddings",
+        )
+    ),
     *(YARN | {name: "x"} for name in ("truncate", "mscale", "mscale_all_dim")),
     YARN | {"mscale": -1.0},
     YARN | {"truncate": 1},
@@ -203,7 +291,15 @@ WRONG: list[dict[str, Any]] = [
     LLAMA3 | {"high_freq_factor": -4.0},
     *(
         LONGROPE | {"short_factor": wrong}
-        for wrong in (2.0, [], SHORT[1:], [0.0, *SHORT[1:]], ["1", *SHORT[1:]], [SHORT], [math.nan, *SHORT[1:]])
+        for wrong in (
+            2.0,
+            [],
+            SHORT[1:],
+            [0.0, *SHORT[1:]],
+            ["1", *SHORT[1:]],
+            [SHORT],
+            [math.nan, *SHORT[1:]],
+        )
     ),
     LONGROPE | {"long_factor": "x"},
 ]
@@ -213,7 +309,9 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
 def test_a_garbled_rope_object_is_refused(rope: dict[str, Any], field: str) -> None:
     def decoder() -> object:
-        return FAMILIES["llama"](FAMILIES["llama"].config_type.from_json(llama_json(None) | {field: rope}), CPU)  # pyright: ignore
+        return FAMILIES["llama"](
+            FAMILIES["llama"].config_type.from_json(llama_json(None) | {field: rope}), CPU
+        )  # pyright: ignore
 
     with pytest.raises(CheckpointError, match="rope"):
         decoder()

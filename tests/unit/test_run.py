@@ -1,4 +1,6 @@
-"""How runs end: the time budget, by a clock that moves one second per step; the context of the pair; the checkpoint's own end tokens."""
+"""How runs end: the time budget, by a clock that moves one second per step; the context of the
+pair; the checkpoint's own end tokens.
+"""
 
 import json
 from dataclasses import dataclass
@@ -34,7 +36,9 @@ class Slow(Verifier):
     clock: Clock
     lossless: ClassVar[bool] = True
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         self.clock.now += 1.0
         return Rejection()(draft, target_probs, noise)
 
@@ -44,18 +48,30 @@ def slow(silent_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> bass.LLM:
     """Plain decoding, one row, a second per token."""
     clock = Clock()
     monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
-    return bass.load(silent_pair.target, num_speculative_tokens=0, verifier=Slow(clock), max_batch_size=1, device="cpu")
+    return bass.load(
+        silent_pair.target,
+        num_speculative_tokens=0,
+        verifier=Slow(clock),
+        max_batch_size=1,
+        device="cpu",
+    )
 
 
-@pytest.mark.parametrize(("budget", "steps"), [(0.5, 1), (2.5, 3), (4.5, 5), (11.5, 12), (12.5, 12)])
-def test_the_time_budget_ends_a_run_with_the_first_step_that_ends_after_it(slow: bass.LLM, budget: float, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("budget", "steps"), [(0.5, 1), (2.5, 3), (4.5, 5), (11.5, 12), (12.5, 12)]
+)
+def test_the_time_budget_ends_a_run_with_the_first_step_that_ends_after_it(
+    slow: bass.LLM, budget: float, steps: int
+) -> None:
     result = slow.generate([3, 4, 5], max_new_tokens=12, ignore_eos=True, time_budget=budget)
     [completion] = result.completions
     assert len(result.trace) == len(completion.token_ids) == steps
     assert completion.finish_reason == ("length" if steps == 12 else "time")
 
 
-def test_the_time_budget_counts_from_the_beginning_of_the_run_not_of_a_request(slow: bass.LLM) -> None:
+def test_the_time_budget_counts_from_the_beginning_of_the_run_not_of_a_request(
+    slow: bass.LLM,
+) -> None:
     result = slow.generate([[3], [4], [5]], max_new_tokens=3, ignore_eos=True, time_budget=4.5)
     assert [len(c.token_ids) for c in result.completions] == [3, 2, 0]
     assert [c.finish_reason for c in result.completions] == ["length", "time", "time"]
@@ -75,27 +91,39 @@ def test_a_completions_seconds_count_from_the_end_of_its_own_prefill(slow: bass.
 
 
 @pytest.mark.parametrize(("target", "draft"), [(64, 24), (24, 64)])
-def test_a_pair_has_the_room_of_the_member_with_the_shorter_context(tmp_path: Path, target: int, draft: int) -> None:
+def test_a_pair_has_the_room_of_the_member_with_the_shorter_context(
+    tmp_path: Path, target: int, draft: int
+) -> None:
     write_checkpoint(tmp_path / "target", None, 32, 2, 50, context=target)
     write_checkpoint(tmp_path / "draft", None, 16, 1, 50, context=draft)
     llm = bass.load(tmp_path / "target", tmp_path / "draft", device="cpu")
-    with pytest.raises(RequestError, match=r"exceeds the context of 24: lower `max_new_tokens` to 21"):
+    with pytest.raises(
+        RequestError, match=r"exceeds the context of 24: lower `max_new_tokens` to 21"
+    ):
         llm.generate([3, 4, 5], max_new_tokens=22)
     with pytest.raises(RequestError, match=r"exceeds the context of 24: shorten it"):
         llm.generate([3] * 24, max_new_tokens=1)
-    assert len(llm.generate([3, 4, 5], max_new_tokens=21, ignore_eos=True).completions[0].token_ids) == 21
+    assert (
+        len(llm.generate([3, 4, 5], max_new_tokens=21, ignore_eos=True).completions[0].token_ids)
+        == 21
+    )
 
 
 def test_without_a_draft_the_room_is_the_targets(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "target", None, 32, 2, 50, context=64)
     write_checkpoint(tmp_path / "draft", None, 16, 1, 50, context=24)
     llm = bass.load(tmp_path / "target", tmp_path / "draft", num_speculative_tokens=0, device="cpu")
-    assert len(llm.generate([3, 4, 5], max_new_tokens=61, ignore_eos=True).completions[0].token_ids) == 61
+    assert (
+        len(llm.generate([3, 4, 5], max_new_tokens=61, ignore_eos=True).completions[0].token_ids)
+        == 61
+    )
 
 
 @pytest.mark.parametrize("as_list", [False, True])
 @pytest.mark.parametrize("k", [0, 3])
-def test_an_end_token_that_only_the_generation_config_names_ends_a_row(silent_pair: Pair, tmp_path: Path, k: int, as_list: bool) -> None:
+def test_an_end_token_that_only_the_generation_config_names_ends_a_row(
+    silent_pair: Pair, tmp_path: Path, k: int, as_list: bool
+) -> None:
     own = silent_pair.copy(tmp_path)
     config = json.loads((own.target / "config.json").read_text(encoding="utf-8"))
     del config["eos_token_id"]
@@ -103,12 +131,16 @@ def test_an_end_token_that_only_the_generation_config_names_ends_a_row(silent_pa
 
     def tokens() -> tuple[list[int], str]:
         llm = bass.load(own.target, own.draft, num_speculative_tokens=k, device="cpu")
-        [completion] = llm.generate([3, 4, 5], max_new_tokens=20, temperature=2.0, top_p=1.0).completions
+        [completion] = llm.generate(
+            [3, 4, 5], max_new_tokens=20, temperature=2.0, top_p=1.0
+        ).completions
         return completion.token_ids, completion.finish_reason
 
     endless, reason = tokens()
     assert (len(endless), reason) == (20, "length")
     last = next(i for i in range(5, 20) if endless[i] not in endless[:i])
     named = [endless[last]] if as_list else endless[last]
-    (own.target / "generation_config.json").write_text(json.dumps({"eos_token_id": named}), encoding="utf-8")
+    (own.target / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": named}), encoding="utf-8"
+    )
     assert tokens() == (endless[: last + 1], "eos")

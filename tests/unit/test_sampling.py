@@ -22,11 +22,15 @@ OPTIONS = st.builds(
 
 
 def history(rows: list[list[int]], drafted: int = 0) -> History:
-    """Rows of equal or different lengths, their last `drafted` tokens as drafted ones; the free places hold token 0."""
+    """Rows of equal or different lengths, their last `drafted` tokens as drafted ones; the free
+    places hold token 0.
+    """
     longest = max(len(row) for row in rows)
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
     lens = torch.tensor([len(row) - drafted for row in rows])
-    ahead = torch.tensor([row[len(row) - drafted :] for row in rows], dtype=torch.int64).reshape(len(rows), drafted)
+    ahead = torch.tensor([row[len(row) - drafted :] for row in rows], dtype=torch.int64).reshape(
+        len(rows), drafted
+    )
     return History(tokens * (torch.arange(longest) < lens[:, None]), lens, ahead)
 
 
@@ -36,17 +40,30 @@ def apart(values: np.ndarray, gap: float) -> bool:
 
 
 @given(options=OPTIONS, data=st.data())
-def test_sampling_equals_the_processors_of_transformers(options: Sampling, data: st.DataObject) -> None:
+def test_sampling_equals_the_processors_of_transformers(
+    options: Sampling, data: st.DataObject
+) -> None:
     vocab = data.draw(st.sampled_from((2, 3, 8, 40)))
-    logits = np.array(data.draw(st.lists(st.integers(-60, 60), min_size=vocab, max_size=vocab, unique=True))) / 16
+    logits = (
+        np.array(
+            data.draw(st.lists(st.integers(-60, 60), min_size=vocab, max_size=vocab, unique=True))
+        )
+        / 16
+    )
     row = data.draw(st.lists(st.integers(0, vocab - 1), min_size=1, max_size=6))
     assume(decidable(options, logits[None], [row]))
     check(options, logits[None], [row])
 
 
 @pytest.mark.parametrize("vocab", [31, 33, 512, 700])
-@pytest.mark.parametrize("options", [Sampling(1.0, top_p=p) for p in (0.3, 0.9, 0.999)] + [Sampling(0.5, 50, 0.9, 0.01, 1.2)], ids=repr)
-def test_sampling_equals_transformers_in_wide_vocabularies_too(vocab: int, options: Sampling) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [Sampling(1.0, top_p=p) for p in (0.3, 0.9, 0.999)] + [Sampling(0.5, 50, 0.9, 0.01, 1.2)],
+    ids=repr,
+)
+def test_sampling_equals_transformers_in_wide_vocabularies_too(
+    vocab: int, options: Sampling
+) -> None:
     """Rows that are nearly flat and rows that are nearly sure in one batch."""
     random = np.random.default_rng(vocab)
     logits = random.normal(size=(6, vocab)) * np.array([[0.01], [0.5], [1], [2], [5], [20]])
@@ -57,22 +74,33 @@ def test_sampling_equals_transformers_in_wide_vocabularies_too(vocab: int, optio
 
 def check(options: Sampling, logits: np.ndarray, rows: list[list[int]]) -> None:
     got = options(torch.tensor(logits)[:, None], history(rows))[:, 0].numpy()
-    np.testing.assert_allclose(got, HuggingFace(options).probs(np.array(rows), logits), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        got, HuggingFace(options).probs(np.array(rows), logits), rtol=1e-9, atol=1e-12
+    )
 
 
 def decidable(options: Sampling, logits: np.ndarray, rows: list[list[int]]) -> bool:
     """No tie, and no cut that rounding alone could move."""
-    before = HuggingFace(Sampling(options.temperature, options.top_k, 1.0, 0.0, options.repetition_penalty)).probs(np.array(rows), logits)
+    before = HuggingFace(
+        Sampling(options.temperature, options.top_k, 1.0, 0.0, options.repetition_penalty)
+    ).probs(np.array(rows), logits)
     falling = -np.sort(-before, axis=1)
     top_p = options.top_p == 1 or (np.abs(falling.cumsum(1) - options.top_p) > 1e-12).all()
-    min_p = options.min_p == 0 or (np.abs(before - options.min_p * before.max(1, keepdims=True)) > 1e-12).all()
+    min_p = (
+        options.min_p == 0
+        or (np.abs(before - options.min_p * before.max(1, keepdims=True)) > 1e-12).all()
+    )
     return bool(top_p and min_p) and all(apart(row[row > 0], 1e-10) for row in before)
 
 
 @given(options=OPTIONS, data=st.data())
-def test_a_warped_distribution_sums_to_one_and_keeps_the_mode(options: Sampling, data: st.DataObject) -> None:
+def test_a_warped_distribution_sums_to_one_and_keeps_the_mode(
+    options: Sampling, data: st.DataObject
+) -> None:
     vocab = data.draw(st.integers(2, 50))
-    logits = torch.tensor(data.draw(st.lists(st.floats(-30, 30, width=32), min_size=vocab, max_size=vocab)))
+    logits = torch.tensor(
+        data.draw(st.lists(st.floats(-30, 30, width=32), min_size=vocab, max_size=vocab))
+    )
     plain = Sampling(options.temperature, options.top_k, options.top_p, options.min_p)
     probs = plain(logits[None, None], history([[0]]))[0, 0]
     assert abs(float(probs.sum()) - 1) < 1e-5
@@ -81,37 +109,65 @@ def test_a_warped_distribution_sums_to_one_and_keeps_the_mode(options: Sampling,
 
 
 @given(data=st.data(), penalty=st.sampled_from((1.3, 0.7, 2.0)))
-def test_a_penalty_in_a_window_counts_the_committed_and_the_earlier_drafted_tokens(data: st.DataObject, penalty: float) -> None:
-    """Logit w of a window follows the first w drafted tokens; rows have their own lengths; free places count for nothing."""
+def test_a_penalty_in_a_window_counts_the_committed_and_the_earlier_drafted_tokens(
+    data: st.DataObject, penalty: float
+) -> None:
+    """Logit w of a window follows the first w drafted tokens; rows have their own lengths; free
+    places count for nothing.
+    """
     vocab, k = 6, data.draw(st.integers(0, 4))
-    rows = data.draw(st.lists(st.lists(st.integers(0, vocab - 1), min_size=k + 1, max_size=k + 5), min_size=1, max_size=3))
+    rows = data.draw(
+        st.lists(
+            st.lists(st.integers(0, vocab - 1), min_size=k + 1, max_size=k + 5),
+            min_size=1,
+            max_size=3,
+        )
+    )
     logits = np.random.default_rng(k).normal(size=(len(rows), k + 1, vocab))
     warp = Sampling(1.0, repetition_penalty=penalty)
     window = warp(torch.tensor(logits), history(rows, k)).numpy()
     for b, row in enumerate(rows):
         for w in range(k + 1):
             prefix = np.array([row[: len(row) - k + w]])
-            np.testing.assert_allclose(window[b, w], HuggingFace(warp).probs(prefix, logits[b, w][None])[0], atol=1e-12)
+            np.testing.assert_allclose(
+                window[b, w], HuggingFace(warp).probs(prefix, logits[b, w][None])[0], atol=1e-12
+            )
 
 
 def test_the_penalty_while_drafting_counts_all_tokens_drafted_so_far() -> None:
     """One logit after n drafted tokens: it follows every one of them."""
-    warp, row, logits = Sampling(1.0, repetition_penalty=1.5), [0, 1, 2, 3], np.array([[0.5, -0.5, 1.0, 0.2, 0.9]])
+    warp, row, logits = (
+        Sampling(1.0, repetition_penalty=1.5),
+        [0, 1, 2, 3],
+        np.array([[0.5, -0.5, 1.0, 0.2, 0.9]]),
+    )
     got = warp(torch.tensor(logits)[:, None], history([row], drafted=3))[0, 0].numpy()
     np.testing.assert_allclose(got, HuggingFace(warp).probs(np.array([row]), logits)[0], atol=1e-12)
 
 
-@given(weights=st.lists(st.integers(0, 5), min_size=1, max_size=8).filter(any), word=st.integers(0, 2**32 - 1))
-def test_a_draw_is_the_first_token_whose_running_sum_exceeds_the_uniform(weights: list[int], word: int) -> None:
+@given(
+    weights=st.lists(st.integers(0, 5), min_size=1, max_size=8).filter(any),
+    word=st.integers(0, 2**32 - 1),
+)
+def test_a_draw_is_the_first_token_whose_running_sum_exceeds_the_uniform(
+    weights: list[int], word: int
+) -> None:
     uniform = (word + 0.5) / 2**32
-    token = int(draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([uniform], dtype=torch.float64))[0])
+    token = int(
+        draw(
+            torch.tensor([weights], dtype=torch.float64),
+            torch.tensor([uniform], dtype=torch.float64),
+        )[0]
+    )
     running = np.cumsum(weights)
     assert weights[token] > 0
     assert running[token] > uniform * running[-1] >= running[token] - weights[token]
 
 
 @given(weights=st.lists(st.integers(0, 3), min_size=2, max_size=6).filter(any), data=st.data())
-def test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above(weights: list[int], data: st.DataObject) -> None:
+def test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above(
+    weights: list[int], data: st.DataObject
+) -> None:
     running = np.cumsum(weights)
     edge = data.draw(st.sampled_from([int(r) for r in running if r < running[-1]] or [0]))
     uniform = torch.tensor([edge / running[-1]], dtype=torch.float64)
@@ -123,13 +179,22 @@ def test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above(weights: list[in
 
 @pytest.mark.parametrize("word", [0, 2**32 - 1])
 @pytest.mark.parametrize("probs", [[0.0, 1.0, 0.0], [0.0, 0.3, 0.0, 0.7, 0.0], [1e-30, 0.0, 1.0]])
-def test_the_outermost_uniforms_never_draw_a_token_of_probability_zero(probs: list[float], word: int) -> None:
+def test_the_outermost_uniforms_never_draw_a_token_of_probability_zero(
+    probs: list[float], word: int
+) -> None:
     uniform = torch.tensor([(word + 0.5) / 2**32], dtype=torch.float64)
     for dtype in (torch.float32, torch.float64):
         assert probs[int(draw(torch.tensor([probs], dtype=dtype), uniform)[0])] > 0
 
 
 def test_sampling_refuses_values_out_of_range() -> None:
-    for options in ({"temperature": -0.1}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 1.0}, {"repetition_penalty": 0.0}):
+    for options in (
+        {"temperature": -0.1},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": 1.0},
+        {"repetition_penalty": 0.0},
+    ):
         with pytest.raises(OptionError, match=next(iter(options))):
             Sampling(**options)

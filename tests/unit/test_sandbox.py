@@ -23,7 +23,10 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 try:
     # The strongest, and where each layer is missing that can be.
-    STRENGTHS = [s if i == 0 else pytest.param(s, marks=pytest.mark.nightly) for i, s in enumerate(strengths({0, landlock_here()}))]
+    STRENGTHS = [
+        s if i == 0 else pytest.param(s, marks=pytest.mark.nightly)
+        for i, s in enumerate(strengths({0, landlock_here()}))
+    ]
 except SandboxError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -57,21 +60,32 @@ def test_more_than_a_hundred_hostile_programs_fail_and_leave_everything_whole(
     outside.write_text("as it was")
     before = outside.stat()
     listed = {folder: set(os.listdir(folder)) for folder in ("/dev/shm", "/var/tmp")}
-    programs = [replace(RIGHT, code=text.format(outside=str(outside))) for text in PROGRAMS.values()]
+    programs = [
+        replace(RIGHT, code=text.format(outside=str(outside))) for text in PROGRAMS.values()
+    ]
     monkeypatch.setattr(sandbox_module, "CHECKER", strength.checker(tmp_path, Path(os.devnull)))
     outcomes = dict(zip(PROGRAMS, QUICK.check_all([*programs]), strict=True))
     assert len(PROGRAMS) > 100
     assert [name for name, outcome in outcomes.items() if outcome.passed] == []
     assert outside.read_text() == "as it was"
     after = outside.stat()
-    assert all(getattr(after, f"st_{what}") == getattr(before, f"st_{what}") for what in ("mode", "uid", "nlink", "mtime_ns", "ino"))
-    assert not strength.landlock or not [name for name, outcome in outcomes.items() if "as it was" in outcome.detail]
-    assert {folder: {"h"} & (set(os.listdir(folder)) - names) for folder, names in listed.items()} == {"/dev/shm": set(), "/var/tmp": set()}
+    assert all(
+        getattr(after, f"st_{what}") == getattr(before, f"st_{what}")
+        for what in ("mode", "uid", "nlink", "mtime_ns", "ino")
+    )
+    assert not strength.landlock or not [
+        name for name, outcome in outcomes.items() if "as it was" in outcome.detail
+    ]
+    assert {
+        folder: {"h"} & (set(os.listdir(folder)) - names) for folder, names in listed.items()
+    } == {"/dev/shm": set(), "/var/tmp": set()}
     assert QUICK.check(RIGHT).passed
     assert QUICK.check(RIGHT).layers == strength.layers
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(1e6)", "def f(x):\n    while True: pass"])
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "import time\ntime.sleep(1e6)", "def f(x):\n    while True: pass"]
+)
 def test_what_never_ends_is_ended_after_its_time(code: str) -> None:
     began = time.monotonic()
     assert QUICK.check(replace(RIGHT, code=code)).reason == "time"
@@ -85,26 +99,49 @@ def test_the_right_answers_pass_and_wrong_ones_fail() -> None:
 
 
 def test_leaving_the_tests_is_no_pass() -> None:
-    assert QUICK.check(replace(RIGHT, tests="assert f(1) == 2\nraise SystemExit(0)")).reason == "failed"
+    assert (
+        QUICK.check(replace(RIGHT, tests="assert f(1) == 2\nraise SystemExit(0)")).reason
+        == "failed"
+    )
     assert not QUICK.check(replace(RIGHT, tests="import os\nassert f(1) == 2\nos._exit(0)")).passed
 
 
 def test_a_program_that_is_gone_does_not_pass_tests_that_catch_everything() -> None:
     caught = "try:\n    f(1)\nexcept BaseException:\n    pass"
-    assert QUICK.check(replace(RIGHT, code="import os\ndef f(x):\n    os._exit(0)", tests=caught)).reason == "ended"
+    assert (
+        QUICK.check(
+            replace(RIGHT, code="import os\ndef f(x):\n    os._exit(0)", tests=caught)
+        ).reason
+        == "ended"
+    )
 
 
-@pytest.mark.parametrize("loop", ["assert all(map(f, [1]))", "for got, want in zip(map(f, [1, 2]), [2, 3]):\n    assert got == want"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "assert all(map(f, [1]))",
+        "for got, want in zip(map(f, [1, 2]), [2, 3]):\n    assert got == want",
+    ],
+)
 def test_a_function_cannot_end_a_loop_of_the_tests(loop: str) -> None:
     assert QUICK.check(replace(RIGHT, tests=loop)).passed
-    assert QUICK.check(replace(RIGHT, code="def f(x): raise StopIteration", tests=loop)).reason == "raised"
-    ends = "it = f(0)\nassert next(it) == 1\ntry:\n    next(it)\nexcept StopIteration:\n    pass\nelse:\n    assert False"
+    assert (
+        QUICK.check(replace(RIGHT, code="def f(x): raise StopIteration", tests=loop)).reason
+        == "raised"
+    )
+    ends = (
+        "it = f(0)\nassert next(it) == 1\ntry:\n    next(it)\nexcept StopIteration:\n    "
+        "pass\nelse:\n    assert False"
+    )
     assert QUICK.check(replace(RIGHT, code="def f(x): yield 1", tests=ends)).passed
 
 
 def test_helpers_of_the_problem_are_the_tests_own() -> None:
     task = Program(
-        "def helper(x):\n    return 0\ndef f(x):\n    return 5", "assert helper(f(1)) == 0", ("f",), "def helper(x):\n    return x - 1"
+        "def helper(x):\n    return 0\ndef f(x):\n    return 5",
+        "assert helper(f(1)) == 0",
+        ("f",),
+        "def helper(x):\n    return x - 1",
     )
     assert QUICK.check(task).reason == "failed"
 
@@ -138,12 +175,19 @@ except KeyError:
 else:
     assert False
 """
-    assert QUICK.check(Program(code, tests, ("Node", "total", "back", "count", "some", "fail"))) == Outcome("passed")
+    assert QUICK.check(
+        Program(code, tests, ("Node", "total", "back", "count", "some", "fail"))
+    ) == Outcome("passed")
 
 
 @pytest.mark.parametrize("scratch", [16, 0])
-def test_a_program_may_write_in_its_own_folder_where_there_is_one_and_nowhere_else(scratch: int, tmp_path: Path) -> None:
-    code = f"def f(x):\n    open({str(tmp_path / 'new')!r} if x else 'own', 'w').write('x')\n    return open('own').read()"
+def test_a_program_may_write_in_its_own_folder_where_there_is_one_and_nowhere_else(
+    scratch: int, tmp_path: Path
+) -> None:
+    code = (
+        f"def f(x):\n    open({str(tmp_path / 'new')!r} if x else 'own', 'w').write('x')\n    "
+        "return open('own').read()"
+    )
     box = Sandbox(Limits(seconds=5.0, scratch=scratch))
     kept = "scratch folder in memory" in box.layers
     assert kept or scratch == 0 or sys.platform == "linux"
@@ -155,7 +199,9 @@ def test_a_program_may_write_in_its_own_folder_where_there_is_one_and_nowhere_el
 def test_nothing_of_the_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASS_SECRET", "42")
     code = "import os\ndef f(x):\n    return sorted(set(os.environ) - {'LC_CTYPE'})"
-    assert QUICK.check(Program(code, f"assert f(0) == {sorted(sandbox_module.ENVIRONMENT)}, f(0)", ("f",))) == Outcome("passed")
+    assert QUICK.check(
+        Program(code, f"assert f(0) == {sorted(sandbox_module.ENVIRONMENT)}, f(0)", ("f",))
+    ) == Outcome("passed")
 
 
 def test_both_processes_end_with_the_harness(tmp_path: Path) -> None:
@@ -186,7 +232,9 @@ DEAD_CHECKERS = {
 
 
 @pytest.mark.parametrize("way", [*DEAD_CHECKERS, "is not there", "no interpreter", "no folder"])
-def test_a_checker_that_cannot_start_is_an_error_and_no_score(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checker_that_cannot_start_is_an_error_and_no_score(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checker = tmp_path / "checker.py"
     if way in DEAD_CHECKERS:
         checker.write_text(DEAD_CHECKERS[way])
@@ -216,8 +264,10 @@ def test_a_sandbox_in_which_no_right_program_passes_has_no_layers() -> None:
 
 
 FORGED = [
-    "", "5", "[" * 50_000, '{"refused": "x"}', '{"layers": []}', '{"nonce": "another", "reason": "passed", "detail": ""}',
-    '{"nonce": NONCE}', '{"nonce": NONCE, "reason": "best", "detail": ""}', '{"nonce": NONCE, "reason": "passed", "detail": 5}',
+    "", "5", "[" * 50_000, '{"refused": "x"}', '{"layers": []}',
+        '{"nonce": "another", "reason": "passed", "detail": ""}',
+    '{"nonce": NONCE}', '{"nonce": NONCE, "reason": "best", "detail": ""}',
+    '{"nonce": NONCE, "reason": "passed", "detail": 5}',
     '{"nonce": NONCE, "reason": [], "detail": ""}', "x" * 10**5,
 ]  # fmt: skip
 
@@ -247,7 +297,11 @@ def test_no_process_is_left_to_whom_orphans_come() -> None:
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         known = children()
-        for program in (RIGHT, replace(RIGHT, code="while True: pass"), replace(RIGHT, tests="import os\nos._exit(0)")):
+        for program in (
+            RIGHT,
+            replace(RIGHT, code="while True: pass"),
+            replace(RIGHT, tests="import os\nos._exit(0)"),
+        ):
             QUICK.check(program)
         assert children() == known
     finally:
@@ -255,7 +309,8 @@ def test_no_process_is_left_to_whom_orphans_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "workers", "says"), [(Limits(seconds=0), 1, "seconds"), (Limits(memory=1), 1, "memory"), (Limits(), 0, "workers")]
+    ("limits", "workers", "says"),
+    [(Limits(seconds=0), 1, "seconds"), (Limits(memory=1), 1, "memory"), (Limits(), 0, "workers")],
 )
 def test_limits_that_make_no_sense_are_refused(limits: Limits, workers: int, says: str) -> None:
     with pytest.raises(OptionError, match=says):

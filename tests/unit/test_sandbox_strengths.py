@@ -23,9 +23,16 @@ except SandboxError as error:
 MACHINE = syscalls.COLUMNS[platform.machine()]
 KNOWN = {
     call: row[MACHINE]
-    for call, row in {"open": (2, None), "openat": (257, 56), "openat2": (437, 437), "creat": (85, None), "truncate": (76, 45)}.items()
+    for call, row in {
+        "open": (2, None),
+        "openat": (257, 56),
+        "openat2": (437, 437),
+        "creat": (85, None),
+        "truncate": (76, 45),
+    }.items()
 }
-PROBES = {335, 336} if MACHINE == 0 else set()  # the kernel's own, past any filter; whoever else makes them gets SIGILL
+# the kernel's own, past any filter; whoever else makes them gets SIGILL
+PROBES = {335, 336} if MACHINE == 0 else set()
 FCNTL = syscalls.CHECKED["fcntl"][0][MACHINE]
 START = """
 import ctypes, os, struct
@@ -58,7 +65,8 @@ def truncations():
     for path in paths:
         raw = path.encode()
         for access in range(4):
-            for more in (0, os.O_CREAT, os.O_APPEND, os.O_NONBLOCK, os.O_NOCTTY | os.O_CLOEXEC, os.O_DSYNC):
+            quiet = os.O_NOCTTY | os.O_CLOEXEC
+            for more in (0, os.O_CREAT, os.O_APPEND, os.O_NONBLOCK, quiet, os.O_DSYNC):
                 flags = access | os.O_TRUNC | more
                 yield f"os.open {flags:o}", lambda: os.open(path, flags)
                 yield f"open {flags:o}", lambda: call(KNOWN["open"], raw, flags, 0o600)
@@ -72,7 +80,11 @@ def truncations():
             yield f"ftruncate {flags:o}", lambda: os.ftruncate(os.open(path, flags), 0)
             yield f"fallocate {flags:o}", lambda: os.posix_fallocate(os.open(path, flags), 0, 2**16)
         for flags in (0, os.O_PATH):
-            yield f"/proc {flags:o}", lambda: os.open(f"/proc/self/fd/{os.open(path, flags)}", os.O_TRUNC)
+            by_number = "/proc/self/fd/{}"
+            yield (
+                f"/proc {flags:o}",
+                lambda: os.open(by_number.format(os.open(path, flags)), os.O_TRUNC),
+            )
         yield "folder", lambda: os.open(name, os.O_TRUNC, dir_fd=os.open(folder, os.O_PATH))
     yield "new", lambda: os.open(outside + ".new", os.O_RDONLY | os.O_CREAT)
     yield "unnamed", lambda: os.open(folder, os.O_RDWR | os.O_TMPFILE)
@@ -114,7 +126,8 @@ def denied(one):
         pass
 """
 
-# The 32-bit call `open` by an interrupt, whose number is `fork` among the 64-bit ones; and the x32 call `open`.
+# The 32-bit call `open` by an interrupt, whose number is `fork` among the 64-bit ones; and the x32
+# call `open`.
 ENTRIES = {
     "32-bit": """
 import mmap
@@ -133,7 +146,11 @@ ctypes.CFUNCTYPE(ctypes.c_int)(code)()
 
 def listed(strength: Strength) -> set[int]:
     """Numbers of the calls that reach the kernel, some with some arguments only."""
-    rows = [*syscalls.ALLOWED.values(), *(row for row, *_ in syscalls.CHECKED.values()), *(row for row, _ in syscalls.OPENING.values())]
+    rows = [
+        *syscalls.ALLOWED.values(),
+        *(row for row, *_ in syscalls.CHECKED.values()),
+        *(row for row, _ in syscalls.OPENING.values()),
+    ]
     rows += syscalls.WRITING.values() if strength.layers[-2] != "no writing" else ()
     return {row[MACHINE] for row in rows if row[MACHINE] is not None}
 
@@ -144,7 +161,10 @@ def snapshot(folder: Path) -> list[object]:
     for path in sorted([folder, *folder.rglob("*")]):
         status = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
-        kept = [getattr(status, f"st_{what}") for what in ("mode", "uid", "gid", "nlink", "ino", "size", "mtime_ns", "ctime_ns")]
+        kept = [
+            getattr(status, f"st_{what}")
+            for what in ("mode", "uid", "gid", "nlink", "ino", "size", "mtime_ns", "ctime_ns")
+        ]
         found.append((path, content, kept, os.listxattr(path)))
     return found
 
@@ -157,17 +177,33 @@ def outside(tmp_path: Path) -> Path:
     return path
 
 
-def run(strength: Strength, code: str, tries: str, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
+def run(
+    strength: Strength,
+    code: str,
+    tries: str,
+    outside: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Outcome]:
     """What becomes of the code as a program, and as the tests of a data set."""
     monkeypatch.setattr(sandbox_module, "CHECKER", strength.checker(tmp_path, outside.parent))
-    known = f"outside, KNOWN, FCNTL, LISTED, PROBES = {str(outside)!r}, {KNOWN}, {FCNTL}, {listed(strength)}, {PROBES}\n"
+    known = (
+        f"outside, KNOWN, FCNTL, LISTED, PROBES = {str(outside)!r}, {KNOWN}, {FCNTL}, "
+        f"{listed(strength)}, {PROBES}\n"
+    )
     program = known + START + code + f"\ndef f(x): return permitted({tries}())\n"
-    return [BOX.check(Program(program, "assert f(0) == [], f(0)", ("f",))), BOX.check(Program("", f"{program}assert f(0) == [], f(0)", ()))]
+    return [
+        BOX.check(Program(program, "assert f(0) == [], f(0)", ("f",))),
+        BOX.check(Program("", f"{program}assert f(0) == [], f(0)", ())),
+    ]
 
 
-DAILY = (landlock_here(), 2, 0)  # of Landlock: the kernel's, the last without a right to truncate, none
+# of Landlock: the kernel's, the last without a right to truncate, none
+DAILY = (landlock_here(), 2, 0)
 EVERY = pytest.mark.parametrize(
-    "strength", [s if s.landlock in DAILY else pytest.param(s, marks=pytest.mark.nightly) for s in STRENGTHS], ids=str
+    "strength",
+    [s if s.landlock in DAILY else pytest.param(s, marks=pytest.mark.nightly) for s in STRENGTHS],
+    ids=str,
 )
 
 
@@ -194,23 +230,42 @@ def test_no_call_that_changes_or_locks_or_reaches_something_else_exists(
 
 @pytest.mark.skipif(MACHINE != 0, reason="only x86_64 has other ways into the kernel")
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_another_way_into_the_kernel_ends_the_program(entry: str, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_way_into_the_kernel_ends_the_program(
+    entry: str, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = snapshot(outside.parent)
     for strength in (STRENGTHS[0], STRENGTHS[-1]):
-        outcomes = run(strength, f"{ENTRIES[entry]}\nothers = list", "others", outside, tmp_path, monkeypatch)
+        outcomes = run(
+            strength, f"{ENTRIES[entry]}\nothers = list", "others", outside, tmp_path, monkeypatch
+        )
         assert [o.passed for o in outcomes] == [False, False]
         assert snapshot(outside.parent) == before
 
 
-@pytest.mark.skipif(landlock_here() < 3, reason="the kernel's Landlock is older than version 3, which knows truncation")
-def test_landlock_alone_keeps_what_may_be_read_as_it_is(outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    landlock_here() < 3,
+    reason="the kernel's Landlock is older than version 3, which knows truncation",
+)
+def test_landlock_alone_keeps_what_may_be_read_as_it_is(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = snapshot(outside.parent)
     for scratch in (True, False):
-        run(Strength(landlock_here(), scratch, seccomp=False), TRUNCATIONS, "truncations", outside, tmp_path, monkeypatch)
+        run(
+            Strength(landlock_here(), scratch, seccomp=False),
+            TRUNCATIONS,
+            "truncations",
+            outside,
+            tmp_path,
+            monkeypatch,
+        )
         assert snapshot(outside.parent) == before
 
 
-@pytest.mark.skipif(landlock_here() < 6, reason="the kernel's Landlock is older than version 6, which knows sockets and signals")
+@pytest.mark.skipif(
+    landlock_here() < 6,
+    reason="the kernel's Landlock is older than version 6, which knows sockets and signals",
+)
 def test_landlock_alone_closes_ports_devices_abstract_sockets_and_signals(
     outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,5 +273,12 @@ def test_landlock_alone_closes_ports_devices_abstract_sockets_and_signals(
         abstract.bind("")  # the kernel finds a name
         abstract.listen()
         code = REACHING.format(abstract=abstract.getsockname(), port=port.getsockname())
-        outcomes = run(Strength(landlock_here(), True, seccomp=False), code, "reaching", outside, tmp_path, monkeypatch)
+        outcomes = run(
+            Strength(landlock_here(), True, seccomp=False),
+            code,
+            "reaching",
+            outside,
+            tmp_path,
+            monkeypatch,
+        )
     assert outcomes == [Outcome("passed")] * 2

@@ -7,15 +7,30 @@ import pytest
 
 from bass.errors import OptionError
 from bass.policies import BatchAdaptive, Fixed, Goodput, Measured, Oracle
-from bass.policies.simulate import Acceptance, Bursty, Constant, CostModel, Drifting, PerPosition, PerRow, simulate
+from bass.policies.simulate import (
+    Acceptance,
+    Bursty,
+    Constant,
+    CostModel,
+    Drifting,
+    PerPosition,
+    PerRow,
+    simulate,
+)
 from bass.records import Feedback
 
 ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), PerRow(), Drifting(), Bursty()]
 
 
-@pytest.mark.parametrize(("batch", "length", "accepted"), [(1, 4.6, 2.39), (8, 11.4, 3.64), (32, 17.1, 3.90)])
-def test_algorithm_1_drafts_and_accepts_as_published(batch: int, length: float, accepted: float) -> None:
-    """Acceptance 0.8, within 3 %: drafts grow with the batch while what is accepted saturates at a / (1 - a) = 4."""
+@pytest.mark.parametrize(
+    ("batch", "length", "accepted"), [(1, 4.6, 2.39), (8, 11.4, 3.64), (32, 17.1, 3.90)]
+)
+def test_algorithm_1_drafts_and_accepts_as_published(
+    batch: int, length: float, accepted: float
+) -> None:
+    """Acceptance 0.8, within 3 %: drafts grow with the batch while what is accepted saturates at a
+    / (1 - a) = 4.
+    """
     run = simulate(BatchAdaptive(), Constant(0.8), batch, steps=30000 // min(batch, 8))
     assert run.mean_length == pytest.approx(length, rel=0.03)
     assert run.mean_accepted == pytest.approx(accepted, rel=0.03)
@@ -23,7 +38,10 @@ def test_algorithm_1_drafts_and_accepts_as_published(batch: int, length: float, 
 
 @pytest.mark.parametrize("k", [0, 1, 4, 12])
 def test_a_fixed_length_gains_what_the_closed_form_says(k: int) -> None:
-    """tau = (1 - a^(k+1)) / (1 - a); 160,000 draws of standard deviation below 4.5: 5 deviations are 0.06."""
+    """tau = (1 - a^(k+1)) / (1 - a);
+
+    160,000 draws of standard deviation below 4.5: 5 deviations are 0.06.
+    """
     run = simulate(Fixed(k), Constant(0.8), 16, CostModel.from_ratio(0.1), steps=10000)
     assert run.tau == pytest.approx((1 - 0.8 ** (k + 1)) / 0.2, abs=0.06)
     assert run.ms_per_token == pytest.approx((1 + 0.1 * k) / run.tau)
@@ -42,7 +60,9 @@ def test_acceptance_per_position_and_per_row_is_what_was_asked() -> None:
 
 
 def test_the_cost_model_is_near_what_was_measured() -> None:
-    """Milliseconds of target and drafts of seven tokens at batch 1 and 8; plain decoding at batch 1 to 16 within 4 %."""
+    """Milliseconds of target and drafts of seven tokens at batch 1 and 8; plain decoding at batch 1
+    to 16 within 4 %.
+    """
     cost = CostModel()
     assert cost.target(1, 7) == pytest.approx(5.42, rel=0.01)
     assert cost.target(8, 7) == pytest.approx(6.09, rel=0.01)
@@ -58,13 +78,18 @@ def test_the_cost_model_is_near_what_was_measured() -> None:
 
 
 def test_the_best_fixed_length_falls_with_the_batch() -> None:
-    best = [int(simulate(Fixed(0), Constant(0.8), batch, steps=2000).fixed().argmin()) for batch in (1, 16, 64)]
+    best = [
+        int(simulate(Fixed(0), Constant(0.8), batch, steps=2000).fixed().argmin())
+        for batch in (1, 16, 64)
+    ]
     assert best[0] >= best[1] > best[2]
 
 
 @pytest.mark.parametrize("acceptance", ACCEPTANCES, ids=repr)
 def test_a_simulation_is_a_function_of_its_seed(acceptance: Acceptance) -> None:
-    first, again, other = (simulate(Measured(), acceptance, 3, steps=80, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        simulate(Measured(), acceptance, 3, steps=80, seed=seed) for seed in (1, 1, 2)
+    )
     assert (first.lengths == again.lengths).all()
     assert (first.would != other.would).any()
     assert first.milliseconds.tolist() == again.milliseconds.tolist()
@@ -79,29 +104,48 @@ def test_an_oracle_wastes_no_token_and_accepts_all_that_can_be(acceptance: Accep
     assert simulate(Fixed(32), acceptance, 4, steps=300).tau == run.tau
 
 
-def regrets(policy: Measured | Goodput, acceptance: Acceptance, batch: int, cost: CostModel, seeds: int = 3) -> np.ndarray:
-    """Of steps 200 to 1000, against the best fixed length 0..16 on the same draws; step times have an error of 5 %."""
-    return np.array([simulate(policy, acceptance, batch, cost, noise=0.05, seed=seed).since(200).regret() for seed in range(seeds)])
+def regrets(
+    policy: Measured | Goodput, acceptance: Acceptance, batch: int, cost: CostModel, seeds: int = 3
+) -> np.ndarray:
+    """Of steps 200 to 1000, against the best fixed length 0..16 on the same draws; step times have
+    an error of 5 %.
+    """
+    return np.array(
+        [
+            simulate(policy, acceptance, batch, cost, noise=0.05, seed=seed).since(200).regret()
+            for seed in range(seeds)
+        ]
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 8, 64])
 @pytest.mark.parametrize("a", [0.3, 0.6, 0.8, 0.95])
-def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(a: float, batch: int) -> None:
-    """On the measured costs, which length 0..16 is best being known in hindsight only; in the mean of three seeds."""
+def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(
+    a: float, batch: int
+) -> None:
+    """On the measured costs, which length 0..16 is best being known in hindsight only; in the mean
+    of three seeds.
+    """
     assert regrets(Measured(), Constant(a), batch, CostModel()).mean() < 0.02
 
 
 @pytest.mark.parametrize("batch", [1, 16])
 @pytest.mark.parametrize(("a", "c"), [(0.3, 0.6), (0.5, 0.6), (0.3, 1.0), (0.8, 1.0)])
-def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(a: float, c: float, batch: int) -> None:
-    """Plain decoding is the best fixed length here: what is lost to it is the budget of exploration, and noise."""
+def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(
+    a: float, c: float, batch: int
+) -> None:
+    """Plain decoding is the best fixed length here: what is lost to it is the budget of
+    exploration, and noise.
+    """
     found = regrets(Measured(), Constant(a), batch, CostModel.from_ratio(c))
     assert found.mean() < 0.015
     assert found.max() < 0.025
 
 
 @pytest.mark.parametrize("acceptance", [PerPosition(), PerRow()], ids=repr)
-def test_measured_lengths_stay_near_the_best_where_acceptance_differs(acceptance: Acceptance) -> None:
+def test_measured_lengths_stay_near_the_best_where_acceptance_differs(
+    acceptance: Acceptance,
+) -> None:
     for cost in (CostModel(), CostModel.from_ratio(0.3)):
         assert regrets(Measured(), acceptance, 8, cost).mean() < 0.02
 
@@ -112,12 +156,19 @@ def test_measured_lengths_follow_a_drift_better_than_any_fixed_length() -> None:
 
 
 def test_measured_lengths_return_from_plain_decoding_when_drafts_get_better() -> None:
-    """A draft model as dear as half the target's step, useless at first and right later: rare probes must find it out."""
+    """A draft model as dear as half the target's step, useless at first and right later: rare
+    probes must find it out.
+    """
 
     class Improving(Acceptance):
         def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
             half = steps // 2
-            return np.concatenate((Constant(0.05).draw(random, half, rows), Constant(0.97).draw(random, steps - half, rows)))
+            return np.concatenate(
+                (
+                    Constant(0.05).draw(random, half, rows),
+                    Constant(0.97).draw(random, steps - half, rows),
+                )
+            )
 
     run = simulate(Measured(), Improving(), 8, CostModel.from_ratio(0.5), steps=2000)
     assert (run.lengths[200:1000] == 0).mean() > 0.95
@@ -126,7 +177,9 @@ def test_measured_lengths_return_from_plain_decoding_when_drafts_get_better() ->
 
 
 def test_one_outlier_in_the_step_times_does_not_hold_measured_lengths_for_long() -> None:
-    """A step of a hundred times its length, as when a graph is captured, at the first use of each length."""
+    """A step of a hundred times its length, as when a graph is captured, at the first use of each
+    length.
+    """
     policy, cost, random = Measured(), CostModel(), np.random.default_rng(0)
     would = Constant(0.8).draw(random, 600, 4)
     state, known, spent = policy.init(4), set(), 0.0
@@ -137,13 +190,18 @@ def test_one_outlier_in_the_step_times_does_not_hold_measured_lengths_for_long()
         known.add(k)
         if step >= 300:
             spent += float(cost.step(4, k)) / (np.minimum(would[300:], k).mean() + 1)
-        state = policy.update(state, Feedback(lengths, np.minimum(would[step], k), np.ones(4, dtype=bool), seconds / 1000))
+        state = policy.update(
+            state,
+            Feedback(lengths, np.minimum(would[step], k), np.ones(4, dtype=bool), seconds / 1000),
+        )
     best = min(float(cost.step(4, k)) / (np.minimum(would[300:], k).mean() + 1) for k in range(17))
     assert spent / 300 < 1.03 * best
 
 
 def test_an_update_of_measured_costs_far_less_than_a_step() -> None:
-    """About 0.1 ms alone; the bound is wide, because tests share the machine and run with their type checks on."""
+    """About 0.1 ms alone; the bound is wide, because tests share the machine and run with their
+    type checks on.
+    """
     began = time.process_time()
     simulate(Measured(), Constant(0.8), 8, steps=300)
     assert (time.process_time() - began) / 300 < 0.005

@@ -1,4 +1,6 @@
-"""Sources: filling a parameter and splitting it again are inverse, and every fused row comes from where the checkpoint keeps it."""
+"""Sources: filling a parameter and splitting it again are inverse, and every fused row comes from
+where the checkpoint keeps it.
+"""
 
 import math
 from collections.abc import Iterator
@@ -37,9 +39,14 @@ class Kind:
         """The source, and what a checkpoint may hold for it: all numbers different."""
         shapes = [(size,) if self.columns is None else (size, self.columns) for size in self.sizes]
         shapes = [shape[::-1] for shape in shapes] if self.transposed else shapes
-        parts = [torch.arange(100.0 * i, 100 * i + math.prod(shape)).view(shape) for i, shape in enumerate(shapes)]
+        parts = [
+            torch.arange(100.0 * i, 100 * i + math.prod(shape)).view(shape)
+            for i, shape in enumerate(shapes)
+        ]
         rows = None if self.rows is None else np.array(self.rows)
-        return Source(tuple(f"part{i}" for i in range(len(shapes))), tuple(self.sizes), rows, self.transposed), parts
+        return Source(
+            tuple(f"part{i}" for i in range(len(shapes))), tuple(self.sizes), rows, self.transposed
+        ), parts
 
 
 @st.composite
@@ -48,14 +55,20 @@ def kinds(draw: st.DrawFn) -> Kind:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
     columns = draw(st.sampled_from([None, 1, 4]))
     every = [*range(sum(sizes))]
-    orders = st.lists(st.sampled_from(every), max_size=4).flatmap(lambda repeated: st.permutations(every + repeated))
-    return Kind(sizes, columns, draw(st.none() | orders), columns is not None and draw(st.booleans()))
+    orders = st.lists(st.sampled_from(every), max_size=4).flatmap(
+        lambda repeated: st.permutations(every + repeated)
+    )
+    return Kind(
+        sizes, columns, draw(st.none() | orders), columns is not None and draw(st.booleans())
+    )
 
 
 def filled(source: Source, parts: list[Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
     """The parameter that the parts make up."""
     columns = [] if parts[0].dim() == 1 else [parts[0].shape[0 if source.transposed else 1]]
-    parameter = torch.empty((sum(source.sizes) if source.rows is None else len(source.rows), *columns), dtype=dtype)
+    parameter = torch.empty(
+        (sum(source.sizes) if source.rows is None else len(source.rows), *columns), dtype=dtype
+    )
     source.fill(parameter, parts)
     return parameter
 
@@ -122,7 +135,9 @@ def stored_per_part(heads: int, dim: int) -> Iterator[Row]:
 
 
 def rows_of(family: type[CausalDecoder], config: object, stored: Iterator[Row]) -> dict[Row, int]:
-    """Our (kind, head, dimension) -> the checkpoint's dimension, after a check that kind and head are the right ones."""
+    """Our (kind, head, dimension) -> the checkpoint's dimension, after a check that kind and head
+    are the right ones.
+    """
     of_bias = family.sources(config).get("blocks.0.attention.qkv.bias")
     rows = family.sources(config)["blocks.0.attention.qkv.weight"].rows
     assert rows is not None
@@ -138,8 +153,12 @@ def rows_of(family: type[CausalDecoder], config: object, stored: Iterator[Row]) 
     return found
 
 
-def check_pairs(rows: dict[Row, int], heads: int, dim: int, rotary_dim: int, interleaved: bool) -> None:
-    """Dimensions i and i + dim / 2 of ours are the checkpoint's pair i, for q and k alike; those of v are left in place."""
+def check_pairs(
+    rows: dict[Row, int], heads: int, dim: int, rotary_dim: int, interleaved: bool
+) -> None:
+    """Dimensions i and i + dim / 2 of ours are the checkpoint's pair i, for q and k alike; those of
+    v are left in place.
+    """
     for head in range(heads):
         for kind in "qk":
             for i in range(rotary_dim // 2):
@@ -160,14 +179,22 @@ def turning(draw: st.DrawFn) -> tuple[int, int, int]:
 def test_rows_of_gptj_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, rotary_dim = sizes
     config = GPTJConfig(n_embd=heads * dim, n_head=heads, n_layer=1, rotary_dim=rotary_dim)
-    check_pairs(rows_of(GPTJ, config, stored_per_kind(heads, dim)), heads, dim, rotary_dim, interleaved=True)
+    check_pairs(
+        rows_of(GPTJ, config, stored_per_kind(heads, dim)), heads, dim, rotary_dim, interleaved=True
+    )
 
 
 @given(turning())
 def test_rows_of_codegen_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, rotary_dim = PARTS * sizes[0], *sizes[1:]
     config = CodeGenConfig(n_embd=heads * dim, n_head=heads, n_layer=1, rotary_dim=rotary_dim)
-    check_pairs(rows_of(CodeGen, config, stored_per_part(heads, dim)), heads, dim, rotary_dim, interleaved=True)
+    check_pairs(
+        rows_of(CodeGen, config, stored_per_part(heads, dim)),
+        heads,
+        dim,
+        rotary_dim,
+        interleaved=True,
+    )
 
 
 @given(turning())
@@ -175,10 +202,20 @@ def test_rows_of_gpt_neox_go_where_they_belong(sizes: tuple[int, int, int]) -> N
     heads, dim, rotary_dim = sizes
     share = (rotary_dim + 0.5) / dim  # what is not a whole dimension is cut off
     config = GPTNeoXConfig(
-        hidden_size=heads * dim, num_attention_heads=heads, num_hidden_layers=1, intermediate_size=8, partial_rotary_factor=share
+        hidden_size=heads * dim,
+        num_attention_heads=heads,
+        num_hidden_layers=1,
+        intermediate_size=8,
+        partial_rotary_factor=share,
     )
     assert config.rotary_dim == rotary_dim
-    check_pairs(rows_of(GPTNeoX, config, stored_per_head(heads, dim)), heads, dim, rotary_dim, interleaved=False)
+    check_pairs(
+        rows_of(GPTNeoX, config, stored_per_head(heads, dim)),
+        heads,
+        dim,
+        rotary_dim,
+        interleaved=False,
+    )
 
 
 @given(turning())

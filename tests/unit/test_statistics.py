@@ -1,7 +1,8 @@
-"""Intervals cover the truth as often as they say, comparisons find what was planted and raise false alarms at the stated rate.
+"""Intervals cover the truth as often as they say, comparisons find what was planted and raise false
+alarms at the stated rate.
 
-All draws are seeded. A bound on a share of n runs is the stated probability, more or less 4.9 standard errors: a correct method would
-miss it for one seed in a million.
+All draws are seeded. A bound on a share of n runs is the stated probability, more or less 4.9
+standard errors: a correct method would miss it for one seed in a million.
 """
 
 import math
@@ -52,14 +53,18 @@ def test_student_quantiles_are_those_of_the_tables(freedom: int, level: float, t
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("level", [0.8, 0.95])
-def test_student_intervals_of_few_normal_values_cover_at_exactly_their_level(n: int, level: float) -> None:
+def test_student_intervals_of_few_normal_values_cover_at_exactly_their_level(
+    n: int, level: float
+) -> None:
     draws = np.random.default_rng(n).normal(3.0, 2.0, (3000, n))
     found = [student(values, level) for values in draws]
     assert abs(np.mean([i.low <= 3.0 <= i.high for i in found]) - level) < slack(level, 3000)
 
 
 def test_the_bootstrap_of_three_values_would_cover_far_less_than_it_claims() -> None:
-    """Why there is Student's t: three of a symmetric law are on one side of its mean every fourth time."""
+    """Why there is Student's t: three of a symmetric law are on one side of its mean every fourth
+    time.
+    """
     draws = np.random.default_rng(0).normal(size=(300, 3, 1))
     found = [bootstrap(values, resamples=200, seed=i) for i, values in enumerate(draws)]
     assert np.mean([i.low <= 0 <= i.high for i in found]) < 0.75 + slack(0.75, 300)
@@ -74,13 +79,18 @@ LAWS: dict[str, tuple[float, Callable[[np.random.Generator], np.ndarray]]] = {
 
 @pytest.mark.parametrize("law", LAWS)
 def test_bootstrap_intervals_cover_near_their_level(law: str) -> None:
-    """95 % is claimed; 3 points are allowed for 60 values of a skewed law, beside the error of 250 runs."""
+    """95 % is claimed;
+
+    3 points are allowed for 60 values of a skewed law, beside the error of 250 runs.
+    """
     truth, draw = LAWS[law]
     random = np.random.default_rng(7)
     found = [bootstrap(draw(random)[:, None], resamples=400, seed=i) for i in range(250)]
     covered = np.mean([i.low <= truth <= i.high for i in found])
     assert 0.92 - slack(0.92, 250) < covered
-    assert np.mean([i.high - i.low for i in found]) < 1.2 * np.mean([2 * 1.96 * draw(random).std() / math.sqrt(60) for _ in range(250)])
+    assert np.mean([i.high - i.low for i in found]) < 1.2 * np.mean(
+        [2 * 1.96 * draw(random).std() / math.sqrt(60) for _ in range(250)]
+    )
 
 
 def test_the_bootstrap_takes_pooled_rates() -> None:
@@ -97,7 +107,9 @@ def test_the_bootstrap_takes_pooled_rates() -> None:
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=50), st.integers(0, 5))
-def test_an_interval_holds_its_estimate_and_is_the_same_for_the_same_seed(values: list[float], seed: int) -> None:
+def test_an_interval_holds_its_estimate_and_is_the_same_for_the_same_seed(
+    values: list[float], seed: int
+) -> None:
     array = np.array(values)
     found = interval(array, seed=seed)
     assert found == interval(array, seed=seed)
@@ -123,20 +135,34 @@ def test_one_outlier_does_not_break_the_acceleration() -> None:
 
 @pytest.mark.parametrize(("n", "paired"), [(3, False), (3, True), (5, False), (FEW, True)])
 def test_equal_runs_are_told_apart_no_more_often_than_stated(n: int, paired: bool) -> None:
-    """At 95 %: 5 of 100, Welch's t fewer for its rounding, the bootstrap of 30 differences up to 3 more."""
+    """At 95 %:
+
+    5 of 100, Welch's t fewer for its rounding, the bootstrap of 30 differences up to 3 more.
+    """
     random, runs = np.random.default_rng(11), 200 if n >= FEW else 2000
-    found = [compare(random.normal(size=n), random.normal(size=n), paired, seed=i).beyond_noise for i in range(runs)]
+    found = [
+        compare(random.normal(size=n), random.normal(size=n), paired, seed=i).beyond_noise
+        for i in range(runs)
+    ]
     allowed = 0.08 if n >= FEW else 0.05
     assert np.mean(found) < allowed + slack(allowed, runs)
 
 
-@pytest.mark.parametrize(("n", "paired", "planted"), [(3, False, 12.0), (5, True, 8.0), (FEW, True, 2.0), (50, False, 2.0)])
+@pytest.mark.parametrize(
+    ("n", "paired", "planted"),
+    [(3, False, 12.0), (5, True, 8.0), (FEW, True, 2.0), (50, False, 2.0)],
+)
 def test_a_planted_difference_is_found_and_measured(n: int, paired: bool, planted: float) -> None:
     """In at least 98 of 100 runs; the differences are what each size can see."""
     random = np.random.default_rng(13)
-    found = [compare(10 + random.normal(size=n), 10 + planted + random.normal(size=n), paired, seed=i) for i in range(100)]
+    found = [
+        compare(10 + random.normal(size=n), 10 + planted + random.normal(size=n), paired, seed=i)
+        for i in range(100)
+    ]
     assert np.mean([c.beyond_noise and c.difference.estimate > 0 for c in found]) >= 0.98
-    assert np.mean([c.difference.estimate for c in found]) == pytest.approx(planted, abs=FAR * math.sqrt(2 / n / 100))
+    assert np.mean([c.difference.estimate for c in found]) == pytest.approx(
+        planted, abs=FAR * math.sqrt(2 / n / 100)
+    )
     assert np.mean([c.relative for c in found]) == pytest.approx(planted / 10, rel=0.1)
 
 
@@ -149,11 +175,17 @@ def test_pairing_sees_what_the_differences_between_requests_would_hide() -> None
 
 
 def test_many_comparisons_at_once_share_their_false_alarms() -> None:
-    """Twenty comparisons of equal runs: one alarm in nearly two of three tries if each took 5 %, in 5 % if they share it."""
+    """Twenty comparisons of equal runs: one alarm in nearly two of three tries if each took 5 %, in
+    5 % if they share it.
+    """
     random = np.random.default_rng(19)
-    tries = [[(random.normal(size=4), random.normal(size=4)) for _ in range(20)] for _ in range(150)]
+    tries = [
+        [(random.normal(size=4), random.normal(size=4)) for _ in range(20)] for _ in range(150)
+    ]
     alone = np.mean([any(compare(a, b, True).beyond_noise for a, b in pairs) for pairs in tries])
-    shared = np.mean([any(compare(a, b, True, among=20).beyond_noise for a, b in pairs) for pairs in tries])
+    shared = np.mean(
+        [any(compare(a, b, True, among=20).beyond_noise for a, b in pairs) for pairs in tries]
+    )
     assert shared < 0.05 + slack(0.05, 150)
     assert alone > 1 - 0.95**20 - slack(0.64, 150)
 

@@ -1,4 +1,6 @@
-"""How a run deals with its step: spans are the step's own, preparation is nobody's time, a warm-up prepares all that may occur."""
+"""How a run deals with its step: spans are the step's own, preparation is nobody's time, a warm-up
+prepares all that may occur.
+"""
 
 import contextlib
 import gc
@@ -45,11 +47,18 @@ class Clock:
 
 @final
 class Prepared(Step):
-    """A step that takes a second, and a hundred the first time it has a shape; both by the clock."""
+    """A step that takes a second, and a hundred the first time it has a shape; both by the
+    clock.
+    """
 
     def __init__(self, inner: Step, clock: Clock, is_late: bool) -> None:
         self.inner, self.clock, self.is_late = inner, clock, is_late
-        self.target, self.drafter, self.verifier, self.log = inner.target, inner.drafter, inner.verifier, inner.log
+        self.target, self.drafter, self.verifier, self.log = (
+            inner.target,
+            inner.drafter,
+            inner.verifier,
+            inner.log,
+        )
         self.shapes: list[tuple[int, int]] = []
 
     @property
@@ -64,7 +73,9 @@ class Prepared(Step):
             self.shapes.append((k, span))
             self.clock.now += CAPTURE
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
         assert (k, span) in self.shapes
         collect = self.inner.launch(sequences, lengths, k, span)
 
@@ -89,11 +100,15 @@ class Thinking(BatchAdaptive):
 
 
 @pytest.fixture(params=[False, True], ids=["waits", "overlaps"])
-def run(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Nine requests of different lengths in three rows, by the clock."""
     clock = Clock()
     monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
-    made = Setup(TABLE, device, policy=Thinking(clock=clock), graphs=False).engine(mixed_requests(TABLE))
+    made = Setup(TABLE, device, policy=Thinking(clock=clock), graphs=False).engine(
+        mixed_requests(TABLE)
+    )
     made.step = Prepared(made.step, clock, request.param)
     return made
 
@@ -117,13 +132,17 @@ def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: Run
     assert max(run.trace.prefilled.values()) < steps[-1].at
 
 
-def test_host_seconds_are_those_between_a_report_and_the_next_launch_without_readers_and_captures(run: Run) -> None:
+def test_host_seconds_are_those_between_a_report_and_the_next_launch_without_readers_and_captures(
+    run: Run,
+) -> None:
     clock = run.policy.clock  # type: ignore[attr-defined]
     for _ in run:
         clock.now += 7.0
     assert {s.host_seconds for s in run.trace.steps} == {0.0, HOST}
     admissions = len(set(run.trace.prefilled.values()))
-    assert sum(s.host_seconds == 0 for s in run.trace.steps) == admissions, "after an admission the wait begins with its end"
+    assert sum(s.host_seconds == 0 for s in run.trace.steps) == admissions, (
+        "after an admission the wait begins with its end"
+    )
 
 
 def test_a_time_budget_is_spent_by_steps_and_not_by_captures(run: Run) -> None:
@@ -140,7 +159,12 @@ class Noted(Step):
 
     def __init__(self, inner: Step, shapes: list[tuple[int, int]]) -> None:
         self.inner, self.shapes = inner, shapes
-        self.target, self.drafter, self.verifier, self.log = inner.target, inner.drafter, inner.verifier, inner.log
+        self.target, self.drafter, self.verifier, self.log = (
+            inner.target,
+            inner.drafter,
+            inner.verifier,
+            inner.log,
+        )
 
     def span(self, length: int, capacity: int) -> int:
         return min(-(-length // 8) * 8, capacity)
@@ -148,7 +172,9 @@ class Noted(Step):
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         self.shapes.append((k, span))
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
         return self.inner.launch(sequences, lengths, k, span)
 
 
@@ -161,16 +187,21 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return noted
 
 
-def test_a_warm_up_prepares_every_length_at_every_span_the_longest_first(pair: Pair, shapes: list[tuple[int, int]]) -> None:
+def test_a_warm_up_prepares_every_length_at_every_span_the_longest_first(
+    pair: Pair, shapes: list[tuple[int, int]]
+) -> None:
     llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
     llm.warm_up([[3] * 12, [3] * 4], max_length=3, max_new_tokens=9)
-    assert shapes[:12] == [(k, span) for k in (3, 2, 1, 0) for span in (21, 16, 8)]  # the capacity is 21
+    # the capacity is 21
+    assert shapes[:12] == [(k, span) for k in (3, 2, 1, 0) for span in (21, 16, 8)]
     shapes.clear()
     llm.warm_up([[3] * 12], max_new_tokens=3)  # with room for two drafted tokens
     assert shapes[:3] == [(2, 15), (1, 15), (0, 15)]
 
 
-def test_what_a_request_needs_is_prepared_by_a_warm_up_of_it(pair: Pair, shapes: list[tuple[int, int]]) -> None:
+def test_what_a_request_needs_is_prepared_by_a_warm_up_of_it(
+    pair: Pair, shapes: list[tuple[int, int]]
+) -> None:
     llm = bass.load(pair.target, pair.draft, device="cpu")
     request = {"num_return_sequences": 3, "max_new_tokens": 20, "temperature": 1.0}
     llm.warm_up([3, 4, 5], **request)
@@ -178,12 +209,17 @@ def test_what_a_request_needs_is_prepared_by_a_warm_up_of_it(pair: Pair, shapes:
     shapes.clear()
     before = llm.generate([3, 4, 5], **request)
     assert set(shapes) <= prepared
-    assert [c.token_ids for c in before.completions] == [c.token_ids for c in llm.generate([3, 4, 5], **request).completions]
+    assert [c.token_ids for c in before.completions] == [
+        c.token_ids for c in llm.generate([3, 4, 5], **request).completions
+    ]
 
 
 def test_a_warm_up_refuses_what_generate_refuses_and_lengths_that_do_not_occur(pair: Pair) -> None:
     llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
-    with pytest.raises(OptionError, match=r"`max_length=6` is more than the policy ever drafts: give up to 5, or None"):
+    with pytest.raises(
+        OptionError,
+        match=r"`max_length=6` is more than the policy ever drafts: give up to 5, or None",
+    ):
         llm.warm_up([3], max_length=6)
     with pytest.raises(OptionError, match=r"max_length=-1"):
         llm.warm_up([3], max_length=-1)
@@ -194,7 +230,9 @@ def test_a_warm_up_refuses_what_generate_refuses_and_lengths_that_do_not_occur(p
 
 
 def test_a_generation_that_is_given_up_has_no_more_events(pair: Pair) -> None:
-    generation = bass.load(pair.target, pair.draft, device="cpu").stream([3, 4, 5], max_new_tokens=30, ignore_eos=True)
+    generation = bass.load(pair.target, pair.draft, device="cpu").stream(
+        [3, 4, 5], max_new_tokens=30, ignore_eos=True
+    )
     first = next(iter(generation))
     generation.close()
     assert generation.run.over
@@ -209,9 +247,17 @@ class Tried(Step):
     overlaps: ClassVar[bool] = False
 
     def __init__(self, inner: Step) -> None:
-        self.inner, self.target, self.drafter, self.verifier, self.log = inner, inner.target, inner.drafter, inner.verifier, inner.log
+        self.inner, self.target, self.drafter, self.verifier, self.log = (
+            inner,
+            inner.target,
+            inner.drafter,
+            inner.verifier,
+            inner.log,
+        )
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
         assert isinstance(self.inner, SpeculativeStep)
         trial(self.inner, sequences, k + 5, span)
         return self.inner.launch(sequences, lengths, k, span)
@@ -219,7 +265,10 @@ class Tried(Step):
 
 @pytest.mark.parametrize(
     ("world", "pairing", "drafter"),
-    [(TABLE, name, drafter) for name, drafter in zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)]
+    [
+        (TABLE, name, drafter)
+        for name, drafter in zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)
+    ]
     + [(LlamaWorld(), name, "model") for name in PAIRINGS],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -243,13 +292,19 @@ def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torc
         lossless: ClassVar[bool] = False
 
         def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
-            return Verdict(torch.zeros_like(target_probs[..., 0], dtype=torch.int64), draft.lengths + 1)
+            return Verdict(
+                torch.zeros_like(target_probs[..., 0], dtype=torch.int64), draft.lengths + 1
+            )
 
     for verifier, reused in ((Rejection(), True), (Refused(), False)):
         run = Setup(TABLE, device, verifier=verifier).engine(mixed_requests(TABLE, count=3))
         kept = Kept(object.__new__(assembly.Engine), weakref.ref(run), run.fate)
         assert not kept.idle
-        with contextlib.nullcontext() if reused else pytest.raises(StrategyError, match="kept 4 of 3 drafted"):
+        with (
+            contextlib.nullcontext()
+            if reused
+            else pytest.raises(StrategyError, match="kept 4 of 3 drafted")
+        ):
             list(run)
         assert kept.idle == reused
         del run

@@ -1,4 +1,6 @@
-"""Steps of a steady policy are launched before the report of the step before; what comes out is what comes out without."""
+"""Steps of a steady policy are launched before the report of the step before; what comes out is
+what comes out without.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -28,7 +30,10 @@ TABLE = TableWorld()
 
 @final
 class Queued(Step):
-    """A step whose report may come later, as on a device with a queue. `told`: how many were under way at each launch."""
+    """A step whose report may come later, as on a device with a queue.
+
+    `told`: how many were under way at each launch.
+    """
 
     overlaps: ClassVar[bool] = True
 
@@ -42,7 +47,9 @@ class Queued(Step):
     def prepared(self, k: int, span: int) -> bool:
         return self.at_hand(k, span)
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
         collect = self.inner.launch(sequences, lengths, k, span)
         self.told.append(self.launched - self.collected)
         self.launched += 1
@@ -56,23 +63,36 @@ class Queued(Step):
 
 def far(count: int) -> list[Request]:
     """Requests whose limits are far away, and not the same."""
-    return [replace(request, limit=len(request.prompt) + 40 - 5 * i) for i, request in enumerate(mixed_requests(TABLE, count=count))]
+    return [
+        replace(request, limit=len(request.prompt) + 40 - 5 * i)
+        for i, request in enumerate(mixed_requests(TABLE, count=count))
+    ]
 
 
-def queued(setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True) -> tuple[Run, Queued]:
+def queued(
+    setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True
+) -> tuple[Run, Queued]:
     run = setup.engine(requests)
     step = run.step = Queued(run.step, at_hand)
     return run, step
 
 
 @pytest.mark.parametrize(
-    ("pairing", "drafter"), list(zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)), ids=lambda value: str(value)
+    ("pairing", "drafter"),
+    list(zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)),
+    ids=lambda value: str(value),
 )
 @pytest.mark.parametrize("k", [0, pytest.param(1, marks=pytest.mark.nightly), 4])
-def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pairing: str, drafter: str, device: torch.device) -> None:
-    """Rows end at their limits, at ends of sequence, and while another step is under way; requests wait for them or do not."""
+def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(
+    k: int, pairing: str, drafter: str, device: torch.device
+) -> None:
+    """Rows end at their limits, at ends of sequence, and while another step is under way; requests
+    wait for them or do not.
+    """
     for count, eos in itertools.product((3, 7), ((), (1, 4))):
-        setup = Setup(TABLE, device, PAIRINGS[pairing], Fixed(k), drafter=drafter, eos=eos, graphs=False)
+        setup = Setup(
+            TABLE, device, PAIRINGS[pairing], Fixed(k), drafter=drafter, eos=eos, graphs=False
+        )
         requests = far(count)
         expected = setup.outcome(requests)
         run, step = queued(setup, requests)
@@ -80,7 +100,9 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pa
         assert found.tokens == expected.tokens
         assert found.logprobs == expected.logprobs
         assert found.done == expected.done
-        assert [found.history(i) for i in range(count)] == [expected.history(i) for i in range(count)]
+        assert [found.history(i) for i in range(count)] == [
+            expected.history(i) for i in range(count)
+        ]
         assert found.acceptance() == expected.acceptance()
         assert max(step.told) <= 1, "never a third one"
         assert step.told[0] == 0
@@ -89,8 +111,12 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(k: int, pa
 
 
 @pytest.mark.parametrize("flagged", range(4))
-def test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted(flagged: int, device: torch.device) -> None:
-    """On a device the host learns from the report that a draft was invalid: when the next step is under way."""
+def test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted(
+    flagged: int, device: torch.device
+) -> None:
+    """On a device the host learns from the report that a draft was invalid: when the next step is
+    under way.
+    """
     setup = Setup(TABLE, device, policy=Fixed(3), graphs=False)
     expected = setup.outcome(far(3))
     run, step = queued(setup, far(3))
@@ -120,7 +146,9 @@ def test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted(flagged: 
         assert tokens[i] == expected.tokens[i][: sum(emitted for *_, emitted in history)]
 
 
-def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand(device: torch.device) -> None:
+def test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit(
+    device: torch.device,
+) -> None:
     setup = Setup(TABLE, device, policy=Fixed(3), graphs=False)
     requests = far(7)
     run, step = queued(setup, requests)
@@ -129,7 +157,9 @@ def test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its
             assert max(step.told) == 0
     assert max(step.told) == 1
     # Every row may reach its limit in the step after the next one.
-    run, step = queued(setup, [replace(request, limit=len(request.prompt) + 7) for request in requests[:3]])
+    run, step = queued(
+        setup, [replace(request, limit=len(request.prompt) + 7) for request in requests[:3]]
+    )
     list(run)
     assert max(step.told) == 0
     run, step = queued(setup, far(3), lambda k, span: False)
@@ -143,7 +173,9 @@ def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch
     assert max(step.told) == 0
 
 
-def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(device: torch.device) -> None:
+def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(
+    device: torch.device,
+) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2), graphs=False)
     requests = far(3)
     expected = setup.outcome(requests).tokens
@@ -165,16 +197,22 @@ def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(device:
 
 
 @matrix(strength=1, pairing=PAIRINGS, drafter=("self", "the target itself", "model"))
-def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(pairing: str, drafter: str, device: torch.device) -> None:
+def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(
+    pairing: str, drafter: str, device: torch.device
+) -> None:
     """It has no room: what is drafted for it would be written over a neighbour's keys."""
     world = LlamaWorld()
     last: Any = world.models["target"].blocks[-1]
-    for layer in (last.attention.out, last.mlp.down):  # the first layers say what the target says: every draft is kept
+    # the first layers say what the target says: every draft is kept
+    for layer in (last.attention.out, last.mlp.down):
         layer.weight.zero_()
     for length, when in itertools.product((3, 30), (1, 2)):
         prompts, k = [[1 + i % 7 for i in range(length)], [3, 1, 2]], 6
         limits = [length + (when + 2) * (k + 1), 3 + 50]
-        requests = [Request(prompt, limit, row_key(0, prompt, i), i) for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))]
+        requests = [
+            Request(prompt, limit, row_key(0, prompt, i), i)
+            for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+        ]
         setup = Setup(world, device, PAIRINGS[pairing], Fixed(k), drafter=drafter, graphs=False)
         run, _ = queued(setup, requests)
         found: list[int] = []
@@ -187,7 +225,9 @@ def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(pairing
         assert found == setup.outcome(requests).tokens[1]
 
 
-def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(device: torch.device) -> None:
+def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(
+    device: torch.device,
+) -> None:
     @final
     @dataclass(frozen=True)
     class Uneven(DraftLengthPolicy[int]):
@@ -203,7 +243,10 @@ def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(device: 
         def update(self, state: int, feedback: Any) -> int:
             return state
 
-    requests = [replace(request, limit=len(request.prompt) + new) for request, new in zip(far(2), (20, 60), strict=True)]
+    requests = [
+        replace(request, limit=len(request.prompt) + new)
+        for request, new in zip(far(2), (20, 60), strict=True)
+    ]
     run, step = queued(Setup(TABLE, device, policy=Uneven(), eos=(1, 4), graphs=False), requests)
     list(run)
     assert all(record.k == record.drafted.max() for record in run.trace.steps[:-1])

@@ -23,7 +23,11 @@ def fires(rule: StopRule, *rows: list[float]) -> list[bool]:
 
 def test_confidence_ends_a_draft_below_its_threshold_and_not_at_it() -> None:
     assert fires(Confidence(), SURE, LIKELY, HALF, QUARTER) == [False, False, False, True]
-    assert fires(Confidence(0.5), HALF, [0.49, 0.51, 0.0, 0.0], [0.49, 0.49, 0.02, 0.0]) == [False, False, True]
+    assert fires(Confidence(0.5), HALF, [0.49, 0.51, 0.0, 0.0], [0.49, 0.49, 0.02, 0.0]) == [
+        False,
+        False,
+        True,
+    ]
     assert fires(Confidence(1.0), SURE, LIKELY) == [False, True]
 
 
@@ -48,9 +52,17 @@ def test_svip_ends_a_draft_where_the_root_of_its_entropy_is_above_the_threshold(
 
 @pytest.mark.parametrize("name", STOP_RULES)
 @given(data=st.data())
-def test_a_rule_answers_for_each_row_alone_and_in_every_precision(name: str, data: st.DataObject) -> None:
+def test_a_rule_answers_for_each_row_alone_and_in_every_precision(
+    name: str, data: st.DataObject
+) -> None:
     rule, rows = STOP_RULES[name](), data.draw(st.integers(1, 5))
-    weights = data.draw(st.lists(st.lists(st.integers(0, 9), min_size=6, max_size=6).filter(any), min_size=rows, max_size=rows))
+    weights = data.draw(
+        st.lists(
+            st.lists(st.integers(0, 9), min_size=6, max_size=6).filter(any),
+            min_size=rows,
+            max_size=rows,
+        )
+    )
     probs = torch.tensor(weights, dtype=torch.float64)
     probs /= probs.sum(1, keepdim=True)
     together = rule(probs, 3)
@@ -60,7 +72,9 @@ def test_a_rule_answers_for_each_row_alone_and_in_every_precision(name: str, dat
 
 
 @pytest.mark.parametrize("name", STOP_RULES)
-def test_a_rule_ends_a_draft_at_a_uniform_distribution_and_never_at_a_certain_one(name: str) -> None:
+def test_a_rule_ends_a_draft_at_a_uniform_distribution_and_never_at_a_certain_one(
+    name: str,
+) -> None:
     rule = STOP_RULES[name]()
     for dtype in (torch.float32, torch.float64):
         assert rule(torch.full((2, 1000), 1e-3, dtype=dtype), 0).all()
@@ -69,7 +83,11 @@ def test_a_rule_ends_a_draft_at_a_uniform_distribution_and_never_at_a_certain_on
 
 @pytest.mark.parametrize("name", STOP_RULES)
 def test_a_rule_is_given_no_token_and_says_where_it_comes_from(name: str) -> None:
-    assert list(inspect.signature(STOP_RULES[name].__call__).parameters) == ["self", "draft_probs", "so_far"]
+    assert list(inspect.signature(STOP_RULES[name].__call__).parameters) == [
+        "self",
+        "draft_probs",
+        "so_far",
+    ]
     assert STOP_RULES[name].paper
     assert make("stop_rule", name) == STOP_RULES[name]()
 
@@ -87,6 +105,8 @@ def test_a_rule_is_given_no_token_and_says_where_it_comes_from(name: str) -> Non
         ("svip", {"threshold": math.inf}),
     ],
 )
-def test_what_would_end_every_draft_or_none_is_refused(name: str, options: dict[str, object]) -> None:
+def test_what_would_end_every_draft_or_none_is_refused(
+    name: str, options: dict[str, object]
+) -> None:
     with pytest.raises(OptionError):
         make("stop_rule", name, **options)

@@ -1,4 +1,6 @@
-"""A completion ends with the first token for which the decoding of all tokens up to it contains a stop string."""
+"""A completion ends with the first token for which the decoding of all tokens up to it contains a
+stop string.
+"""
 
 import random
 import time
@@ -18,7 +20,8 @@ from unit.checkpoints import write_checkpoint
 from unit.text_folders import FLAVOURS, build, strings
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-# Bytes as tokens with and without a leading space, cleaning of spaces with and without bytes, WordPiece, byte-level, added tokens.
+# Bytes as tokens with and without a leading space, cleaning of spaces with and without bytes,
+# WordPiece, byte-level, added tokens.
 KINDS = (
     "Llama 2, tokenizer.model",
     "Gemma, tokenizer.model",
@@ -28,7 +31,23 @@ KINDS = (
     "StarCoder 2",
     "CodeGen",
 )
-COMMON = ["\n", "\n\n", " ", " '", "'s", "n't", " .", ".", "a", "é", "☕", BROKEN, "a" + BROKEN, BROKEN * 2, "never in it"]
+COMMON = [
+    "\n",
+    "\n\n",
+    " ",
+    " '",
+    "'s",
+    "n't",
+    " .",
+    ".",
+    "a",
+    "é",
+    "☕",
+    BROKEN,
+    "a" + BROKEN,
+    BROKEN * 2,
+    "never in it",
+]
 
 
 @cache
@@ -39,7 +58,9 @@ def tokenizer_of(root: Path, flavour: str) -> Tokenizer:
 
 
 def expected(prefixes: list[str], stops: list[str]) -> tuple[int, str, bool]:
-    """(tokens kept, text, whether a stop string ended it), from what each prefix of the tokens decodes to."""
+    """(tokens kept, text, whether a stop string ended it), from what each prefix of the tokens
+    decodes to.
+    """
     for count, text in enumerate(prefixes):
         found = [text.find(stop) for stop in stops if stop in text]
         if found:
@@ -48,7 +69,9 @@ def expected(prefixes: list[str], stops: list[str]) -> tuple[int, str, bool]:
 
 
 def drawn_stops(draw: random.Random, prefixes: list[str]) -> list[str]:
-    """Parts of what prefixes of the tokens decode to, most often of their ends, some with one character changed."""
+    """Parts of what prefixes of the tokens decode to, most often of their ends, some with one
+    character changed.
+    """
     stops = [draw.choice(COMMON)] * draw.randrange(2)
     while not stops or draw.random() < 0.5:
         text = draw.choice(prefixes)
@@ -59,22 +82,32 @@ def drawn_stops(draw: random.Random, prefixes: list[str]) -> list[str]:
 
 
 def drawn_ids(draw: random.Random, tokenizer: Tokenizer, length: int = 25) -> list[int]:
-    """The tokens of a text, or any, with many bytes, special tokens and ids beyond the vocabulary; or bytes of characters among others."""
+    """The tokens of a text, or any, with many bytes, special tokens and ids beyond the vocabulary;
+    or bytes of characters among others.
+    """
     size = tokenizer.fast.get_vocab_size()
     broken = [token for token in range(size) if tokenizer.raw([token]).endswith(BROKEN)]
-    odd = draw.choice([broken, broken[:1], sorted(tokenizer.bytes), sorted(tokenizer.silent)]) or [size + 5]
+    odd = draw.choice([broken, broken[:1], sorted(tokenizer.bytes), sorted(tokenizer.silent)]) or [
+        size + 5
+    ]
     kind = draw.randrange(4)
     if kind == 0 and size > 256:
         return tokenizer.encode(draw.choice(strings()))[:40]
     if kind == 1 and tokenizer.bytes:
         by_value = {value: token for token, value in tokenizer.bytes.items()}
-        text = "".join(draw.choice(["☕", "é", "\n", " ", "😀", "a", " .", "n't"]) for _ in range(draw.randrange(1, 9)))
+        text = "".join(
+            draw.choice(["☕", "é", "\n", " ", "😀", "a", " .", "n't"])
+            for _ in range(draw.randrange(1, 9))
+        )
         ids = [by_value[byte] for byte in text.encode()]
         for _ in range(draw.randrange(3)):
             ids.insert(draw.randrange(len(ids) + 1), draw.randrange(size))
         return ids
     share = draw.random()
-    return [draw.choice(odd) if draw.random() < share else draw.randrange(size) for _ in range(draw.randrange(1, length))]
+    return [
+        draw.choice(odd) if draw.random() < share else draw.randrange(size)
+        for _ in range(draw.randrange(1, length))
+    ]
 
 
 def check_transcript(draw: random.Random, tokenizer: Tokenizer, length: int = 25) -> bool:
@@ -91,12 +124,17 @@ def check_transcript(draw: random.Random, tokenizer: Tokenizer, length: int = 25
         assert transcript.text == (text if transcript.stopped else prefixes[taken]), (stops, ids)
         assert text.startswith(given), (stops, ids)
     given += "" if transcript.stopped else transcript.finish()
-    assert (taken, given, transcript.text, transcript.stopped) == (count, text, text, stopped), (stops, ids)
+    assert (taken, given, transcript.text, transcript.stopped) == (count, text, text, stopped), (
+        stops,
+        ids,
+    )
     return stopped
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says(tmp_path_factory: pytest.TempPathFactory, flavour: str) -> None:
+def test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says(
+    tmp_path_factory: pytest.TempPathFactory, flavour: str
+) -> None:
     tokenizer, draw = tokenizer_of(tmp_path_factory.getbasetemp(), flavour), random.Random(flavour)
     ended = sum(check_transcript(draw, tokenizer) for _ in range(CASES))
     assert CASES // 4 < ended < CASES
@@ -105,10 +143,16 @@ def test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says(tmp_path
 CASES = 60
 
 
-def test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_prefix_says() -> None:
-    """Every piece of the bytes of two characters as a token: long rows of tokens that are no text so far, which one token may complete."""
-    [(spelled, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str("😀é")
-    pieces = {spelled[start:end] for start in range(6) for end in range(start + 1, min(start + 5, 7))}
+def test_tokens_that_end_within_characters_make_the_text_of_every_prefix() -> None:
+    """Every piece of the bytes of two characters as a token: long rows of tokens that are no text
+    so far, which one token may complete.
+    """
+    [(spelled, _)] = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    ).pre_tokenize_str("😀é")
+    pieces = {
+        spelled[start:end] for start in range(6) for end in range(start + 1, min(start + 5, 7))
+    }
     fast = FastTokenizer(models.BPE({piece: i for i, piece in enumerate(sorted(pieces))}, []))
     fast.decoder = decoders.ByteLevel()
     tokenizer, draw = Tokenizer(fast), random.Random(0)
@@ -117,7 +161,9 @@ def test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_pr
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> bass.LLM:
-    """A draft that is the target itself, so that steps commit several tokens; more ids than any of the tokenizers has."""
+    """A draft that is the target itself, so that steps commit several tokens; more ids than any of
+    the tokenizers has.
+    """
     folder = write_checkpoint(tmp_path_factory.mktemp("target"), None, 32, 2, 470)
     return bass.load(folder, folder, num_speculative_tokens=5)
 
@@ -126,12 +172,24 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> bass.LLM:
 def test_a_generation_ends_with_the_token_that_completes_a_stop_string(
     llm: bass.LLM, tmp_path_factory: pytest.TempPathFactory, kind: str
 ) -> None:
-    tokenizer, draw, stopped = tokenizer_of(tmp_path_factory.getbasetemp(), kind), random.Random(kind), 0
+    tokenizer, draw, stopped = (
+        tokenizer_of(tmp_path_factory.getbasetemp(), kind),
+        random.Random(kind),
+        0,
+    )
     with_text = LLM(replace(llm.models, tokenizer=tokenizer), llm.parts, 8)
-    options: dict[str, Any] = {"num_return_sequences": 6, "max_new_tokens": 24, "temperature": 5.0, "top_p": 1.0, "ignore_eos": True}
+    options: dict[str, Any] = {
+        "num_return_sequences": 6,
+        "max_new_tokens": 24,
+        "temperature": 5.0,
+        "top_p": 1.0,
+        "ignore_eos": True,
+    }
     for seed in range(4):
         whole = with_text.generate([[7]], seed=seed, **options).completions
-        prefixes = [[tokenizer.decode(c.token_ids[:t]) for t in range(len(c.token_ids) + 1)] for c in whole]
+        prefixes = [
+            [tokenizer.decode(c.token_ids[:t]) for t in range(len(c.token_ids) + 1)] for c in whole
+        ]
         stops = [stop for own in prefixes for stop in drawn_stops(draw, own)[-1:]]
         generation = with_text.stream([[7]], seed=seed, stop=stops, **options)
         events = list(generation)
@@ -139,11 +197,19 @@ def test_a_generation_ends_with_the_token_that_completes_a_stop_string(
         for i, (free, cut) in enumerate(zip(whole, result.completions, strict=True)):
             count, text, stop = expected(prefixes[i], stops)
             reason = "stop" if stop else "length"
-            assert (cut.token_ids, cut.text, cut.finish_reason) == (free.token_ids[:count], text, reason), (stops, free.token_ids)
+            assert (cut.token_ids, cut.text, cut.finish_reason) == (
+                free.token_ids[:count],
+                text,
+                reason,
+            ), (stops, free.token_ids)
             own = [event for event in events if event.sample_index == i]
             assert "".join(event.text for event in own) == text
             assert [token for event in own for token in event.token_ids] == cut.token_ids
-            assert [p for event in own for p in event.logprobs] == cut.logprobs == free.logprobs[:count]
+            assert (
+                [p for event in own for p in event.logprobs]
+                == cut.logprobs
+                == free.logprobs[:count]
+            )
             assert [event.finish_reason for event in own if event.finish_reason] == [reason]
             stopped += stop
         assert result.stats.tokens == sum(len(c.token_ids) for c in result.completions)
@@ -163,8 +229,12 @@ SLOW = {  # a token that is pushed so many times, and stop strings that its text
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("case", SLOW)
-def test_time_is_linear_in_the_text_and_in_the_stop_strings(tmp_path_factory: pytest.TempPathFactory, case: str) -> None:
-    """0.1 to 0.5 s each; where every token looked at the tokens or at the stop strings so far, all but the first took 6 s to minutes."""
+def test_time_is_linear_in_the_text_and_in_the_stop_strings(
+    tmp_path_factory: pytest.TempPathFactory, case: str
+) -> None:
+    """0.1 to 0.5 s each; where every token looked at the tokens or at the stop strings so far, all
+    but the first took 6 s to minutes.
+    """
     flavour, token, count, stops = SLOW[case]
     tokenizer = tokenizer_of(tmp_path_factory.getbasetemp(), flavour)
     ids = [tokenizer.vocabulary[token]] * count
@@ -176,9 +246,19 @@ def test_time_is_linear_in_the_text_and_in_the_stop_strings(tmp_path_factory: py
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("stop", ["x" * MILLION, [f"{i}x" for i in range(MILLION)]], ids=["of a million characters", "a million"])
-def test_a_generation_takes_any_stop_strings(llm: bass.LLM, tmp_path_factory: pytest.TempPathFactory, stop: str | list[str]) -> None:
-    with_text = LLM(replace(llm.models, tokenizer=tokenizer_of(tmp_path_factory.getbasetemp(), "GPT-2")), llm.parts, 8)
+@pytest.mark.parametrize(
+    "stop",
+    ["x" * MILLION, [f"{i}x" for i in range(MILLION)]],
+    ids=["of a million characters", "a million"],
+)
+def test_a_generation_takes_any_stop_strings(
+    llm: bass.LLM, tmp_path_factory: pytest.TempPathFactory, stop: str | list[str]
+) -> None:
+    with_text = LLM(
+        replace(llm.models, tokenizer=tokenizer_of(tmp_path_factory.getbasetemp(), "GPT-2")),
+        llm.parts,
+        8,
+    )
     began = time.process_time()
     result = with_text.generate([[7]], max_new_tokens=20, stop=stop, ignore_eos=True)
     assert len(result.completions[0].token_ids) == 20

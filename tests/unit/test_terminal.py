@@ -32,7 +32,9 @@ from unit.distributions import Offer
 
 Command = Callable[..., Said]
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\u2066\u200b\x7f\r\x08x"
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 CLASSES = f"""
 from bass.policies import Fixed
 from bass.interfaces import DraftLengthPolicy
@@ -61,13 +63,20 @@ def steered(said: Said) -> list[str]:
 def test_text_keeps_its_letters_and_loses_what_steers() -> None:
     sound = "naïve ☕ 漢字\u3000\u00a0👨\u200d👩\u200d👧 ने\u200dप \\x1b [bold]"
     assert printable(sound) == sound
-    assert printable("a\x1b[31m\x9b\u202e\udc80\U000e0041\n\t", keep="\n\t") == "a\\x1b[31m\\x9b\\u202e\\udc80\\U000e0041\n\t"
+    assert (
+        printable("a\x1b[31m\x9b\u202e\udc80\U000e0041\n\t", keep="\n\t")
+        == "a\\x1b[31m\\x9b\\u202e\\udc80\\U000e0041\n\t"
+    )
     assert not STEERING.search(printable("".join(map(chr, range(0x110000)))))
 
 
 def rename_tensors(folder: Path) -> None:
     tensors = load_file(folder / SINGLE)
-    save_file({f"{name}{EVIL}": tensor for name, tensor in tensors.items()}, folder / SINGLE, metadata={"format": "pt"})
+    save_file(
+        {f"{name}{EVIL}": tensor for name, tensor in tensors.items()},
+        folder / SINGLE,
+        metadata={"format": "pt"},
+    )
 
 
 def edited(**changes: object) -> Callable[[Path], object]:
@@ -89,10 +98,15 @@ CHECKPOINTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_strings_of_a_checkpoint_steer_no_terminal(bass_command: Command, pair: Pair, tmp_path: Path, case: str) -> None:
+def test_strings_of_a_checkpoint_steer_no_terminal(
+    bass_command: Command, pair: Pair, tmp_path: Path, case: str
+) -> None:
     own = pair.copy(tmp_path / EVIL.replace("/", ""))
     CHECKPOINTS[case](own.target)
-    for arguments in (["info", str(own.target), "--draft", str(own.draft)], ["generate", *own.options, "def f("]):
+    for arguments in (
+        ["info", str(own.target), "--draft", str(own.draft)],
+        ["generate", *own.options, "def f("],
+    ):
         said = bass_command(*arguments)
         if said.status == 0 and arguments[0] == "generate":
             said = Said(0, "", said.err)  # generated text, for a pipe
@@ -109,14 +123,18 @@ def classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", ["Loud", "Unmakable", "Unfinished", f"No{EVIL}"])
-def test_a_class_of_a_user_s_own_steers_no_terminal(bass_command: Command, pair: Pair, classes: str, name: str) -> None:
+def test_a_class_of_a_user_s_own_steers_no_terminal(
+    bass_command: Command, pair: Pair, classes: str, name: str
+) -> None:
     said = bass_command("generate", *pair.options, "def f(", "--policy", f"{classes}:{name}")
     assert said.status in (1, 2)
     assert "\\x1b]0;owned" in said.err
     assert not steered(said)
 
 
-def test_help_about_a_class_steers_no_terminal(classes: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_about_a_class_steers_no_terminal(
+    classes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(["generate", "--policy", f"{classes}:Unmakable", "--help"])
     said = capsys.readouterr().out
@@ -124,13 +142,21 @@ def test_help_about_a_class_steers_no_terminal(classes: str, capsys: pytest.Capt
     assert not STEERING.search(said)
 
 
-def test_configs_and_cells_steer_no_terminal(bass_command: Command, pair: Pair, classes: str, tmp_path: Path) -> None:
+def test_configs_and_cells_steer_no_terminal(
+    bass_command: Command, pair: Pair, classes: str, tmp_path: Path
+) -> None:
     base = {"prompts": ["def f("], "batch": 2, "max_new_tokens": 4, "repeats": 1, "warm_up": False}
     base |= {"target": str(pair.target), "draft": str(pair.draft)}
-    axes = {"how": {f"{EVIL}a": {"policy": "fixed"}, f"{EVIL}[red]b": {"policy": f"{classes}:Loud"}}, f"{EVIL}[bold]": {EVIL: {"seed": 1}}}
+    axes = {
+        "how": {f"{EVIL}a": {"policy": "fixed"}, f"{EVIL}[red]b": {"policy": f"{classes}:Loud"}},
+        f"{EVIL}[bold]": {EVIL: {"seed": 1}},
+    }
     config = {"about": EVIL, "base": base, "axes": axes}
     (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
-    runs = [bass_command("ablate", "c.yaml", "--output", f"out{EVIL}", *more) for more in (["--dry_run"], [], ["--batch", EVIL])]
+    runs = [
+        bass_command("ablate", "c.yaml", "--output", f"out{EVIL}", *more)
+        for more in (["--dry_run"], [], ["--batch", EVIL])
+    ]
     assert [said.status for said in runs] == [0, 2, 2]
     assert "FAILED: ValueError: \\x1b]0;owned" in runs[1].err
     for said in runs:
@@ -167,25 +193,37 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_generated_text_keeps_lines_and_tabs_on_a_terminal_and_is_untouched_elsewhere(unchecked: None) -> None:
+def test_generated_text_keeps_lines_and_tabs_on_a_terminal_and_is_untouched_elsewhere(
+    unchecked: None,
+) -> None:
     text = f"a\tb\nc{EVIL}"
     completion = Completion(0, 0, text, [1], [0.0], "length", 1.0)
     result: object = type("R", (), {"completions": [completion]})()
     pipe, shown = io.StringIO(), Terminal()
     completions(console(file=pipe, force_terminal=False), result, [f"p{EVIL}"])  # pyright: ignore[reportArgumentType]
     assert pipe.getvalue() == f"{text}\n"
-    completions(console(file=shown, force_terminal=True, color_system=None, soft_wrap=True), result, [f"p{EVIL}"])  # pyright: ignore[reportArgumentType]
+    completions(
+        console(file=shown, force_terminal=True, color_system=None, soft_wrap=True),
+        result,
+        [f"p{EVIL}"],
+    )  # pyright: ignore[reportArgumentType]
     assert "\nc\\x1b]0;owned" in shown.getvalue()
     assert not STEERING.search(shown.getvalue().replace("\x1b[2m", ""))
     rows = Rows.of(["p"], 1, 8, f"title{EVIL}")
     live = Terminal()
     event = StreamEvent(0, 0, text, [1], [0.0], None)
-    show_live([event], rows, console(file=live, force_terminal=True, color_system=None, width=80, height=20))  # pyright: ignore[reportArgumentType]
+    show_live(
+        [event],
+        rows,
+        console(file=live, force_terminal=True, color_system=None, width=80, height=20),
+    )  # pyright: ignore[reportArgumentType]
     assert not STEERING.search(re.sub(r"\x1b\[(\?25[lh]|\d*[AK]|2K)|\r", "", live.getvalue()))
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "-5", "x", "²", "1e9", "", "9" * 30, "1000000000"])
-def test_a_width_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+def test_a_width_that_is_none_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("LINES", columns)
     out = io.StringIO()
@@ -197,18 +235,28 @@ def test_a_width_that_is_none_is_not_believed(monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_only_the_terminal_module_prints() -> None:
-    """Everything else asks it to. The exceptions: loading weights has a console of its own, and a process answers by a pipe."""
+    """Everything else asks it to.
+
+    The exceptions: loading weights has a console of its own, and a process answers by a pipe.
+    """
     found = set()
     for path in sorted(Path(bass.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "Console", "sys.stdout.write", "sys.stderr.write"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "print",
+                "Console",
+                "sys.stdout.write",
+                "sys.stderr.write",
+            ):
                 found.add(path.name)
     assert found <= {"terminal.py", "weights.py", "template_process.py"}
 
 
 def test_every_command_runs_with_the_signals_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
-    monkeypatch.setattr("bass.cli._dispatch", lambda argv: taken.append(signal.getsignal(signal.SIGTERM)) or 0)
+    monkeypatch.setattr(
+        "bass.cli._dispatch", lambda argv: taken.append(signal.getsignal(signal.SIGTERM)) or 0
+    )
     assert main([]) == 0
     assert callable(taken[0])
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -225,10 +273,20 @@ with left_as_found(), Live("x", console=console(), auto_refresh=False):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP], ids=lambda n: n.name)
-def test_a_signal_shows_the_cursor_before_it_ends_or_stops_the_process(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP], ids=lambda n: n.name
+)
+def test_a_signal_shows_the_cursor_before_it_ends_or_stops_the_process(
+    number: signal.Signals,
+) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", LIVE], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LIVE],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
     os.close(theirs)
     try:
         said = read_until(ours, b"ready")

@@ -1,4 +1,6 @@
-"""The public kit finds out drafters and verifiers that break a law, names it, and shows a small case."""
+"""The public kit finds out drafters and verifiers that break a law, names it, and shows a small
+case.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +58,11 @@ class Spoilt(Drafter):
         self.inner.copy_rows(seats)
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        return self.by.after(self.inner.propose(sequences, lengths, k, self.by.before(noise), span), sequences, lengths)
+        return self.by.after(
+            self.inner.propose(sequences, lengths, k, self.by.before(noise), span),
+            sequences,
+            lengths,
+        )
 
 
 class AnotherDistribution(Model):
@@ -82,7 +88,10 @@ class LateLie(Model):
 
     def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
         flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(draft, probs=torch.where(torch.arange(draft.probs.shape[1])[:, None] < 2, draft.probs, flat))
+        return replace(
+            draft,
+            probs=torch.where(torch.arange(draft.probs.shape[1])[:, None] < 2, draft.probs, flat),
+        )
 
 
 class LongRowsLie(Model):
@@ -91,7 +100,9 @@ class LongRowsLie(Model):
     def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
         assert draft.probs is not None
         flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(draft, probs=torch.where((sequences.lens > 32)[:, None, None], flat, draft.probs))
+        return replace(
+            draft, probs=torch.where((sequences.lens > 32)[:, None, None], flat, draft.probs)
+        )
 
 
 class OneUniform(Model):
@@ -106,7 +117,9 @@ class Untruncated(Model):
 
     def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
         flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(draft, probs=torch.where((draft.probs == 0).any(2, keepdim=True), flat, draft.probs))
+        return replace(
+            draft, probs=torch.where((draft.probs == 0).any(2, keepdim=True), flat, draft.probs)
+        )
 
 
 class SharedNoise(Model):
@@ -147,7 +160,9 @@ class NotFinite(Model):
     """As of a draft model that overflows: NaN for every distribution of some token."""
 
     def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, probs=torch.where((draft.tokens == 1)[..., None], torch.nan, draft.probs))
+        return replace(
+            draft, probs=torch.where((draft.tokens == 1)[..., None], torch.nan, draft.probs)
+        )
 
 
 class Infinite(Model):
@@ -197,7 +212,9 @@ class Impossible(Model):
     """Reports that the drawn token could not be drawn."""
 
     def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        probs = torch.zeros_like(draft.probs).scatter(2, (draft.tokens[..., None] + 1) % draft.probs.shape[2], 1)
+        probs = torch.zeros_like(draft.probs).scatter(
+            2, (draft.tokens[..., None] + 1) % draft.probs.shape[2], 1
+        )
         return replace(draft, probs=probs)
 
 
@@ -218,7 +235,9 @@ class Copying(Drafter):
 
 
 class Pooled(Drafter):
-    """Lossless: every row drafts what most often followed its last token in all rows of the batch."""
+    """Lossless: every row drafts what most often followed its last token in all rows of the
+    batch.
+    """
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
         tokens, lens = sequences.tokens, sequences.lens
@@ -301,7 +320,9 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_drafter_that_breaks_a_law_is_told_which_and_where(drafter: type, law: str, shown: str) -> None:
+def test_a_drafter_that_breaks_a_law_is_told_which_and_where(
+    drafter: type, law: str, shown: str
+) -> None:
     broken = laws_broken(check_drafter, drafter, examples=20)
     assert broken.law == law
     assert shown in broken.case
@@ -337,23 +358,36 @@ class BonusOfTheDraft(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         verdict = super().__call__(draft, target_probs, noise)
-        return emit(draft, verdict.accepted, target_after(target_probs, (verdict.accepted - 1).clamp(min=0)), noise)
+        return emit(
+            draft,
+            verdict.accepted,
+            target_after(target_probs, (verdict.accepted - 1).clamp(min=0)),
+            noise,
+        )
 
 
 class DraftsUniform(Spoiled):
     """Replaces a refused token with the uniform that drew it."""
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]]))
+        return super().__call__(
+            draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]])
+        )
 
 
 class SeesBeyond(Spoiled):
-    """Weighs all places of a window, with zero those beyond a row's own: right, unless they hold what is not finite."""
+    """Weighs all places of a window, with zero those beyond a row's own: right, unless they hold
+    what is not finite.
+    """
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         places = torch.arange(target_probs.shape[1])
         own = (places <= draft.lengths[:, None])[..., None]
-        return super().__call__(draft, target_probs + (1e-30 * (1 - own * 1.0) * target_probs).sum(1, keepdim=True), noise)
+        return super().__call__(
+            draft,
+            target_probs + (1e-30 * (1 - own * 1.0) * target_probs).sum(1, keepdim=True),
+            noise,
+        )
 
 
 class LateBias(Spoiled):
@@ -361,7 +395,9 @@ class LateBias(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         late = torch.arange(noise.uniforms.shape[1]) >= 3
-        uniforms = torch.where(late[:, None] & (torch.arange(4) == 1), noise.uniforms / 2, noise.uniforms)
+        uniforms = torch.where(
+            late[:, None] & (torch.arange(4) == 1), noise.uniforms / 2, noise.uniforms
+        )
         return super().__call__(draft, target_probs, replace(noise, uniforms=uniforms))
 
 
@@ -370,14 +406,20 @@ class FarBias(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         far = (noise.first > 20)[:, None, None] & (torch.arange(4) == 1)
-        return super().__call__(draft, target_probs, replace(noise, uniforms=torch.where(far, noise.uniforms * 0.3, noise.uniforms)))
+        return super().__call__(
+            draft,
+            target_probs,
+            replace(noise, uniforms=torch.where(far, noise.uniforms * 0.3, noise.uniforms)),
+        )
 
 
 class Random(Spoiled):
     """Draws noise of its own."""
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(draft, target_probs, replace(noise, uniforms=torch.rand_like(noise.uniforms)))
+        return super().__call__(
+            draft, target_probs, replace(noise, uniforms=torch.rand_like(noise.uniforms))
+        )
 
 
 class Crowded(Spoiled):
@@ -385,7 +427,11 @@ class Crowded(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         verdict = super().__call__(draft, target_probs, noise)
-        residual = next_probs(draft, target_probs, verdict.accepted) if draft.tokens.shape[1] else target_probs[:, 0]
+        residual = (
+            next_probs(draft, target_probs, verdict.accepted)
+            if draft.tokens.shape[1]
+            else target_probs[:, 0]
+        )
         least = residual.topk(min(8, residual.shape[1]), -1).values[:, -1:]
         return emit(draft, verdict.accepted, torch.where(residual < least, 0, residual), noise)
 
@@ -397,7 +443,11 @@ class AcceptsAll(Spoiled):
 
 class LeavesLengthsOut(Spoiled):
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(replace(draft, lengths=torch.full_like(draft.lengths, draft.tokens.shape[1])), target_probs, noise)
+        return super().__call__(
+            replace(draft, lengths=torch.full_like(draft.lengths, draft.tokens.shape[1])),
+            target_probs,
+            noise,
+        )
 
 
 class ByTheMinimum(Spoiled):
@@ -405,14 +455,20 @@ class ByTheMinimum(Spoiled):
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
         verdict = super().__call__(draft, target_probs, noise)
-        return replace(verdict, accepted=verdict.accepted.amin().expand(len(verdict.accepted)).clone())
+        return replace(
+            verdict, accepted=verdict.accepted.amin().expand(len(verdict.accepted)).clone()
+        )
 
 
 class OfThePlace(Spoiled):
-    """Refuses everything in every other row, and draws from the target there, which is lossless in itself."""
+    """Refuses everything in every other row, and draws from the target there, which is lossless in
+    itself.
+    """
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        nothing = replace(draft, lengths=draft.lengths * (torch.arange(len(draft.lengths)) % 2 == 0))
+        nothing = replace(
+            draft, lengths=draft.lengths * (torch.arange(len(draft.lengths)) % 2 == 0)
+        )
         return super().__call__(nothing, target_probs, noise)
 
 
@@ -496,7 +552,9 @@ def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
     assert broken.law == verifiers.LAW
     assert "total variation" not in broken.found
     assert laws_broken(check_verifier, LateBias, rejection_cuts, examples=30).law == verifiers.LAW
-    assert laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=10).law == verifiers.BOXES
+    assert (
+        laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=10).law == verifiers.BOXES
+    )
     with pytest.raises(OptionError, match="leave it out"):
         check_verifier("coupled", rejection_cuts)
     with pytest.raises(OptionError, match="`examples=0` must be an integer of 1 or more"):

@@ -1,4 +1,6 @@
-"""The public kit finds out caches and backends that break a law, names it, and shows a small case."""
+"""The public kit finds out caches and backends that break a law, names it, and shows a small
+case.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -39,41 +41,67 @@ class Plain(AttentionBackend[Any, Any]):
     def run(self, q: Tensor, view: Any, plan: MaskPlan, rule: AttentionRule) -> Tensor:
         return self.attend(q, view, plan.positions, plan.span, rule)
 
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
         return padded(q, view.k, view.v, positions, span, rule.scale, rule.window, rule.softcap)
 
 
 class OneStaleKey(Plain):
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
-        return super().attend(q, view, torch.where(positions < 0, -1, (positions + 1).clamp(max=span - 1)), span, rule)
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
+        return super().attend(
+            q, view, torch.where(positions < 0, -1, (positions + 1).clamp(max=span - 1)), span, rule
+        )
 
 
 class NotItself(Plain):
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
-        return super().attend(q, view, torch.where(positions > 0, positions - 1, positions), span, rule)
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
+        return super().attend(
+            q, view, torch.where(positions > 0, positions - 1, positions), span, rule
+        )
 
 
 class NoWindow(Plain):
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
-        return super().attend(q, view, positions, span, AttentionRule(rule.scale, None, rule.softcap))
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
+        return super().attend(
+            q, view, positions, span, AttentionRule(rule.scale, None, rule.softcap)
+        )
 
 
 class NoCap(Plain):
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
         return super().attend(q, view, positions, span, AttentionRule(rule.scale, rule.window))
 
 
 class RowZero(Plain):
     """Reads the first row for all."""
 
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
-        return super().attend(q, PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v)), positions, span, rule)
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
+        return super().attend(
+            q,
+            PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v)),
+            positions,
+            span,
+            rule,
+        )
 
 
 class Overflowing(Plain):
     """Gives NaN for the second token of a window."""
 
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
         out = super().attend(q, view, positions, span, rule)
         out[:, 1:2] = torch.nan
         return out
@@ -82,7 +110,9 @@ class Overflowing(Plain):
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
-    def attend(self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule) -> Tensor:
+    def attend(
+        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
+    ) -> Tensor:
         return super().attend(q, view, positions, span, rule) + 1e-10 * view.v[:, :span].mean()
 
 
@@ -96,7 +126,13 @@ class Rows(KVCache[Any]):
 
     @classmethod
     def allocate(cls, shape: Any, room: Any, device: Any, dtype: Any) -> Any:
-        size = (shape.layers, room.batch, int(room.limits.max()) + 1, shape.kv_heads, shape.head_dim)
+        size = (
+            shape.layers,
+            room.batch,
+            int(room.limits.max()) + 1,
+            shape.kv_heads,
+            shape.head_dim,
+        )
         return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
@@ -116,7 +152,9 @@ class Rows(KVCache[Any]):
         for stored in (self.k, self.v):
             before = stored.clone()
             for row in seats.followers:
-                stored[:, row, : seats.shared[row]] = before[:, seats.source[row], : seats.shared[row]]
+                stored[:, row, : seats.shared[row]] = before[
+                    :, seats.source[row], : seats.shared[row]
+                ]
 
 
 class Forgetful(Rows):
@@ -132,7 +170,9 @@ class OneShort(Rows):
         for stored in (self.k, self.v):
             before = stored.clone()
             for row in seats.followers:
-                stored[:, row, : seats.shared[row] - 1] = before[:, seats.source[row], : seats.shared[row] - 1]
+                stored[:, row, : seats.shared[row] - 1] = before[
+                    :, seats.source[row], : seats.shared[row] - 1
+                ]
 
 
 class FirstBlock(Rows):
@@ -195,14 +235,21 @@ class OwnBackend(Plain):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(cache: Any, backend: Any, law: str) -> None:
+def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(
+    cache: Any, backend: Any, law: str
+) -> None:
     with pytest.raises(LawBroken) as error:
         check_pair(cache, backend, examples=40)
     broken = error.value
     assert broken.law == law
     assert len(str(broken).splitlines()) == 4
     assert broken.case.startswith(
-        {pairs.DENSE: "rows with", pairs.FINITE: "rows with", pairs.ABOVE: "rows with", pairs.DICTIONARY: "room for rows"}.get(law, "")
+        {
+            pairs.DENSE: "rows with",
+            pairs.FINITE: "rows with",
+            pairs.ABOVE: "rows with",
+            pairs.DICTIONARY: "room for rows",
+        }.get(law, "")
     )
     assert len(broken.case) < 500
 
@@ -213,5 +260,10 @@ def test_what_the_broken_ones_were_made_from_breaks_no_law(cache: type, backend:
 
 
 def test_two_view_types_are_refused_by_name() -> None:
-    with pytest.raises(PairingError, match="Cannot pair `SDPA` with `Owned`: the backend reads PaddedView, the cache gives OwnView"):
+    with pytest.raises(
+        PairingError,
+        match=(
+            "Cannot pair `SDPA` with `Owned`: the backend reads PaddedView, the cache gives OwnView"
+        ),
+    ):
         check_pair(Owned, "sdpa")

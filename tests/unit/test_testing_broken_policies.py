@@ -1,4 +1,6 @@
-"""The public kit finds out policies and stop rules that break a law, names it, and shows a small case."""
+"""The public kit finds out policies and stop rules that break a law, names it, and shows a small
+case.
+"""
 
 import time
 from collections import deque
@@ -141,7 +143,9 @@ class Unsteady(Steps):
 
 
 class RarelyInPlace(Steps):
-    """Writes to its state when a row after the third begins a new prompt while the first goes on."""
+    """Writes to its state when a row after the third begins a new prompt while the first goes
+    on.
+    """
 
     def reset(self, state: Any, rows: Any) -> Any:
         if rows.min() > 2:
@@ -179,7 +183,9 @@ class Failing(Steps):
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_policy_that_breaks_a_law_is_told_which_and_where(policy: type, law: str, found: str) -> None:
+def test_a_policy_that_breaks_a_law_is_told_which_and_where(
+    policy: type, law: str, found: str
+) -> None:
     with pytest.raises(LawBroken) as error:
         check_policy(policy, examples=40)
     broken = error.value
@@ -275,6 +281,11 @@ def test_a_stop_rule_that_breaks_a_law_is_told_which_and_where(rule: type, laws:
     assert len(error.value.case) < 600
 
 
-@pytest.mark.parametrize(("check", "strategy"), [(check_policy, Steps), (check_stop_rule, Decisive), (check_stop_rule, TopFive)])
-def test_what_the_broken_ones_were_made_from_breaks_no_law(check: Callable[..., None], strategy: type) -> None:
+@pytest.mark.parametrize(
+    ("check", "strategy"),
+    [(check_policy, Steps), (check_stop_rule, Decisive), (check_stop_rule, TopFive)],
+)
+def test_what_the_broken_ones_were_made_from_breaks_no_law(
+    check: Callable[..., None], strategy: type
+) -> None:
     check(strategy, examples=6)

@@ -1,4 +1,6 @@
-"""The public kit proves every registered strategy exact, within pytest and without, and leaves nothing behind."""
+"""The public kit proves every registered strategy exact, within pytest and without, and leaves
+nothing behind.
+"""
 
 import subprocess
 import sys
@@ -19,7 +21,8 @@ from support.engines import PAIRINGS
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
 FEW = 4
-ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}  # of drafters that cannot be made without
+# of drafters that cannot be made without
+ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, OwnPast(), ByRow(), Cycle], ids=str)
@@ -64,10 +67,14 @@ def test_what_is_no_strategy_and_what_does_not_fit_is_refused_in_a_sentence() ->
 
 def run(folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-W", "error", "-c", script]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
-def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterwards(tmp_path: Path) -> None:
+def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterwards(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "mine.py").write_text(
         "from bass.policies import Fixed\n"
         "from bass.interfaces import DraftLengthPolicy\n"
@@ -99,4 +106,6 @@ def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterw
 def test_without_hypothesis_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; sys.modules['hypothesis'] = None; import bass.testing")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("which is not installed: `pip install 'bass[testing]'`.")
+    assert done.stderr.splitlines()[-1].endswith(
+        "which is not installed: `pip install 'bass[testing]'`."
+    )

@@ -37,8 +37,13 @@ def test_streamed_text_of_any_tokens_is_what_they_decode_to(ids: list[int]) -> N
     assert "".join(streamed(ids)) == BYTES.decode(ids)
 
 
-@given(st.lists(st.lists(st.integers(1, BYTES.fast.get_vocab_size() - 1), max_size=6), max_size=8), st.text())
-def test_several_tokens_at_once_give_the_text_that_they_give_one_by_one(drawn: list[list[int]], text: str) -> None:
+@given(
+    st.lists(st.lists(st.integers(1, BYTES.fast.get_vocab_size() - 1), max_size=6), max_size=8),
+    st.text(),
+)
+def test_several_tokens_at_once_give_the_text_that_they_give_one_by_one(
+    drawn: list[list[int]], text: str
+) -> None:
     ids = BYTES.encode(text)
     for chunks in (drawn, [ids[i : i + 3] for i in range(0, len(ids), 3)]):
         at_once, alone = TextStream(BYTES), TextStream(BYTES)
@@ -84,7 +89,9 @@ def changed(**parts: object) -> Tokenizer:
     """The same vocabulary, and something else about it."""
     own = json.loads(BYTES.fast.to_str())
     model = {name: parts.pop(name) for name in list(parts) if name in own["model"]}
-    return Tokenizer(FastTokenizer.from_str(json.dumps(own | parts | {"model": own["model"] | model})))
+    return Tokenizer(
+        FastTokenizer.from_str(json.dumps(own | parts | {"model": own["model"] | model}))
+    )
 
 
 MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
@@ -94,14 +101,25 @@ MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
     ("parts", "said"),
     [
         ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, r"the model's merges, number 0, is \["),
-        ({"merges": MERGES[:-1]}, rf"the model's merges, number {len(MERGES) - 1}, is \[.* and null in the draft's"),
-        ({"byte_fallback": True}, r"the model's byte_fallback, is false in the target's and true in the draft's"),
-        ({"normalizer": {"type": "NFC"}}, r'the normalizer, is null in the target\'s and \{"type": "NFC"\} in the draft\'s'),
+        (
+            {"merges": MERGES[:-1]},
+            rf"the model's merges, number {len(MERGES) - 1}, is \[.* and null in the draft's",
+        ),
+        (
+            {"byte_fallback": True},
+            r"the model's byte_fallback, is false in the target's and true in the draft's",
+        ),
+        (
+            {"normalizer": {"type": "NFC"}},
+            r'the normalizer, is null in the target\'s and \{"type": "NFC"\} in the draft\'s',
+        ),
         ({"pre_tokenizer": {"type": "Whitespace"}}, r"the pre-tokenizer, is \{"),
     ],
     ids=["merges in another order", "fewer merges", "byte fallback", "normalizer", "pre-tokenizer"],
 )
-def test_equal_tokens_that_texts_are_split_into_otherwise_are_told_apart(parts: dict[str, object], said: str) -> None:
+def test_equal_tokens_that_texts_are_split_into_otherwise_are_told_apart(
+    parts: dict[str, object], said: str
+) -> None:
     with pytest.raises(PairingError, match=rf"same tokens and different tokenizers: {said}.*\.$"):
         check_same_tokenizer(BYTES, changed(**parts))
 
@@ -109,14 +127,22 @@ def test_equal_tokens_that_texts_are_split_into_otherwise_are_told_apart(parts: 
 def test_what_stands_around_a_text_or_is_made_of_ids_does_not_tell_tokenizers_apart() -> None:
     post = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     check_same_tokenizer(BYTES, changed(post_processor=post, decoder=None))
-    check_same_tokenizer(BYTES, Tokenizer(BYTES.fast, "vocab.json", clean_up=True, chat=ChatTemplates({"default": ""})))
+    check_same_tokenizer(
+        BYTES,
+        Tokenizer(BYTES.fast, "vocab.json", clean_up=True, chat=ChatTemplates({"default": ""})),
+    )
 
 
 def test_a_run_of_bytes_is_shown_when_it_has_ended(tmp_path: Path) -> None:
-    """A byte that makes the run invalid takes back the characters before it, so none is shown before that is known."""
+    """A byte that makes the run invalid takes back the characters before it, so none is shown
+    before that is known.
+    """
     tokenizer = Tokenizer.read(build(tmp_path, "Llama 2, tokenizer.model"))
     assert tokenizer is not None
-    cup, a = [tokenizer.vocabulary[f"<0x{byte:02X}>"] for byte in "☕".encode()], tokenizer.vocabulary["a"]
+    cup, a = (
+        [tokenizer.vocabulary[f"<0x{byte:02X}>"] for byte in "☕".encode()],
+        tokenizer.vocabulary["a"],
+    )
     for ids, shown in (
         ([*cup, a], ["", "", "", "☕a", ""]),
         ([*cup, cup[0], a], ["", "", "", "", f"{BROKEN * 4}a", ""]),
@@ -136,7 +162,9 @@ def test_the_space_before_the_first_word_is_no_text(tmp_path: Path) -> None:
 
 
 @given(st.text(alphabet=" '.,nt svrem\n", max_size=30), st.integers(0, 30))
-def test_a_text_can_be_tidied_in_two_parts_where_nothing_that_follows_matters(text: str, at: int) -> None:
+def test_a_text_can_be_tidied_in_two_parts_where_nothing_that_follows_matters(
+    text: str, at: int
+) -> None:
     tokenizer = Tokenizer(BYTES.fast, clean_up=True)
     cut = tokenizer.tidied_length(text[:at])
     assert tokenizer.tidy(text[:cut]) + tokenizer.tidy(text[cut:]) == tokenizer.tidy(text)
@@ -148,8 +176,10 @@ def test_a_long_row_of_spaces_is_not_held_back() -> None:
 
 def test_reading_a_tokenizer_loads_neither_sentencepiece_nor_jinja() -> None:
     code = (
-        "import sys, bass; from pathlib import Path; from bass import pair; from bass.text import Tokenizer; "
-        "assert Tokenizer.read(Path(pair.TARGET)); assert not {'sentencepiece', 'jinja2', 'google.protobuf'} & set(sys.modules)"
+        "import sys, bass; from pathlib import Path; from bass import pair; from bass.text import "
+        "Tokenizer; "
+        "assert Tokenizer.read(Path(pair.TARGET)); assert not {'sentencepiece', 'jinja2', "
+        "'google.protobuf'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -159,7 +189,13 @@ def llm(pair: Pair) -> bass.LLM:
     return bass.load(pair.target, pair.draft)
 
 
-OPTIONS = {"num_return_sequences": 4, "max_new_tokens": 30, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
+OPTIONS = {
+    "num_return_sequences": 4,
+    "max_new_tokens": 30,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "ignore_eos": True,
+}
 
 
 def test_the_streamed_events_make_up_the_result(llm: bass.LLM) -> None:

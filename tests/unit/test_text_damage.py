@@ -18,14 +18,36 @@ from unit.text_folders import build, write
 FILES = {
     "Llama 3": ("tokenizer.json", "tokenizer_config.json"),
     "TinyLlama, tokenizer.json": ("tokenizer.json", "tokenizer_config.json"),
-    "Vicuna, added_tokens.json": ("tokenizer.model", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"),
+    "Vicuna, added_tokens.json": (
+        "tokenizer.model",
+        "added_tokens.json",
+        "special_tokens_map.json",
+        "tokenizer_config.json",
+    ),
     "unigram, tokenizer.model": ("tokenizer.model",),
     "unigram, tokenizer.json": ("tokenizer.json",),
     "Phi 3, placeholders": ("tokenizer.model", "tokenizer_config.json"),
     "OPT": ("vocab.json", "merges.txt", "tokenizer_config.json"),
     "Qwen 2": ("vocab.json", "tokenizer_config.json"),
 }
-ODD = (None, True, -1, 0, 2**40, 0.5, "", "x", "\ud800", [], ["x"], [[]], {}, {"x": 1}, {"content": 3}, {"type": "Fuse"})
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    2**40,
+    0.5,
+    "",
+    "x",
+    "\ud800",
+    [],
+    ["x"],
+    [[]],
+    {},
+    {"x": 1},
+    {"content": 3},
+    {"type": "Fuse"},
+)
 
 
 def cut(content: bytes, draw: random.Random) -> bytes:
@@ -46,7 +68,13 @@ def splice(content: bytes, draw: random.Random) -> bytes:
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every place in a JSON value: a container and a key of it."""
-    for key, part in list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else ():
+    for key, part in (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))
+        if isinstance(value, list)
+        else ()
+    ):
         yield value, key
         yield from places(part)
 
@@ -82,7 +110,9 @@ ROUNDS = 6
 
 
 def refusal(folder: Path) -> str | None:
-    """What reading and using the tokenizer is refused with, if it is; no other exception is caught."""
+    """What reading and using the tokenizer is refused with, if it is; no other exception is
+    caught.
+    """
     try:
         use(folder)
     except BassError as error:
@@ -95,17 +125,24 @@ def use(folder: Path) -> None:
     assert tokenizer is not None
     ids = tokenizer.encode(" hello wörld ☕\n <s></s><tool> 12")
     stream = TextStream(tokenizer)
-    assert "".join([*(stream.push(token) for token in ids), stream.flush()]) == tokenizer.decode(ids)
+    assert "".join([*(stream.push(token) for token in ids), stream.flush()]) == tokenizer.decode(
+        ids
+    )
 
 
 def test_a_vocabulary_without_merges_names_the_folder(tmp_path: Path) -> None:
     folder = build(tmp_path, "GPT-2")
     (folder / "merges.txt").unlink()
-    with pytest.raises(CheckpointError, match=r"vocab\.json` is not a readable tokenizer \(.*\): download it again\.$"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"vocab\.json` is not a readable tokenizer \(.*\): download it again\.$",
+    ):
         Tokenizer.read(folder)
 
 
-def test_a_panic_below_is_an_error_like_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_below_is_an_error_like_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Panic(BaseException):
         """Like `pyo3_runtime.PanicException`."""
 

@@ -28,11 +28,19 @@ Both = tuple[Tokenizer, transformers.PreTrainedTokenizerFast]
 
 
 def token_ids(tokenizer: Tokenizer) -> list[list[int]]:
-    """Ids as a model may sample them: any, with many bytes, special tokens, and ids beyond the vocabulary among them."""
+    """Ids as a model may sample them: any, with many bytes, special tokens, and ids beyond the
+    vocabulary among them.
+    """
     draw, size = random.Random(1), tokenizer.fast.get_vocab_size()
     odd = [*sorted(tokenizer.bytes), *sorted(tokenizer.silent), size + 5]
     shares = [draw.random() for _ in range(300)]
-    return [[draw.choice(odd) if draw.random() < share else draw.randrange(size) for _ in range(draw.randrange(1, 25))] for share in shares]
+    return [
+        [
+            draw.choice(odd) if draw.random() < share else draw.randrange(size)
+            for _ in range(draw.randrange(1, 25))
+        ]
+        for share in shares
+    ]
 
 
 def test_a_thousand_texts_have_the_same_ids(both: Both) -> None:
@@ -45,7 +53,9 @@ def test_a_thousand_texts_have_the_same_ids(both: Both) -> None:
 
 def test_and_without_the_tokens_around_a_text(both: Both) -> None:
     ours, theirs = both
-    for text, ids in zip(strings(), theirs(strings(), add_special_tokens=False)["input_ids"], strict=True):
+    for text, ids in zip(
+        strings(), theirs(strings(), add_special_tokens=False)["input_ids"], strict=True
+    ):
         assert ours.encode(text, add_special_tokens=False) == ids, repr(text)
 
 
@@ -68,31 +78,66 @@ def test_streamed_text_is_what_the_ids_decode_to(both: Both) -> None:
         pieces = [*(stream.push(token) for token in ids), stream.flush()]
         whole, by_five = ours.decode(ids), TextStream(ours)
         assert "".join(pieces) == whole, ids
-        assert "".join([*(by_five.push(*ids[i : i + 5]) for i in range(0, len(ids), 5)), by_five.flush()]) == whole, ids
+        assert (
+            "".join(
+                [*(by_five.push(*ids[i : i + 5]) for i in range(0, len(ids), 5)), by_five.flush()]
+            )
+            == whole
+        ), ids
         assert BROKEN in whole or not any(BROKEN in piece for piece in pieces), ids
 
 
 def test_the_folders_reach_every_class(tmp_path: Path) -> None:
     """So that agreement above is not agreement on one way of reading a folder."""
-    flavours = ["CodeGen", "Code Llama", "OPT", "GPT-NeoX", "Gemma, tokenizer.model", "TinyLlama, tokenizer.json", "Qwen 2", "Llama 3"]
-    classes = [type(AutoTokenizer.from_pretrained(build(tmp_path, flavour))).__name__.removesuffix("Tokenizer") for flavour in flavours]
-    assert classes == ["CodeGen", "CodeLlama", "GPT2", "GPTNeoX", "Gemma", "Llama", "Qwen2", "TokenizersBackend"]
+    flavours = [
+        "CodeGen",
+        "Code Llama",
+        "OPT",
+        "GPT-NeoX",
+        "Gemma, tokenizer.model",
+        "TinyLlama, tokenizer.json",
+        "Qwen 2",
+        "Llama 3",
+    ]
+    classes = [
+        type(AutoTokenizer.from_pretrained(build(tmp_path, flavour))).__name__.removesuffix(
+            "Tokenizer"
+        )
+        for flavour in flavours
+    ]
+    assert classes == [
+        "CodeGen",
+        "CodeLlama",
+        "GPT2",
+        "GPTNeoX",
+        "Gemma",
+        "Llama",
+        "Qwen2",
+        "TokenizersBackend",
+    ]
 
 
 def test_the_texts_reach_every_token_kind(both: Both) -> None:
-    """Bytes, special tokens and characters of several tokens occur, where the tokenizer has them."""
+    """Bytes, special tokens and characters of several tokens occur, where the tokenizer has
+    them.
+    """
     ours, _ = both
     seen = {token for text in strings() for token in ours.encode(text)}
     assert not ours.bytes or len(seen & ours.bytes.keys()) > 50
     assert not ours.silent or seen & ours.silent or ours.fast.encode_special_tokens
 
 
-def test_vocab_and_merges_are_read_where_transformers_wants_a_tokenizer_json(tmp_path: Path) -> None:
-    """GPT-2's rules hold for a folder with nothing else; the class named in it cannot read these files."""
+def test_vocab_and_merges_are_read_where_transformers_wants_a_tokenizer_json(
+    tmp_path: Path,
+) -> None:
+    """GPT-2's rules hold for a folder with nothing else; the class named in it cannot read these
+    files.
+    """
     plain = write(tmp_path / "gpt2", config={"model_type": "gpt2"}, **vocab_and_merges())
     other = write(
         tmp_path / "starcoder",
-        config={"model_type": "gpt_bigcode"}, tokenizer_config={"tokenizer_class": "GPT2Tokenizer"}, **vocab_and_merges(),
+        config={"model_type": "gpt_bigcode"}, tokenizer_config={"tokenizer_class": "GPT2Tokenizer"},
+        **vocab_and_merges(),
     )  # fmt: skip
     ours, theirs = Tokenizer.read(other), AutoTokenizer.from_pretrained(plain)
     assert ours is not None
@@ -112,4 +157,6 @@ def test_tokenizer_json_is_read_before_the_other_files(tmp_path: Path) -> None:
     beside = Tokenizer.read(folder)
     assert beside is not None
     assert beside.source == "vocab.json"
-    assert [beside.encode(text) for text in strings()[:300]] == [ours.encode(text) for text in strings()[:300]]
+    assert [beside.encode(text) for text in strings()[:300]] == [
+        ours.encode(text) for text in strings()[:300]
+    ]

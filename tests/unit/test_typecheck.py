@@ -1,4 +1,6 @@
-"""The checks of types and shapes that run beside every test: they are there, and those that are left out leave no gap."""
+"""The checks of types and shapes that run beside every test: they are there, and those that are
+left out leave no gap.
+"""
 
 import dataclasses
 
@@ -25,7 +27,7 @@ def test_the_library_is_checked_at_the_first_call_and_soon_after_any_other() -> 
         Verdict(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
 
 
-def test_functions_that_are_made_again_share_their_count_and_classes_are_checked_where_they_are_made() -> None:
+def test_functions_made_again_share_their_count_and_classes_are_checked_where_made() -> None:
     def made() -> object:
         def halves(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
             return x[::2]

@@ -1,4 +1,7 @@
-"""The rules of rejection sampling as functions of tensors, by hand. Their exact law is in `laws/test_0_enumeration.py`."""
+"""The rules of rejection sampling as functions of tensors, by hand.
+
+Their exact law is in `laws/test_0_enumeration.py`.
+"""
 
 import pytest
 import torch
@@ -16,13 +19,19 @@ def draft(tokens: list[int], length: int, sure: bool = False) -> Draft:
 
 
 def noise(accept: list[float], residual: list[float]) -> Noise:
-    streams = torch.tensor([[0.5] * len(accept), accept, residual, [0.5] * len(accept)], dtype=torch.float64)
+    streams = torch.tensor(
+        [[0.5] * len(accept), accept, residual, [0.5] * len(accept)], dtype=torch.float64
+    )
     return Noise(torch.tensor([1]), torch.tensor([2]), streams.T[None])
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [([0, 1], [1.0, 0.4]), ([1, 2], [0.4, 1.0])])
-def test_a_drafted_token_is_accepted_with_the_ratio_of_target_to_draft(tokens: list[int], expected: list[float]) -> None:
-    torch.testing.assert_close(accept_probs(draft(tokens, 2), TARGET)[0], torch.tensor(expected, dtype=torch.float64))
+def test_a_drafted_token_is_accepted_with_the_ratio_of_target_to_draft(
+    tokens: list[int], expected: list[float]
+) -> None:
+    torch.testing.assert_close(
+        accept_probs(draft(tokens, 2), TARGET)[0], torch.tensor(expected, dtype=torch.float64)
+    )
 
 
 def test_a_deterministic_token_is_accepted_with_its_target_probability() -> None:
@@ -41,7 +50,9 @@ def test_a_deterministic_token_is_accepted_with_its_target_probability() -> None
         (1, 1, True, [0.2, 0.2, 0.6]),
     ],
 )
-def test_the_token_after_the_accepted_ones(accepted: int, length: int, sure: bool, expected: list[float]) -> None:
+def test_the_token_after_the_accepted_ones(
+    accepted: int, length: int, sure: bool, expected: list[float]
+) -> None:
     got = next_probs(draft([1, 1], length, sure), TARGET, torch.tensor([accepted]))
     torch.testing.assert_close(got[0], torch.tensor(expected, dtype=torch.float64))
 
@@ -55,10 +66,13 @@ def test_a_residual_that_rounding_has_emptied_gives_the_target() -> None:
     ("accept", "accepted", "tokens"),
     [
         ([0.39, 0.99, 0.5], 2, [1, 2, 1]),  # all kept, then the bonus
-        ([0.41, 0.0, 0.5], 0, [2]),  # the first refused: what follows does not matter; residual (.25, 0, .2) at 0.9
+        # the first refused: what follows does not matter; residual (.25, 0, .2) at 0.9
+        ([0.41, 0.0, 0.5], 0, [2]),
     ],
 )
-def test_a_verdict_is_a_prefix_of_the_draft_and_one_token(accept: list[float], accepted: int, tokens: list[int]) -> None:
+def test_a_verdict_is_a_prefix_of_the_draft_and_one_token(
+    accept: list[float], accepted: int, tokens: list[int]
+) -> None:
     verdict: Verdict = Rejection()(draft([1, 2], 2), TARGET, noise(accept, [0.9, 0.9, 0.9]))
     assert int(verdict.accepted[0]) == accepted
     assert verdict.tokens[0, : accepted + 1].tolist() == tokens
@@ -67,7 +81,9 @@ def test_a_verdict_is_a_prefix_of_the_draft_and_one_token(accept: list[float], a
 def test_without_any_draft_the_target_is_sampled() -> None:
     none = Draft(torch.zeros(1, 0, dtype=torch.int64), None, torch.tensor([0]))
     for uniform, token in ((0.1, 0), (0.6, 1), (0.9, 2)):
-        assert Rejection()(none, TARGET[:, :1], noise([0.5], [uniform])).tokens.tolist() == [[token]]
+        assert Rejection()(none, TARGET[:, :1], noise([0.5], [uniform])).tokens.tolist() == [
+            [token]
+        ]
 
 
 def test_every_registered_verifier_says_whether_it_is_lossless() -> None:

@@ -1,4 +1,6 @@
-"""Checkpoints as they occur: files, types, names, ties; what is refused in which words; and what loading costs in memory."""
+"""Checkpoints as they occur: files, types, names, ties; what is refused in which words; and what
+loading costs in memory.
+"""
 
 import io
 import json
@@ -50,7 +52,9 @@ def untied(tmp_path: Path) -> Path:
     decoder = Llama(LlamaConfig(20, 16, 32, 2, 2, 1, 8, 64))
     with torch.no_grad():
         for i, parameter in enumerate(decoder.parameters()):
-            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+            )
     save_decoder(decoder, tmp_path / "untied", torch.float32)
     return tmp_path / "untied"
 
@@ -64,10 +68,15 @@ def test_shards_hold_what_one_file_holds(tied: Path, count: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
-def test_every_type_loads_in_every_type(tied: Path, stored: torch.dtype, dtype: torch.dtype) -> None:
+def test_every_type_loads_in_every_type(
+    tied: Path, stored: torch.dtype, dtype: torch.dtype
+) -> None:
     whole = parameters(tied)
     rewrite(tied, lambda tensors: {name: tensor.to(stored) for name, tensor in tensors.items()})
-    assert same(parameters(tied, dtype), {name: tensor.to(stored).to(dtype) for name, tensor in whole.items()})
+    assert same(
+        parameters(tied, dtype),
+        {name: tensor.to(stored).to(dtype) for name, tensor in whole.items()},
+    )
 
 
 def test_types_may_be_mixed_and_data_need_not_be_aligned(tied: Path) -> None:
@@ -77,7 +86,11 @@ def test_types_may_be_mixed_and_data_need_not_be_aligned(tied: Path) -> None:
     for i, name in enumerate(sorted(tensors)):
         tensor = tensors[name].to(torch.bfloat16)
         raw = (tensor if i % 2 else tensor.float()).contiguous().view(torch.uint8).numpy().tobytes()
-        header[name] = {"dtype": kinds[(i + 1) % 2], "shape": [*tensor.shape], "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": kinds[(i + 1) % 2],
+            "shape": [*tensor.shape],
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 4 + 3)
@@ -89,16 +102,27 @@ def test_types_may_be_mixed_and_data_need_not_be_aligned(tied: Path) -> None:
 def test_names_may_lack_their_prefix(tied: Path, untied: Path) -> None:
     for folder in (tied, untied):
         whole = parameters(folder)
-        rewrite(folder, lambda tensors: {name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        rewrite(
+            folder,
+            lambda tensors: {
+                name.removeprefix("model."): tensor for name, tensor in tensors.items()
+            },
+        )
         assert same(parameters(folder), whole)
 
 
 def test_a_tied_matrix_may_be_stored_under_either_name_or_both(tied: Path) -> None:
     whole = parameters(tied)
     assert "head.weight" not in whole
-    rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()})
+    rewrite(
+        tied,
+        lambda tensors: {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()},
+    )
     assert same(parameters(tied), whole)
-    rewrite(tied, lambda tensors: {name: tensor for name, tensor in tensors.items() if "embed" not in name})
+    rewrite(
+        tied,
+        lambda tensors: {name: tensor for name, tensor in tensors.items() if "embed" not in name},
+    )
     assert same(parameters(tied), whole)
     rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": torch.zeros(3, 16)})
     with pytest.raises(CheckpointError, match="1 wrongly shaped"):
@@ -107,7 +131,13 @@ def test_a_tied_matrix_may_be_stored_under_either_name_or_both(tied: Path) -> No
 
 def test_buffers_of_old_checkpoints_are_ignored(tied: Path) -> None:
     whole = parameters(tied)
-    rewrite(tied, lambda tensors: {**tensors, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(40_000, dtype=torch.float64)})
+    rewrite(
+        tied,
+        lambda tensors: {
+            **tensors,
+            "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(40_000, dtype=torch.float64),
+        },
+    )
     assert same(parameters(tied), whole)
     assert outline(tied).dtypes == [torch.float32]
 
@@ -136,17 +166,31 @@ def test_all_that_is_wrong_is_named_in_one_error(untied: Path) -> None:
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(torch.float64, "F64"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(torch.float64, "F64"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")],
+)
 def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> None:
-    rewrite(tied, lambda tensors: {**tensors, "model.norm.weight": tensors["model.norm.weight"].to(dtype)})
-    with pytest.raises(CheckpointError, match=rf"model\.norm\.weight {name}\): `bass` reads float32, bfloat16, float16"):
+    rewrite(
+        tied,
+        lambda tensors: {**tensors, "model.norm.weight": tensors["model.norm.weight"].to(dtype)},
+    )
+    with pytest.raises(
+        CheckpointError,
+        match=rf"model\.norm\.weight {name}\): `bass` reads float32, bfloat16, float16",
+    ):
         outline(tied)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "model.pt", "last.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "consolidated.00.pth", "model.pt", "last.ckpt"]
+)
 def test_pickles_are_refused_with_the_remedy(tied: Path, name: str) -> None:
     (tied / SINGLE).rename(tied / name)
-    with pytest.raises(CheckpointError, match=rf"{name}.*convert them with safetensors, or choose a revision with safetensors files"):
+    with pytest.raises(
+        CheckpointError,
+        match=rf"{name}.*convert them with safetensors, or choose a revision with safetensors",
+    ):
         outline(tied)
     with pytest.raises(CheckpointError, match="convert them with safetensors"):
         outline(tied / name)
@@ -184,7 +228,10 @@ def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_narrowing_drops_the_last_ids(untied: Path, tied: Path) -> None:
     for folder in (tied, untied):
-        whole, cut = load_decoder(folder, CPU, torch.float32), narrow(load_decoder(folder, CPU, torch.float32), 13)
+        whole, cut = (
+            load_decoder(folder, CPU, torch.float32),
+            narrow(load_decoder(folder, CPU, torch.float32), 13),
+        )
         assert cut.shape.vocab_size == 13
         hidden = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(cut.unembed(hidden), whole.unembed(hidden)[..., :13])
@@ -193,16 +240,28 @@ def test_narrowing_drops_the_last_ids(untied: Path, tied: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_gpu_gets_what_a_cpu_gets(tied: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    monkeypatch.setattr(shards, "STAGED_BYTES", 300)  # many turns of the two buffers within one tensor
-    there = {name: parameter.cpu() for name, parameter in load_decoder(tied, torch.device("cuda"), dtype).named_parameters()}
+def test_a_gpu_gets_what_a_cpu_gets(
+    tied: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    # many turns of the two buffers within one tensor
+    monkeypatch.setattr(shards, "STAGED_BYTES", 300)
+    there = {
+        name: parameter.cpu()
+        for name, parameter in load_decoder(tied, torch.device("cuda"), dtype).named_parameters()
+    }
     assert same(there, parameters(tied, dtype))
 
 
-def test_info_names_files_types_windows_and_caps(bass_command: Callable[..., Said], tied: Path) -> None:
-    rewrite(tied, lambda tensors: {name: tensor.to(torch.float16) for name, tensor in tensors.items()})
+def test_info_names_files_types_windows_and_caps(
+    bass_command: Callable[..., Said], tied: Path
+) -> None:
+    rewrite(
+        tied, lambda tensors: {name: tensor.to(torch.float16) for name, tensor in tensors.items()}
+    )
     config = json.loads((tied / "config.json").read_text())
-    (tied / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 5}))
+    (tied / "config.json").write_text(
+        json.dumps(config | {"model_type": "mistral", "sliding_window": 5})
+    )
     said = bass_command("info", str(shard(tied, 2)))
     size = sum(path.stat().st_size for path in tied.glob("*.safetensors"))
     for line in (
@@ -212,14 +271,19 @@ def test_info_names_files_types_windows_and_caps(bass_command: Callable[..., Sai
         "tokenizer           none: give token ids",
         "dtype               float16",
         f"bytes               {size:,} in 2 files",
-        "KV bytes per token  64 (float16)",  # 2 (k and v) * 2 layers * 1 head * 8 dimensions * 2 bytes
+        # 2 (k and v) * 2 layers * 1 head * 8 dimensions * 2 bytes
+        "KV bytes per token  64 (float16)",
     ):
         assert f"{line}\n" in said.out, said
     assert "soft cap" not in said.out
 
 
 def test_info_names_the_soft_caps_of_layers() -> None:
-    rules = (AttentionRule(1.0, None, 50.0), AttentionRule(1.0, 4, 50.0), AttentionRule(1.0, 4, 50.0))
+    rules = (
+        AttentionRule(1.0, None, 50.0),
+        AttentionRule(1.0, 4, 50.0),
+        AttentionRule(1.0, 4, 50.0),
+    )
     assert by_layer(rules, "window") == "none in 1 layers, 4 in 2 layers"
     assert by_layer(rules, "softcap") == "50.0 in 3 layers"
     assert by_layer((AttentionRule(1.0),), "window") == ""
@@ -230,7 +294,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stream", "least", "shown"), [(Terminal(), 0, True), (io.StringIO(), 0, False), (Terminal(), 10**9, False)])
+@pytest.mark.parametrize(
+    ("stream", "least", "shown"),
+    [(Terminal(), 0, True), (io.StringIO(), 0, False), (Terminal(), 10**9, False)],
+)
 def test_large_checkpoints_show_their_progress_on_a_terminal(
     tied: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, least: int, shown: bool
 ) -> None:
@@ -259,15 +326,20 @@ for dtype in (torch.bfloat16, torch.float32):
 
 
 def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
-    """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the mapped files count too) rose at its peak.
+    """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the
+    mapped files count too) rose at its peak.
 
-    The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed, those of the largest stored tensor, and
-    a tenth of the latter; the files mapped as a whole, or a second copy of the weights, would be far more.
+    The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed,
+    those of the largest stored tensor, and a tenth of the latter; the files mapped as a whole, or a
+    second copy of the weights, would be far more.
     """
     config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
     kinds = (torch.bfloat16, torch.float32, torch.float16)
     tensors = weights.checkpoint_tensors(Llama(config), torch.bfloat16)
-    tensors = {name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3]) for i, (name, tensor) in enumerate(tensors.items())}
+    tensors = {
+        name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3])
+        for i, (name, tensor) in enumerate(tensors.items())
+    }
     (tmp_path / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     save_file(tensors, tmp_path / SINGLE, metadata={"format": "pt"})
     shard(tmp_path, 3)
@@ -280,13 +352,24 @@ def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
     assert len(said.splitlines()) == 2, said
 
 
-def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(tmp_path: Path) -> None:
-    """Fine-tuned checkpoints with a stale `tie_word_embeddings`; `transformers` compares the two as well."""
+def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(
+    tmp_path: Path,
+) -> None:
+    """Fine-tuned checkpoints with a stale `tie_word_embeddings`;
+
+    `transformers` compares the two as well.
+    """
     from transformers import LlamaConfig as TheirConfig
     from transformers import LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "vocab_size": 31,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     LlamaForCausalLM(TheirConfig(**sizes, tie_word_embeddings=True)).save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     tied = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
@@ -295,15 +378,24 @@ def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_conf
     save_file(same, tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert load_decoder(tmp_path, torch.device("cpu"), torch.float32).head is None
     other = torch.randn(31, 16)
-    save_file(tensors | {"lm_head.weight": other}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        tensors | {"lm_head.weight": other},
+        tmp_path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     own = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
     assert own.head is not None
     assert torch.equal(own.head.weight, other)
     assert torch.equal(own.embed, tensors["model.embed_tokens.weight"])
 
 
-@pytest.mark.parametrize(("generation", "expected"), [(None, [2]), ({"eos_token_id": [7, 5]}, [5, 7]), ({"temperature": 1.0}, [2])])
-def test_the_generation_config_names_the_end_tokens_if_it_names_any(tmp_path: Path, generation: Any, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [(None, [2]), ({"eos_token_id": [7, 5]}, [5, 7]), ({"temperature": 1.0}, [2])],
+)
+def test_the_generation_config_names_the_end_tokens_if_it_names_any(
+    tmp_path: Path, generation: Any, expected: list[int]
+) -> None:
     if generation is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     assert eos_ids(tmp_path, {"eos_token_id": 2}) == expected

@@ -1,4 +1,6 @@
-"""Attention backends, by the name under which `attention=` finds them; of those that fit a cache the first is its default."""
+"""Attention backends, by the name under which `attention=` finds them; of those that fit a cache
+the first is its default.
+"""
 
 from bass.attention.flex import Flex
 from bass.attention.gather import Gather
@@ -23,5 +25,6 @@ BACKENDS = {
     "reference-ragged": ReferenceRagged,
     "reference-paged": ReferencePaged,
 }
-# On a CUDA device the first of these that fits the cache is its default, where Triton is installed (timed on an H200, docs/log.md).
+# On a CUDA device the first of these that fits the cache is its default, where Triton is installed
+# (timed on an H200, docs/log.md).
 ON_CUDA = ("pad", "ragged", "paged")

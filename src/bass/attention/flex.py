@@ -1,4 +1,6 @@
-"""torch's flex_attention over the padded layout, whose mask and score are functions: compiled on a GPU, plain on a CPU."""
+"""torch's flex_attention over the padded layout, whose mask and score are functions: compiled on a
+GPU, plain on a CPU.
+"""
 
 import functools
 import warnings
@@ -15,7 +17,9 @@ from bass.interfaces import AttentionBackend
 from bass.kernels import reference
 from bass.records import AttentionRule, PaddedView
 
-VARIANTS = 128  # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then an error
+# compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then
+# an error
+VARIANTS = 128
 LEAST_DIM = 16  # of a head, for torch to compile it
 
 
@@ -32,7 +36,8 @@ class FlexPlan:
         if window not in self._masks:
             from torch.nn.attention.flex_attention import create_block_mask
 
-            own = self.positions.clamp(min=0)  # a query at -1 is nobody's: it may look at position 0
+            # a query at -1 is nobody's: it may look at position 0
+            own = self.positions.clamp(min=0)
 
             @no_type_check  # it is traced
             def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -40,7 +45,9 @@ class FlexPlan:
                 return key <= at if window is None else (key <= at) & (key > at - window)
 
             batch, queries = own.shape
-            self._masks[window] = create_block_mask(visible, batch, None, queries, self.span, device=own.device)
+            self._masks[window] = create_block_mask(
+                visible, batch, None, queries, self.span, device=own.device
+            )
         return self._masks[window]
 
 
@@ -49,8 +56,8 @@ class FlexPlan:
 class Flex(AttentionBackend[PaddedView, FlexPlan]):
     """One fused kernel, generated from the mask and the soft cap.
 
-    torch fuses neither float64 nor heads of under 16 dimensions, and what it does instead no CUDA graph can hold; there it is plain
-    softmax attention on a GPU.
+    torch fuses neither float64 nor heads of under 16 dimensions, and what it does instead no CUDA
+    graph can hold; there it is plain softmax attention on a GPU.
     """
 
     paper: ClassVar[str] = "Dong et al., 2024"
@@ -65,15 +72,29 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         return FlexPlan(positions, span)
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: FlexPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PaddedView,
+        plan: FlexPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         if q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM):
-            return reference.padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+            return reference.padded(
+                q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
+            )
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
         attend = _compiled() if q.is_cuda else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-            out = attend(q.transpose(1, 2), k, v, cap, plan.mask(rule.window), rule.scale, q.shape[2] != k.shape[1])
+            out = attend(
+                q.transpose(1, 2),
+                k,
+                v,
+                cap,
+                plan.mask(rule.window),
+                rule.scale,
+                q.shape[2] != k.shape[1],
+            )
         return out.transpose(1, 2)
 
 
@@ -96,5 +117,7 @@ def _plain(*arguments: Any, **options: Any) -> Tensor:
     from torch.nn.attention.flex_attention import flex_attention
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
+        warnings.filterwarnings(
+            "ignore", "flex_attention called without torch.compile", UserWarning
+        )
         return flex_attention(*arguments, **options)

@@ -1,4 +1,6 @@
-"""Plain torch over the paged layout: each row's blocks are copied together, then attended to as in the padded layout."""
+"""Plain torch over the paged layout: each row's blocks are copied together, then attended to as in
+the padded layout.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -15,7 +17,10 @@ from bass.records import AttentionRule, PaddedView, PagedView
 @final
 @dataclass(frozen=True)
 class Gather(AttentionBackend[PagedView, MaskPlan]):
-    """SDPA over copies of the first `span` positions. It runs anywhere, and reads and writes every key once more than needed."""
+    """SDPA over copies of the first `span` positions.
+
+    It runs anywhere, and reads and writes every key once more than needed.
+    """
 
     view_type: ClassVar[type] = PagedView
     capturable: ClassVar[bool] = True
@@ -24,7 +29,11 @@ class Gather(AttentionBackend[PagedView, MaskPlan]):
         return SDPA().plan(positions, span)
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: MaskPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PagedView,
+        plan: MaskPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         k, v = (gather(pool, view.table, plan.span) for pool in (view.k, view.v))
         return SDPA().run(q, PaddedView(k, v), plan, rule)

@@ -1,4 +1,6 @@
-"""What the backends have in common that need no more than positions: those that run a Triton kernel, and the float64 references."""
+"""What the backends have in common that need no more than positions: those that run a Triton
+kernel, and the float64 references.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +16,9 @@ from bass.kernels import no_triton, obstacle
 
 @dataclass(frozen=True)
 class PositionPlan:
-    """The positions, from which each row's length is found on the device, and their upper bound on the host."""
+    """The positions, from which each row's length is found on the device, and their upper bound on
+    the host.
+    """
 
     positions: Int[Tensor, "batch window"]
     span: int
@@ -46,5 +50,6 @@ def check_triton(backend: type, device: torch.device) -> None:
 def _refuse(backend: type, device: torch.device, found: tuple[str, str] | None) -> None:
     if found is not None:
         raise PairingError(
-            f'Cannot run attention `{backend.__name__}` on `{device}`: {found[0]}; {found[1]}, or leave the choice to `attention="auto"`.'
+            f"Cannot run attention `{backend.__name__}` on `{device}`: {found[0]}; {found[1]}, or "
+            'leave the choice to `attention="auto"`.'
         )

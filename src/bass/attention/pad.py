@@ -19,8 +19,14 @@ class TritonPad(KernelBackend[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PaddedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.attention import padded  # it needs Triton
 
-        return padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+        return padded(
+            q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
+        )

@@ -1,4 +1,6 @@
-"""The reference for the ragged layout: one attention per row, each over its own extent, in plain operations."""
+"""The reference for the ragged layout: one attention per row, each over its own extent, in plain
+operations.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -23,20 +25,35 @@ class RowPlan:
 @final
 @dataclass(frozen=True)
 class PerRow(AttentionBackend[RaggedView, RowPlan]):
-    """softmax(cap(scale q kᵀ)) v, row by row. It reads lengths on the host, so no CUDA graph can hold it."""
+    """softmax(cap(scale q kᵀ)) v, row by row.
+
+    It reads lengths on the host, so no CUDA graph can hold it.
+    """
 
     view_type: ClassVar[type] = RaggedView
     capturable: ClassVar[bool] = False
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> RowPlan:
-        return RowPlan(positions, (positions.amax(1) + 1).tolist())  # sync: the rows' extents shape the loop
+        # sync: the rows' extents shape the loop
+        return RowPlan(positions, (positions.amax(1) + 1).tolist())
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: RowPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: RowPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
-        for row, (start, extent) in enumerate(zip(view.starts.tolist(), plan.extents, strict=True)):  # sync: as in plan
+        # sync: as in plan
+        for row, (start, extent) in enumerate(zip(view.starts.tolist(), plan.extents, strict=True)):
             if extent:
-                one, k, v = slice(row, row + 1), view.k[None, start : start + extent], view.v[None, start : start + extent]
-                out[one] = attend(q[one], k, v, plan.positions[one], rule.scale, rule.window, rule.softcap)
+                one, k, v = (
+                    slice(row, row + 1),
+                    view.k[None, start : start + extent],
+                    view.v[None, start : start + extent],
+                )
+                out[one] = attend(
+                    q[one], k, v, plan.positions[one], rule.scale, rule.window, rule.softcap
+                )
         return out

@@ -14,17 +14,33 @@ from bass.records import AttentionRule, RaggedView, Unturned
 @final
 @dataclass(frozen=True)
 class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
-    """Each row at its own length, its keys divided over several blocks, so that a short batch fills the chip."""
+    """Each row at its own length, its keys divided over several blocks, so that a short batch fills
+    the chip.
+    """
 
     paper: ClassVar[str] = "Dao et al., 2023"
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.attention import ragged  # it needs Triton
 
-        return ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+        return ragged(
+            q,
+            view.k,
+            view.v,
+            view.starts,
+            plan.positions,
+            plan.span,
+            rule.scale,
+            rule.window,
+            rule.softcap,
+        )
 
     def run_turned(
         self, window: Unturned, view: RaggedView, plan: PositionPlan, rule: AttentionRule
@@ -38,4 +54,6 @@ class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
         places = view.k, view.v, view.starts, plan.positions
         if not ahead.knows(window.parts, view.k, view.v, plan.span):
             return None
-        return ahead.ragged(window.parts, window.cos, window.sin, *places, rule.scale, rule.window, rule.softcap)
+        return ahead.ragged(
+            window.parts, window.cos, window.sin, *places, rule.scale, rule.window, rule.softcap
+        )

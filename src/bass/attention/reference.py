@@ -1,4 +1,6 @@
-"""Plain softmax attention in float64, whatever the dtype of the model: what every other backend may be compared with."""
+"""Plain softmax attention in float64, whatever the dtype of the model: what every other backend may
+be compared with.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -25,9 +27,15 @@ class Reference(Float64[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PaddedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.padded(q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+        return reference.padded(
+            q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
+        )
 
 
 @final
@@ -38,9 +46,23 @@ class ReferenceRagged(Float64[RaggedView]):
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+        return reference.ragged(
+            q,
+            view.k,
+            view.v,
+            view.starts,
+            plan.positions,
+            plan.span,
+            rule.scale,
+            rule.window,
+            rule.softcap,
+        )
 
 
 @final
@@ -51,6 +73,20 @@ class ReferencePaged(Float64[PagedView]):
     view_type: ClassVar[type] = PagedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PagedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PagedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.paged(q, view.k, view.v, view.table, plan.positions, plan.span, rule.scale, rule.window, rule.softcap)
+        return reference.paged(
+            q,
+            view.k,
+            view.v,
+            view.table,
+            plan.positions,
+            plan.span,
+            rule.scale,
+            rule.window,
+            rule.softcap,
+        )

@@ -14,14 +14,20 @@ from bass.records import AttentionRule, PaddedView
 
 @dataclass
 class MaskPlan:
-    """Which of the first `span` positions each query sees; one mask for each window that a layer asks for."""
+    """Which of the first `span` positions each query sees; one mask for each window that a layer
+    asks for.
+    """
 
     positions: Int[Tensor, "batch window"]
     span: int
     _biases: dict[int | None, Tensor] = field(default_factory=dict)
 
-    def bias(self, window: int | None, groups: int, dtype: torch.dtype) -> Float[Tensor, "batch 1 queries span"]:
-        """0 where a query sees and -inf where it does not, `groups` times along the window; made by the first layer that asks."""
+    def bias(
+        self, window: int | None, groups: int, dtype: torch.dtype
+    ) -> Float[Tensor, "batch 1 queries span"]:
+        """0 where a query sees and -inf where it does not, `groups` times along the window; made by
+        the first layer that asks.
+        """
         if window not in self._biases:
             # A query at -1 is nobody's: it may look at position 0, which keeps its softmax finite.
             own = self.positions.clamp(min=0)[..., None]
@@ -30,16 +36,20 @@ class MaskPlan:
             if window is not None:
                 visible &= place > own - window
             zero = torch.zeros((), dtype=dtype, device=own.device)
-            self._biases[window] = torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)
+            self._biases[window] = torch.where(visible[:, None], zero, -torch.inf).repeat(
+                1, 1, groups, 1
+            )
         return self._biases[window]
 
 
 @final
 @dataclass(frozen=True)
 class SDPA(AttentionBackend[PaddedView, MaskPlan]):
-    """One call for the batch, over the first `span` positions; a row reads the padding of the longest.
+    """One call for the batch, over the first `span` positions; a row reads the padding of the
+    longest.
 
-    The query heads that share a key head are laid along the window, so that keys are never repeated.
+    The query heads that share a key head are laid along the window, so that keys are never
+    repeated.
     """
 
     view_type: ClassVar[type] = PaddedView
@@ -49,17 +59,29 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         return MaskPlan(positions, span)
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: PaddedView, plan: MaskPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PaddedView,
+        plan: MaskPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         batch, window, heads, dim = q.shape
         kv_heads = view.k.shape[2]
         groups = heads // kv_heads
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
-        q = q.view(batch, window, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, groups * window, dim)
+        q = (
+            q.view(batch, window, kv_heads, groups, dim)
+            .permute(0, 2, 3, 1, 4)
+            .reshape(batch, kv_heads, groups * window, dim)
+        )
         bias = plan.bias(rule.window, groups, q.dtype)
         if rule.softcap is None:
             out = F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale)
         else:
             scores = rule.softcap * torch.tanh(q @ k.transpose(2, 3) * (rule.scale / rule.softcap))
             out = (scores + bias).softmax(-1) @ v
-        return out.view(batch, kv_heads, groups, window, dim).permute(0, 3, 1, 2, 4).reshape(batch, window, heads, dim)
+        return (
+            out.view(batch, kv_heads, groups, window, dim)
+            .permute(0, 3, 1, 2, 4)
+            .reshape(batch, window, heads, dim)
+        )

@@ -19,8 +19,23 @@ class TritonSplit(KernelBackend[RaggedView]):
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self, q: Float[Tensor, "batch window heads dim"], view: RaggedView, plan: PositionPlan, rule: AttentionRule
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.attention import ragged  # it needs Triton
 
-        return ragged(q, view.k, view.v, view.starts, plan.positions, plan.span, rule.scale, rule.window, rule.softcap, each_row=True)
+        return ragged(
+            q,
+            view.k,
+            view.v,
+            view.starts,
+            plan.positions,
+            plan.span,
+            rule.scale,
+            rule.window,
+            rule.softcap,
+            each_row=True,
+        )

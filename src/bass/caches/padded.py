@@ -14,13 +14,18 @@ from bass.records import DecoderShape, PaddedView, Room, Seats, Unturned
 class PaddedCache(KVCache[PaddedView], RotaryStore):
     """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
 
-    Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times the longest row.
+    Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times
+    the longest row.
     """
 
     view_type: ClassVar[type] = PaddedView
     paper: ClassVar[str] = "Qian et al., 2024 (BASS-PAD)"
 
-    def __init__(self, k: Float[Tensor, "layers batch slots kv_heads dim"], v: Float[Tensor, "layers batch slots kv_heads dim"]) -> None:
+    def __init__(
+        self,
+        k: Float[Tensor, "layers batch slots kv_heads dim"],
+        v: Float[Tensor, "layers batch slots kv_heads dim"],
+    ) -> None:
         self.k, self.v = k, v
         self._row_index = torch.arange(k.shape[1], device=k.device)[:, None]
         # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
@@ -28,8 +33,16 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
         self._views = [PaddedView(keys[:, :-1], values[:, :-1]) for keys, values in self._slots]
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "PaddedCache":
-        size = (shape.layers, room.batch, int(room.limits.max()) + 1, shape.kv_heads, shape.head_dim)
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "PaddedCache":
+        size = (
+            shape.layers,
+            room.batch,
+            int(room.limits.max()) + 1,
+            shape.kv_heads,
+            shape.head_dim,
+        )
         return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
@@ -38,7 +51,9 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
         keys.index_put_(index, k)
         values.index_put_(index, v)
 
-    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+    def write_turned(
+        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.stream import turn  # it needs Triton
 
         return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer])
@@ -51,12 +66,17 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
 
     def reserve(self, seats: Seats) -> None:
         room = self.k.shape[2] - 1
-        assert seats.extents.max() <= room, f"rows of {seats.extents.max()} positions in a cache of {room}"
+        assert seats.extents.max() <= room, (
+            f"rows of {seats.extents.max()} positions in a cache of {room}"
+        )
 
     def copy_rows(self, seats: Seats) -> None:
         rows = seats.followers
         if len(rows):
-            count = int(seats.shared[rows].max())  # beyond its own share a row has nothing to lose yet
-            to, came = (torch.as_tensor(index, device=self.k.device) for index in (rows, seats.source[rows]))
+            # beyond its own share a row has nothing to lose yet
+            count = int(seats.shared[rows].max())
+            to, came = (
+                torch.as_tensor(index, device=self.k.device) for index in (rows, seats.source[rows])
+            )
             self.k[:, to, :count] = self.k[:, came, :count]
             self.v[:, to, :count] = self.v[:, came, :count]

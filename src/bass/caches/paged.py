@@ -1,4 +1,6 @@
-"""PagedAttention's layout: a row is a list of blocks, and samples of one prompt have its full blocks in common."""
+"""PagedAttention's layout: a row is a list of blocks, and samples of one prompt have its full
+blocks in common.
+"""
 
 from typing import ClassVar, final
 
@@ -15,14 +17,15 @@ BLOCK = 16  # positions
 
 @final
 class PagedCache(KVCache[PagedView], RotaryStore):
-    """Keys and values [layers, blocks + 1, block, kv_heads, head_dim]; the last block is the spare one.
+    """Keys and values [layers, blocks + 1, block, kv_heads, head_dim]; the last block is the spare
+    one.
 
-        row 0   [ 4 | 0 | 2 | 6 ]      of the prompt that both rows continue, the blocks 4 and 0 are stored once;
-        row 1   [ 4 | 0 | 5 | 1 ]      the block in which it ends, and all that follow, are each row's own
+        row 0   [ 4 | 0 | 2 | 6 ]      Both rows continue one prompt: its full blocks 4 and 0
+        row 1   [ 4 | 0 | 5 | 1 ]      are stored once; all blocks after them are the row's own.
 
-    A block that several rows name is not written any more: a committed token fed again changes nothing in it. The tables are
-    updated in place, since a captured graph holds their addresses. Memory: less than one block more than each row needs, and what
-    rows have in common once.
+    A block that several rows name is not written any more: a committed token fed again changes
+    nothing in it. The tables are updated in place, since a captured graph holds their addresses.
+    Memory: less than one block more than each row needs, and what rows have in common once.
     """
 
     view_type: ClassVar[type] = PagedView
@@ -38,33 +41,53 @@ class PagedCache(KVCache[PagedView], RotaryStore):
     ) -> None:
         self.k, self.v = k, v
         self.table = table  # device, block numbers
-        self.writable = writable  # device, the first slot of each block, of the spare one for blocks that are not to be written
+        # device, the first slot of each block, of the spare one for blocks that are not to be
+        # written
+        self.writable = writable
         self._blocks = blocks  # host, what both were made from; a block that no row names is free
         self._row_index = torch.arange(len(table), device=k.device)[:, None]
         # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
         self._slots = list(zip(k.flatten(1, 2).unbind(), v.flatten(1, 2).unbind(), strict=True))
-        self._views = [PagedView(keys, values, table) for keys, values in zip(k.unbind(), v.unbind(), strict=True)]
+        self._views = [
+            PagedView(keys, values, table)
+            for keys, values in zip(k.unbind(), v.unbind(), strict=True)
+        ]
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "PagedCache":
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "PagedCache":
         """As many blocks as the rows can name at a time, whichever requests they serve.
 
-        All rows of one prompt name the same full blocks of it: a request whose prompt is in flight follows a row that has it, so
-        these blocks are taken only when no row has them, and belong to nobody once the last of those rows has ended. The other
-        blocks of a row are its own. Hence `batch` rows name at most the full blocks of `batch` prompts and the own ones of
-        `batch` requests, nor more than all the blocks of `batch` requests. What ended rows held is free at each `reserve`, which
-        is where blocks are given out.
+        All rows of one prompt name the same full blocks of it: a request whose prompt is in flight
+        follows a row that has it, so these blocks are taken only when no row has them, and belong
+        to nobody once the last of those rows has ended. The other blocks of a row are its own.
+        Hence `batch` rows name at most the full blocks of `batch` prompts and the own ones of
+        `batch` requests, nor more than all the blocks of `batch` requests. What ended rows held is
+        free at each `reserve`, which is where blocks are given out.
         """
         full, total = room.shared // BLOCK, -(-room.limits // BLOCK)
         prompts = np.unique(room.groups, return_index=True)[1]
-        most = [int(np.sort(counts)[::-1][: room.batch].sum()) for counts in (full[prompts], total - full, total)]
+        most = [
+            int(np.sort(counts)[::-1][: room.batch].sum())
+            for counts in (full[prompts], total - full, total)
+        ]
         spare = min(most[0] + most[1], most[2])
         entries = int(total.max())
-        k, v = (torch.zeros((shape.layers, spare + 1, BLOCK, shape.kv_heads, shape.head_dim), device=device, dtype=dtype) for _ in range(2))
+        k, v = (
+            torch.zeros(
+                (shape.layers, spare + 1, BLOCK, shape.kv_heads, shape.head_dim),
+                device=device,
+                dtype=dtype,
+            )
+            for _ in range(2)
+        )
         table = torch.full((room.batch, entries), spare, device=device)
-        writable = torch.full((room.batch, entries + 1), spare * BLOCK, device=device)  # the last column is that of position -1
+        # the last column is that of position -1
+        writable = torch.full((room.batch, entries + 1), spare * BLOCK, device=device)
         cache = cls(k, v, table, writable, np.full((room.batch, entries), spare))
-        if not room.shared.any():  # with nothing in common, rows have their room at once, as in the other layouts
+        # with nothing in common, rows have their room at once, as in the other layouts
+        if not room.shared.any():
             cache.reserve(Seats.of(room.longest))
         return cache
 
@@ -83,32 +106,56 @@ class PagedCache(KVCache[PagedView], RotaryStore):
         keys.index_put_((slots,), k)
         values.index_put_((slots,), v)
 
-    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+    def write_turned(
+        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.stream import turn  # it needs Triton
 
-        return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer], self.writable, self._block)
+        return turn(
+            window.parts,
+            window.cos,
+            window.sin,
+            positions,
+            *self._slots[layer],
+            self.writable,
+            self._block,
+        )
 
     def view(self, layer: int) -> PagedView:
         return self._views[layer]
 
     def rows(self, start: int, stop: int) -> "PagedCache":
-        return PagedCache(self.k, self.v, self.table[start:stop], self.writable[start:stop], self._blocks[start:stop])
+        return PagedCache(
+            self.k,
+            self.v,
+            self.table[start:stop],
+            self.writable[start:stop],
+            self._blocks[start:stop],
+        )
 
     def reserve(self, seats: Seats) -> None:
         counts, at = -(-seats.extents // self._block)[:, None], np.arange(self._blocks.shape[1])
-        assert counts.max() <= len(at), f"rows of {seats.extents.max()} positions in a cache of {len(at) * self._block}"
+        assert counts.max() <= len(at), (
+            f"rows of {seats.extents.max()} positions in a cache of {len(at) * self._block}"
+        )
         blocks = np.where(seats.going_on[:, None] & (at < counts), self._blocks, self._spare)
         free = np.setdiff1d(np.arange(self._spare), blocks)
-        common = at < self._common(seats)[:, None]  # of the followers: taken below, when their sources have all of theirs
+        # of the followers: taken below, when their sources have all of theirs
+        common = at < self._common(seats)[:, None]
         lacking = (at < counts) & (blocks == self._spare) & ~common
-        assert lacking.sum() <= len(free), f"{lacking.sum()} more blocks for {seats.extents} positions in a pool with {len(free)} free ones"
+        assert lacking.sum() <= len(free), (
+            f"{lacking.sum()} more blocks for {seats.extents} positions in a pool with {len(free)} "
+            "free ones"
+        )
         blocks[lacking] = free[: lacking.sum()]
         self._blocks[:] = np.where(common, blocks[seats.source], blocks)
         self.table.copy_(torch.as_tensor(self._blocks))
         self._protect(~seats.going_on)
 
     def copy_rows(self, seats: Seats) -> None:
-        """Full blocks are in the follower's table already; of the block in which the shared positions end, it takes those."""
+        """Full blocks are in the follower's table already; of the block in which the shared
+        positions end, it takes those.
+        """
         if not len(seats.followers):
             return
         rows, size = seats.followers, self._block
@@ -116,7 +163,12 @@ class PagedCache(KVCache[PagedView], RotaryStore):
         rows, full, rest = (array[rest > 0] for array in (rows, full, rest))
         if len(rows):
             ends = (self._blocks[row, full] * size for row in (seats.source[rows], rows))
-            index = [np.concatenate([np.arange(first, first + n) for first, n in zip(end, rest, strict=True)]) for end in ends]
+            index = [
+                np.concatenate(
+                    [np.arange(first, first + n) for first, n in zip(end, rest, strict=True)]
+                )
+                for end in ends
+            ]
             came, to = (torch.as_tensor(i, device=self.k.device) for i in index)
             for pool in (self.k.flatten(1, 2), self.v.flatten(1, 2)):
                 pool[:, to] = pool[:, came]
@@ -129,7 +181,11 @@ class PagedCache(KVCache[PagedView], RotaryStore):
         return counts
 
     def _protect(self, beginning: np.ndarray) -> None:
-        """Rows write into blocks that they alone name; those that begin, which are filled first, into all of theirs."""
+        """Rows write into blocks that they alone name; those that begin, which are filled first,
+        into all of theirs.
+        """
         names = np.bincount(self._blocks.ravel(), minlength=self._spare + 1)
-        writable = np.where((names[self._blocks] == 1) | beginning[:, None], self._blocks, self._spare)
+        writable = np.where(
+            (names[self._blocks] == 1) | beginning[:, None], self._blocks, self._spare
+        )
         self.writable[:, :-1].copy_(torch.as_tensor(writable * self._block))

@@ -20,7 +20,8 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
                 ^ starts[0]     ^ starts[1]
 
-    Rows that get new extents are moved together again, so the pool needs no more than the extents' sum.
+    Rows that get new extents are moved together again, so the pool needs no more than the extents'
+    sum.
     """
 
     view_type: ClassVar[type] = RaggedView
@@ -31,7 +32,9 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
     extents: np.ndarray  # host, what `starts` was made from
 
     @classmethod
-    def allocate(cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype) -> "SplitCache":
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "SplitCache":
         extents = room.longest  # the rows may divide the same pool differently later
         size = (shape.layers, int(extents.sum()) + 1, shape.kv_heads, shape.head_dim)
         k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
@@ -42,10 +45,20 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         self.k[layer].index_put_((slots,), k)
         self.v[layer].index_put_((slots,), v)
 
-    def write_turned(self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window heads dim"]:
+    def write_turned(
+        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
         from bass.kernels.stream import turn  # it needs Triton
 
-        return turn(window.parts, window.cos, window.sin, positions, self.k[layer], self.v[layer], self.starts)
+        return turn(
+            window.parts,
+            window.cos,
+            window.sin,
+            positions,
+            self.k[layer],
+            self.v[layer],
+            self.starts,
+        )
 
     def view(self, layer: int) -> RaggedView:
         return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)
@@ -66,10 +79,15 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         self._move(starts[seats.source], starts, seats.shared)
 
     def _move(self, came: np.ndarray, to: np.ndarray, counts: np.ndarray) -> None:
-        """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read before any write."""
+        """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read
+        before any write.
+        """
         rows = np.flatnonzero((came != to) & (counts > 0))
         if len(rows):
-            index = [np.concatenate([np.arange(first[b], first[b] + counts[b]) for b in rows]) for first in (came, to)]
+            index = [
+                np.concatenate([np.arange(first[b], first[b] + counts[b]) for b in rows])
+                for first in (came, to)
+            ]
             old, new = (torch.as_tensor(i, device=self.k.device) for i in index)
             self.k[:, new] = self.k[:, old]
             self.v[:, new] = self.v[:, old]

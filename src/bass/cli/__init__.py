@@ -1,4 +1,7 @@
-"""The command line. Each command is a module with `run(parser, argv)`, imported when it is called for."""
+"""The command line.
+
+Each command is a module with `run(parser, argv)`, imported when it is called for.
+"""
 
 import importlib
 import io
@@ -18,7 +21,14 @@ COMMANDS = {
     "list": "show every registered strategy with its parameters",
     "info": "describe a checkpoint, and whether a draft can serve it",
 }
-MODULES = {"generate": "generate", "ablate": "ablate", "report": "report", "eval": "eval", "list": "strategies", "info": "checkpoint"}
+MODULES = {
+    "generate": "generate",
+    "ablate": "ablate",
+    "report": "report",
+    "eval": "eval",
+    "list": "strategies",
+    "info": "checkpoint",
+}
 _HELP = """usage: bass COMMAND [options]
 
 Batched speculative decoding of language models.
@@ -36,12 +46,14 @@ LONGEST = 5000  # characters of an error
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C.
 
-    An error is one sentence on stderr; several problems of one input have a line each. What no command expects is a mistake, of
-    ours or of a class of the user's: it is printed as a traceback, and the status is 1.
+    An error is one sentence on stderr; several problems of one input have a line each. What no
+    command expects is a mistake, of ours or of a class of the user's: it is printed as a traceback,
+    and the status is 1.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not cost what was generated
+            # a narrow terminal must not cost what was generated
+            stream.reconfigure(errors="backslashreplace")
     try:
         with left_as_found(), said_printably():
             return _dispatch(list(sys.argv[1:] if argv is None else argv))
@@ -54,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):
-        say(_HELP.format(commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())).rstrip())
+        say(
+            _HELP.format(
+                commands="\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
+            ).rstrip()
+        )
         return 0 if argv else FAILED
     if name == "--version":
         from bass.experiments.provenance import bass_version
@@ -62,16 +78,22 @@ def _dispatch(argv: list[str]) -> int:
         say(f"bass {bass_version()}")
         return 0
     if name.startswith("-"):
-        raise OptionError(f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of {', '.join(COMMANDS)}.")
+        raise OptionError(
+            f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of "
+            f"{', '.join(COMMANDS)}."
+        )
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     if "OMP_WAIT_POLICY" not in os.environ:
-        # Set before torch is loaded. OpenMP's threads spin for milliseconds at every operation's end, which on a machine
-        # with another busy process makes each operation as slow; a third of a millisecond serves an idle one as well.
+        # Set before torch is loaded. OpenMP's threads spin for milliseconds at every operation's
+        # end, which on a machine with another busy process makes each operation as slow; a third of
+        # a millisecond serves an idle one as well.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from bass.cli.parsing import new_parser, underscored
 
-    return importlib.import_module(f"bass.cli.{MODULES[name]}").run(new_parser(name, COMMANDS[name]), underscored(argv[1:]))
+    return importlib.import_module(f"bass.cli.{MODULES[name]}").run(
+        new_parser(name, COMMANDS[name]), underscored(argv[1:])
+    )
 
 
 def _failed(error: BaseException) -> int:
@@ -83,7 +105,9 @@ def _failed(error: BaseException) -> int:
         case BassError():
             return _fail(str(error))
         case MemoryError() | RuntimeError() if is_out_of_memory(error):
-            return _fail(f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`.")
+            return _fail(
+                f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`."
+            )
         case KeyboardInterrupt():
             return _fail("Interrupted before anything was generated.", INTERRUPTED)
         case BrokenPipeError():

@@ -10,7 +10,14 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.cells import cell_len, set_cell_size
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -41,7 +48,10 @@ WIDTH = 120  # of a table in a file, which has no edge
 OWN_HELP = {
     "batch": "rows that decode together",
     "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
-    "prompts": "a list of texts or of token ids, a file (.jsonl: one `prompt` or `token_ids` per line), or python, the built-in ones",
+    "prompts": (
+        "a list of texts or of token ids, a file (.jsonl: one `prompt` or `token_ids` per line), "
+        "or python, the built-in ones"
+    ),
     "num_prompts": "use so many of the prompts",
     "repeats": "do it all so often, each time with the next seed",
     "warm_up": "make a first step whose time does not count",
@@ -59,10 +69,14 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
     config = parse(parser, [word for word in argv if word != "--print_config"])
     problems = Problems()
-    made, _ = examined(with_overrides(read_config(config.config), config.quick, overrides, problems), problems)
+    made, _ = examined(
+        with_overrides(read_config(config.config), config.quick, overrides, problems), problems
+    )
     if printed:
         problems.raise_any(f"The config `{made.name}`")
-        say(yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120).rstrip("\n"))
+        say(
+            yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
+        )
         return 0
     executor = _executor(config)
     check_checkpoints(made, problems)
@@ -76,7 +90,14 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         with heeded() as check, Shown(below, ablation, check) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
-        below.print(f"Interrupted. What was finished is in `{folder}`; the same command goes on from there.", markup=False, soft_wrap=True)
+        below.print(
+            (
+                f"Interrupted. What was finished is in `{folder}`; the same command goes on from "
+                "there."
+            ),
+            markup=False,
+            soft_wrap=True,
+        )
         return INTERRUPTED
     said = console()
     if not said.is_terminal:
@@ -86,22 +107,36 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
-        below.print(f"{summary.cell} FAILED: {summary.error}", style="bold red", markup=False, soft_wrap=True)
+        below.print(
+            f"{summary.cell} FAILED: {summary.error}",
+            style="bold red",
+            markup=False,
+            soft_wrap=True,
+        )
     after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
-    told = f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. Next: bass report {folder}"
+    told = (
+        f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. "
+        f"Next: bass report {folder}"
+    )
     below.print(told, markup=False, soft_wrap=True)
     return FAILED if wrong else 0
 
 
-def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
-    """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy fixed`; and the other arguments."""
+def take_overrides(
+    parser: ArgumentParser, argv: Sequence[str]
+) -> tuple[list[tuple[str, Any]], list[str]]:
+    """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy
+    fixed`; and the other arguments.
+    """
     said: list[tuple[str, Any]] = []
     rest: list[str] = []
     words = iter(argv)
     for word in words:
         key, equals, value = word.removeprefix("--").partition("=")
         head, dot, _ = key.partition(".")
-        if not word.startswith("--") or not (head in SETTINGS or (head in ("base", "axes") and dot)):
+        if not word.startswith("--") or not (
+            head in SETTINGS or (head in ("base", "axes") and dot)
+        ):
             rest.append(word)
             continue
         value = value if equals else next(words, "--")
@@ -112,9 +147,14 @@ def take_overrides(parser: ArgumentParser, argv: Sequence[str]) -> tuple[list[tu
         try:
             said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:
-            told = error if isinstance(error, PlainYamlError) else "its brackets, quotes or colons do not match"
+            told = (
+                error
+                if isinstance(error, PlainYamlError)
+                else "its brackets, quotes or colons do not match"
+            )
             raise OptionError(
-                f"`--{key} {value:.60}` is not YAML ({told}): write a list as [1, 2], and quote a text that has colons."
+                f"`--{key} {value:.60}` is not YAML ({told}): write a list as [1, 2], and quote a "
+                "text that has colons."
             ) from error
     return said, rest
 
@@ -127,33 +167,58 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
     for task in ablation.tasks:
         calls, sequences = task.settings.size
         labels = [printable(str(label)).replace("\n", " ") for label in task.labels.values()]
-        rows.append([task.id, *labels, str(calls), str(calls * sequences), "" if task.id in waiting else "done"])
+        rows.append(
+            [
+                task.id,
+                *labels,
+                str(calls),
+                str(calls * sequences),
+                "" if task.id in waiting else "done",
+            ]
+        )
     console.print(_aligned(rows), markup=False, soft_wrap=True)
     try:
         seconds = _time(estimate(pending))
     except BassError as error:
         seconds = f"unknown: {error}"
-    told = f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One after the other, about: {seconds}"
+    told = (
+        f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
+        f"after the other, about: {seconds}"
+    )
     console.print(told, markup=False, soft_wrap=True)
     return 0
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
-    """The main figures of every cell: means over its repeats. What no cell has is left out: a speed-up where nothing is plain."""
-    table = Table(*map(escape, made.axes), title=Text(made.about or made.name), title_justify="left")
-    columns = [METRICS[name] for name in FIGURES if any(name in summary.metrics for summary in summaries.values())]
+    """The main figures of every cell: means over its repeats.
+
+    What no cell has is left out: a speed-up where nothing is plain.
+    """
+    table = Table(
+        *map(escape, made.axes), title=Text(made.about or made.name), title_justify="left"
+    )
+    columns = [
+        METRICS[name]
+        for name in FIGURES
+        if any(name in summary.metrics for summary in summaries.values())
+    ]
     for metric in columns:
         table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
         figures = [metric.show(summary.metrics.get(metric.name)) for metric in columns]
-        table.add_row(*labels, *(figures if summary.state == "done" else ["failed"][: len(columns)]))
+        table.add_row(
+            *labels, *(figures if summary.state == "done" else ["failed"][: len(columns)])
+        )
     return table
 
 
 @final
 class Shown(Watch, AbstractContextManager["Shown"]):
-    """Two bars on a terminal: all cells, with the time that remains, and the cell that runs. Elsewhere a line for each cell."""
+    """Two bars on a terminal: all cells, with the time that remains, and the cell that runs.
+
+    Elsewhere a line for each cell.
+    """
 
     def __init__(self, console: Screen, ablation: Ablation, check: Callable[[], None]) -> None:
         self._check = check  # for an interruption that got lost
@@ -165,7 +230,9 @@ class Shown(Watch, AbstractContextManager["Shown"]):
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self._progress = Progress(*columns, console=console, refresh_per_second=2, speed_estimate_period=3600)
+        self._progress = Progress(
+            *columns, console=console, refresh_per_second=2, speed_estimate_period=3600
+        )
         pending = {task.id for task in ablation.pending}
         self._weights = {task.id: weight(task) for task in ablation.tasks if task.id in pending}
         self._shares: dict[str, float] = {}
@@ -199,33 +266,75 @@ class Shown(Watch, AbstractContextManager["Shown"]):
         if task.id in self._weights:
             state = summary.state if summary.error is None else f"FAILED: {summary.error}"
             told = f"[{self._done}/{len(self._tasks)}] {task.id}: {state}, {_time(summary.seconds)}"
-            self._console.print(told, markup=False, soft_wrap=True, style=None if summary.error is None else "bold red")
+            self._console.print(
+                told,
+                markup=False,
+                soft_wrap=True,
+                style=None if summary.error is None else "bold red",
+            )
 
     def _advance(self) -> None:
         done = sum(self._shares.get(name, 0.0) * weight for name, weight in self._weights.items())
-        self._progress.update(self._all, completed=done, description=f"{self._done} of {len(self._tasks)} cells")
+        self._progress.update(
+            self._all, completed=done, description=f"{self._done} of {len(self._tasks)} cells"
+        )
 
 
 def _add_options(parser: ArgumentParser) -> ArgumentParser:
     names = ", ".join(shipped())
-    parser.add_argument("config", type=str, metavar="CONFIG", help=f"a YAML file, or one of {names}")
-    parser.add_argument("--output", type=str, metavar="FOLDER", help="the run folder; by default runs/NAME, after the config's name")
-    parser.add_argument("--quick", action="store_true", help="put the config's `quick` part over it: minutes, not hours")
-    parser.add_argument("--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing")
-    parser.add_argument("--print_config", action="store_true", help="print the config with everything in it, and run nothing")
-    parser.add_argument("--retry_failed", action="store_true", help="run cells again that failed before")
     parser.add_argument(
-        "--redo_changed", action="store_true", help="discard results made with classes, checkpoints or software that changed, and redo them"
+        "config", type=str, metavar="CONFIG", help=f"a YAML file, or one of {names}"
     )
-    parser.add_argument("--executor", type=Literal["local", "ray"], default="local", help="where cells run: here, or on a Ray cluster")
-    parser.add_argument("--address", type=str, help="of the Ray cluster; without it, this machine's processors")
+    parser.add_argument(
+        "--output",
+        type=str,
+        metavar="FOLDER",
+        help="the run folder; by default runs/NAME, after the config's name",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="put the config's `quick` part over it: minutes, not hours",
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing"
+    )
+    parser.add_argument(
+        "--print_config",
+        action="store_true",
+        help="print the config with everything in it, and run nothing",
+    )
+    parser.add_argument(
+        "--retry_failed", action="store_true", help="run cells again that failed before"
+    )
+    parser.add_argument(
+        "--redo_changed",
+        action="store_true",
+        help=(
+            "discard results made with classes, checkpoints or software that changed, and redo them"
+        ),
+    )
+    parser.add_argument(
+        "--executor",
+        type=Literal["local", "ray"],
+        default="local",
+        help="where cells run: here, or on a Ray cluster",
+    )
+    parser.add_argument(
+        "--address", type=str, help="of the Ray cluster; without it, this machine's processors"
+    )
     parser.add_argument("--cpus_per_cell", type=float, default=1, help="of the Ray cluster")
     parser.add_argument("--gpus_per_cell", type=float, default=0, help="of the Ray cluster")
     group = parser.add_argument_group(
-        "settings of the base run (short for --base.NAME; parameters of a strategy as --NAME.PARAMETER; --axes.NAME [A, B] is an axis)"
+        "settings of the base run (short for --base.NAME; parameters of a strategy as "
+        "--NAME.PARAMETER; --axes.NAME [A, B] is an axis)"
     )
     for name, default in DEFAULTS.items():
-        group.add_argument(f"--{name}", type=str, default=default if isinstance(default, str) else yaml.safe_dump(default).split("\n")[0])
+        group.add_argument(
+            f"--{name}",
+            type=str,
+            default=default if isinstance(default, str) else yaml.safe_dump(default).split("\n")[0],
+        )
     describe(parser, HELP | OWN_HELP)
     return parser
 
@@ -235,14 +344,19 @@ def _executor(config: Namespace) -> Executor:
         return Ray(config.address, config.cpus_per_cell, config.gpus_per_cell)
     for name, default in (("address", None), ("cpus_per_cell", 1), ("gpus_per_cell", 0)):
         if config[name] != default:
-            raise OptionError(f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out.")
+            raise OptionError(
+                f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out."
+            )
     return Local()
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, which for thousands of rows cost far less than a `Table`."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = [
+        "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -253,4 +367,10 @@ def _text(label: Any) -> Text:
 
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+    return (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes >= 60
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{seconds:.1f} s"
+    )

@@ -16,22 +16,41 @@ EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1 if not)."""
+    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1
+    if not).
+    """
     parser.add_argument(
-        "checkpoint", type=str, help="folder with config.json and safetensors files, or hub id (org/name, org/name@revision)"
+        "checkpoint",
+        type=str,
+        help=(
+            "folder with config.json and safetensors files, or hub id (org/name, org/name@revision)"
+        ),
     )
     parser.add_argument("--draft", type=str, help="a second one: can it draft for the first?")
     parser.add_argument(
-        "--rows", type=list[int], metavar="[N,...]", help=f"positions of each row, to compare what the cache layouts take, e.g. {EXAMPLE}"
+        "--rows",
+        type=list[int],
+        metavar="[N,...]",
+        help=f"positions of each row, to compare what the cache layouts take, e.g. {EXAMPLE}",
     )
-    parser.add_argument("--cache", type=str, metavar="NAME", help='only this layout, or one of your own as "package.module:Class"')
+    parser.add_argument(
+        "--cache",
+        type=str,
+        metavar="NAME",
+        help='only this layout, or one of your own as "package.module:Class"',
+    )
     config = parse(parser, argv)
-    layouts = {name: find_class("cache", name) for name in ([config.cache] if config.cache else names("cache"))}
+    layouts = {
+        name: find_class("cache", name)
+        for name in ([config.cache] if config.cache else names("cache"))
+    }
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
     checkpoints = [Checkpoint.read(spec) for spec in specs]
     rows = asked_rows(config.rows, min(c.outline.decoder.shape.max_positions for c in checkpoints))
     described = [
-        describe(spec, c) + weights(c, is_draft) + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
+        describe(spec, c)
+        + weights(c, is_draft)
+        + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
         for spec, c, is_draft in zip(specs, checkpoints, (False, True), strict=False)
     ]
     lines, fits = described[0], True
@@ -44,7 +63,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
             ours, theirs = (c.outline.decoder.shape.vocab_size for c in checkpoints)
             if ours != theirs:
                 lines.append(
-                    f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: the target's counts, "
+                    f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: "
+                    "the target's counts, "
                     f"of which the draft proposes the first {min(ours, theirs):,}."
                 )
         except PairingError as error:
@@ -70,17 +90,22 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
         "vocabulary": f"{shape.vocab_size:,} tokens",
-        "tokenizer": "none: give token ids" if tokenizer is None else f"{len(tokenizer.vocabulary):,} tokens",
+        "tokenizer": "none: give token ids"
+        if tokenizer is None
+        else f"{len(tokenizer.vocabulary):,} tokens",
         "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
         "dtype": " and ".join(kinds),
-        "bytes": f"{files.size:,}" + (f" in {len(files.paths)} files" if len(files.paths) > 1 else ""),
+        "bytes": f"{files.size:,}"
+        + (f" in {len(files.paths)} files" if len(files.paths) > 1 else ""),
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
 
 
 def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
-    """What the weights take in memory, as they are stored and by each quantization; nothing is loaded."""
+    """What the weights take in memory, as they are stored and by each quantization; nothing is
+    loaded.
+    """
     outline = checkpoint.outline
     dtype = outline.dtypes[0]
     stored = outline.weight_bytes(dtype)
@@ -102,17 +127,26 @@ def asked_rows(asked: list[int] | None, context: int) -> list[int]:
     if asked is None:
         return [max(1, rows * min(context, ROWS[-1]) // ROWS[-1]) for rows in ROWS]
     if not asked or not all(1 <= rows <= context for rows in asked):
-        raise OptionError(f"`--rows {asked}` must be one or more numbers of positions, each from 1 to the context of {context:,}.")
+        raise OptionError(
+            f"`--rows {asked}` must be one or more numbers of positions, each from 1 to the "
+            f"context of {context:,}."
+        )
     return asked
 
 
-def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype: torch.dtype) -> list[str]:
-    """What each layout takes for the keys and values of such rows, and by how much that is over their own; nothing is allocated."""
+def memory(
+    layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype: torch.dtype
+) -> list[str]:
+    """What each layout takes for the keys and values of such rows, and by how much that is over
+    their own; nothing is allocated.
+    """
     needs = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * sum(rows)
     lines = [f"{'KV of rows':20}{needs / 2**20:,.2f} MiB for {', '.join(map(str, rows))} positions"]
     for name, layout in layouts.items():
         try:
-            size = layout.allocate(shape, Room.of(np.array(rows)), torch.device("meta"), dtype).nbytes  # pyright: ignore[reportAttributeAccessIssue]
+            size = layout.allocate(
+                shape, Room.of(np.array(rows)), torch.device("meta"), dtype
+            ).nbytes  # pyright: ignore[reportAttributeAccessIssue]
             known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
             figure = known if size >= needs else "unknown (says less than the rows need)"
         except KeyboardInterrupt:
@@ -124,9 +158,14 @@ def memory(layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype
 
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
-    """The values of a field of the rules with their numbers of layers; empty where no layer has one."""
+    """The values of a field of the rules with their numbers of layers; empty where no layer has
+    one.
+    """
     values = [getattr(rule, name) for rule in rules]
     counts = {value: values.count(value) for value in dict.fromkeys(values)}
     if set(counts) == {None}:
         return ""
-    return ", ".join(f"{'none' if value is None else f'{value:,}'} in {count} layers" for value, count in counts.items())
+    return ", ".join(
+        f"{'none' if value is None else f'{value:,}'} in {count} layers"
+        for value, count in counts.items()
+    )

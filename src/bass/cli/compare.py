@@ -1,4 +1,6 @@
-"""Speculative decoding compared with autoregressive decoding of the same request: repeats in turn, and whether to believe their ratio."""
+"""Speculative decoding compared with autoregressive decoding of the same request: repeats in turn,
+and whether to believe their ratio.
+"""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -26,7 +28,10 @@ class Comparison:
 
     def ratios(self, figure: Figure) -> list[float]:
         """Speculative over plain, of each pair of repeats in which both have the figure."""
-        pairs = [(figure(own), figure(plain)) for own, plain in zip(self.speculative, self.plain, strict=True)]
+        pairs = [
+            (figure(own), figure(plain))
+            for own, plain in zip(self.speculative, self.plain, strict=True)
+        ]
         return [own / plain for own, plain in pairs if own and plain]
 
     @property
@@ -37,7 +42,8 @@ class Comparison:
 
     @property
     def limit(self) -> float:
-        """The most that the ratio can be: how many times as many tokens a step gave. That step takes no less time than a plain one.
+        """The most that the ratio can be: how many times as many tokens a step gave. That step
+        takes no less time than a plain one.
 
         With rows that are busy alike it is tau.
         """
@@ -47,22 +53,27 @@ class Comparison:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the ratio is not to be believed, in sentences; none where nothing speaks against it."""
+        """Why the ratio is not to be believed, in sentences; none where nothing speaks against
+        it.
+        """
         found, speedup = self.ratios(speed), self.speedup
         if speedup is None:
             return []
         told = []
         if speedup - (max(found) - min(found)) / 2 > self.limit:
             told.append(
-                f"A speed-up of {speedup:.2f}x cannot be: a step gave {self.limit:.2f} times as many tokens as one of plain decoding, "
+                f"A speed-up of {speedup:.2f}x cannot be: a step gave {self.limit:.2f} times as "
+                "many tokens as one of plain decoding, "
                 "and takes no less time. The machine was busy with something else: compare again."
             )
         spreads = {"speculative": _spread(self.speculative), "plain": _spread(self.plain)}
         widest, effect = max(spreads, key=lambda side: spreads[side]), abs(speedup - 1)
         if len(found) > 1 and spreads[widest] >= effect:
             told.append(
-                f"The {len(found)} repeats of {widest} decoding alone differ by {spreads[widest]:.0%}, and the two sides "
-                f"by {effect:.0%}, which does not show which is faster: compare again on a quiet machine, or with more tokens."
+                f"The {len(found)} repeats of {widest} decoding alone differ by "
+                f"{spreads[widest]:.0%}, and the two sides "
+                f"by {effect:.0%}, which does not show which is faster: compare again on a quiet "
+                "machine, or with more tokens."
             )
         return told
 

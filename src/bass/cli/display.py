@@ -23,7 +23,8 @@ from bass.results import Result, Stats, StreamEvent
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
 WIDE = 120  # from this width on, samples stand in two columns
 MOST_LINES = 8  # of one sample
-FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")  # of the table
+# of the table
+FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")
 MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
 
 
@@ -49,15 +50,26 @@ class Rows:
     began: float = field(default_factory=time.perf_counter)
 
     @classmethod
-    def of(cls, prompts: Sequence[object], samples: int, limit: int, title: str, has_text: bool = True) -> "Rows":
-        """Empty rows, prompt by prompt; `limit`: new tokens per row. Without text they show token ids."""
-        labels = [f"{p}.{s}" if len(prompts) > 1 else str(s) for p in range(len(prompts)) for s in range(samples)]
+    def of(
+        cls, prompts: Sequence[object], samples: int, limit: int, title: str, has_text: bool = True
+    ) -> "Rows":
+        """Empty rows, prompt by prompt;
+
+        `limit`: new tokens per row. Without text they show token ids.
+        """
+        labels = [
+            f"{p}.{s}" if len(prompts) > 1 else str(s)
+            for p in range(len(prompts))
+            for s in range(samples)
+        ]
         return cls(title, samples, limit, has_text, [Row(label) for label in labels])
 
     def take(self, event: StreamEvent) -> None:
         """Note what an event brings."""
         row = self.rows[event.prompt_index * self.samples + event.sample_index % self.samples]
-        row.text += event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
+        row.text += (
+            event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
+        )
         row.tokens += len(event.token_ids)
         row.reason = event.finish_reason
 
@@ -67,13 +79,19 @@ class Rows:
         room = max(height - 3, 1)  # the title, the bar, and the line below them
         shown = self.rows
         if len(shown) > room * columns:  # those under way first, then those that are done
-            shown = sorted(shown, key=lambda row: (not row.tokens, row.reason is not None))[: room * columns]
+            shown = sorted(shown, key=lambda row: (not row.tokens, row.reason is not None))[
+                : room * columns
+            ]
         deep = -(-len(shown) // columns)
         lines = max(1, min(room // deep, MOST_LINES))
         grid = Table.grid(padding=0)
         for i in range(deep):
             grid.add_row(*(_cell(row, width // columns, lines) for row in shown[i::deep]))
-        return Group(Text(self.title, style="bold", no_wrap=True, overflow="ellipsis"), grid, self._bar(width))
+        return Group(
+            Text(self.title, style="bold", no_wrap=True, overflow="ellipsis"),
+            grid,
+            self._bar(width),
+        )
 
     def _bar(self, width: int) -> RenderableType:
         done = sum(row.tokens for row in self.rows)
@@ -81,12 +99,18 @@ class Rows:
         whole = sum(row.tokens if row.reason else self.limit for row in self.rows)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         finished = sum(row.reason is not None for row in self.rows)
-        text = Text(f" {done} tokens, {done / seconds:.0f} tokens/s, {finished}/{len(self.rows)} finished", style="cyan", no_wrap=True)
+        text = Text(
+            f" {done} tokens, {done / seconds:.0f} tokens/s, {finished}/{len(self.rows)} finished",
+            style="cyan",
+            no_wrap=True,
+        )
         if width < text.cell_len + 10:
             text.truncate(width)
             return text
         bar = Table.grid()
-        bar.add_row(ProgressBar(total=max(whole, 1), completed=done, width=width - text.cell_len - 1), text)
+        bar.add_row(
+            ProgressBar(total=max(whole, 1), completed=done, width=width - text.cell_len - 1), text
+        )
         return bar
 
 
@@ -94,7 +118,9 @@ def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
     """Run the generation with its rows on the terminal; they go when it ends."""
     rows.began = time.perf_counter()
     size = console.size
-    with Live(rows.render(size.width, size.height), console=console, auto_refresh=False, transient=True) as live:
+    with Live(
+        rows.render(size.width, size.height), console=console, auto_refresh=False, transient=True
+    ) as live:
         drawn = 0.0
         for event in generation:
             rows.take(event)
@@ -109,7 +135,11 @@ def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> N
     """The completions in full. On a terminal with the prompt before each, and printable."""
     many = len(result.completions) > 1
     for completion in result.completions:
-        text = completion.text if completion.text is not None else " ".join(map(str, completion.token_ids))
+        text = (
+            completion.text
+            if completion.text is not None
+            else " ".join(map(str, completion.token_ids))
+        )
         which = f"prompt {completion.prompt_index}, sample {completion.sample_index}"
         label = f"{which}: {len(completion.token_ids)} tokens, {completion.finish_reason}"
         if not console.is_terminal:
@@ -123,7 +153,9 @@ def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> N
 
 
 def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
-    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of all repeats."""
+    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of
+    all repeats.
+    """
     plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
     grid.add_column("")
@@ -141,7 +173,10 @@ def table(console: Screen, stats: Stats, compared: Comparison | None, caption: s
     grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]")
     console.print(grid)
     if compared is not None and (found := compared.ratios(speed)):
-        told = f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from {min(found):.2f}x to {max(found):.2f}x"
+        told = (
+            f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from "
+            f"{min(found):.2f}x to {max(found):.2f}x"
+        )
         console.print(told, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
@@ -166,19 +201,32 @@ def _positions(stats: Stats) -> str:
 
 
 def _cell(row: Row, width: int, lines: int) -> Text:
-    """Label, mark and count, then the last lines of the text: always `lines` lines of at most `width` columns."""
-    gutter = Text(f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ", style="green" if row.reason else "cyan")
+    """Label, mark and count, then the last lines of the text: always `lines` lines of at most
+    `width` columns.
+    """
+    gutter = Text(
+        f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ",
+        style="green" if row.reason else "cyan",
+    )
     room = max(width - gutter.cell_len - 1, 1)
     tail = _tail(printable(row.text[-room * lines * 2 :], SHOWN), room, lines)
     out = Text(no_wrap=True, overflow="crop")
     for i in range(lines):
         text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")
         text.truncate(room, pad=True)
-        out += (gutter if i == 0 else Text(" " * gutter.cell_len)) + text + Text(" \n" if i < lines - 1 else " ")
+        out += (
+            (gutter if i == 0 else Text(" " * gutter.cell_len))
+            + text
+            + Text(" \n" if i < lines - 1 else " ")
+        )
     return out
 
 
 def _tail(text: str, room: int, lines: int) -> list[str]:
     """The last lines that hold something, long ones broken."""
-    broken = [line[i : i + room] for line in text.expandtabs(4).split("\n") for i in range(0, len(line), room)]
+    broken = [
+        line[i : i + room]
+        for line in text.expandtabs(4).split("\n")
+        for i in range(0, len(line), room)
+    ]
     return [line for line in broken if line.strip()][-lines:]

@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from bass import pair
@@ -28,34 +36,59 @@ from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.llm import LLM, load
 
-_DATA = "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as org/name[@revision]:path/of/file"
+_DATA = (
+    "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
+    "org/name[@revision]:path/of/file"
+)
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Evaluate, or go on with an evaluation that was interrupted. Nothing is written before options and problems were found good."""
+    """Evaluate, or go on with an evaluation that was interrupted.
+
+    Nothing is written before options and problems were found good.
+    """
     config, load_with, stream_with = read_options(parser, argv, _add_options)
     wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
             known = f", one of {', '.join(TASKS)}" if name == "task" else ""
-            wrong.add(f"`--{name}` is missing: name the {'folder to write to' if name == 'output' else name}{known}.")
+            wrong.add(
+                f"`--{name}` is missing: name the "
+                f"{'folder to write to' if name == 'output' else name}{known}."
+            )
     for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
     wrong.raise_any("What was asked for")
     problems = with_shots(read_problems(config.task, config.data), config.shots)
-    sandbox = Sandbox(Limits(config.program_seconds, config.program_memory), **({"workers": config.workers} if config.workers else {}))
-    asked = Evaluation(config.task, problems[: config.limit], stream_with, config.methods, config.k, config.budgets, sandbox)
+    sandbox = Sandbox(
+        Limits(config.program_seconds, config.program_memory),
+        **({"workers": config.workers} if config.workers else {}),
+    )
+    asked = Evaluation(
+        config.task,
+        problems[: config.limit],
+        stream_with,
+        config.methods,
+        config.k,
+        config.budgets,
+        sandbox,
+    )
     llm = load(**load_with)
     if config.skip_long:
         kept = fitting(llm, asked.problems, stream_with["max_new_tokens"])
         if not kept:
-            raise OptionError("None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`.")
+            raise OptionError(
+                "None of the prompts fits the context beside `max_new_tokens`: lower it, or "
+                "`--shots`."
+            )
         asked = replace(asked, problems=kept)
     check(llm, asked)
     told = console(stderr=True)
-    with opened(Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)) as folder:
+    with opened(
+        Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)
+    ) as folder:
         try:
             with _Bars(told) as progress, heeded() as check_interruption:
 
@@ -66,17 +99,27 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
                 summary = evaluate(llm, asked, folder, take)
         except KeyboardInterrupt:
             told.print(
-                f"bass: Interrupted; what was finished is in {config.output}, and the same command goes on from there.", markup=False
+                (
+                    f"bass: Interrupted; what was finished is in {config.output}, and the same "
+                    "command goes on from there."
+                ),
+                markup=False,
             )
             return INTERRUPTED
     if config.json:
         give(json.dumps(summary) + "\n")
     else:
         show(console(), summary)
-        told.print(f"bass: `bass report {config.output}` makes a page of it, with the curves.", markup=False)
+        told.print(
+            f"bass: `bass report {config.output}` makes a page of it, with the curves.",
+            markup=False,
+        )
     skipped = len(problems[: config.limit]) - len(asked.problems)
     if skipped:
-        told.print(f"bass: {skipped} problems were left out, whose prompts do not fit the context.", markup=False)
+        told.print(
+            f"bass: {skipped} problems were left out, whose prompts do not fit the context.",
+            markup=False,
+        )
     for caveat in caveats(llm):
         told.print(caveat, style="bold red", markup=False)
     return 0
@@ -85,27 +128,72 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
 def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--task", type=str, help=f"what the problems are: {', '.join(TASKS)}")
     parser.add_argument("--data", type=str, metavar="FILE", help=_DATA)
-    parser.add_argument("--output", type=str, metavar="FOLDER", help="where samples and scores go; one begun before is gone on with")
     parser.add_argument(
-        "--methods", type=list[str], default=["batched"], metavar="[NAME,...]", help=f"to be compared: {', '.join(METHODS)}"
+        "--output",
+        type=str,
+        metavar="FOLDER",
+        help="where samples and scores go; one begun before is gone on with",
     )
-    parser.add_argument("--k", type=list[int], default=[], metavar="[K,...]", help="also print pass@k, unbiased")
     parser.add_argument(
-        "--budgets", type=list[float], default=[], metavar="[S,...]", help="seconds at which First and All are told; by default ten shares"
+        "--methods",
+        type=list[str],
+        default=["batched"],
+        metavar="[NAME,...]",
+        help=f"to be compared: {', '.join(METHODS)}",
+    )
+    parser.add_argument(
+        "--k", type=list[int], default=[], metavar="[K,...]", help="also print pass@k, unbiased"
+    )
+    parser.add_argument(
+        "--budgets",
+        type=list[float],
+        default=[],
+        metavar="[S,...]",
+        help="seconds at which First and All are told; by default ten shares",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
-    parser.add_argument("--shots", type=int, default=0, metavar="N", help="the first N problems stand, solved, before each of the others")
-    parser.add_argument("--skip_long", action="store_true", help="leave out problems whose prompts do not fit the context")
-    parser.add_argument("--program_seconds", type=float, default=10.0, help="time for each generated program")
-    parser.add_argument("--program_memory", type=int, default=1024, metavar="MIB", help="address space of each generated program")
-    parser.add_argument("--workers", type=int, metavar="N", help="programs that run at a time; by default as many as there are cores")
+    parser.add_argument(
+        "--shots",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the first N problems stand, solved, before each of the others",
+    )
+    parser.add_argument(
+        "--skip_long",
+        action="store_true",
+        help="leave out problems whose prompts do not fit the context",
+    )
+    parser.add_argument(
+        "--program_seconds", type=float, default=10.0, help="time for each generated program"
+    )
+    parser.add_argument(
+        "--program_memory",
+        type=int,
+        default=1024,
+        metavar="MIB",
+        help="address space of each generated program",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="programs that run at a time; by default as many as there are cores",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON line")
 
 
 def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     """All that samples and scores depend on."""
     parts, models = llm.parts, llm.models
-    strategies = [parts.policy, parts.drafter, parts.stop_rule, parts.verifier, parts.cache, parts.attention]
+    strategies = [
+        parts.policy,
+        parts.drafter,
+        parts.stop_rule,
+        parts.verifier,
+        parts.cache,
+        parts.attention,
+    ]
     limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
     return {
         "task": asked.task,
@@ -126,7 +214,9 @@ def _about(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     device, target, draft = llm.models.device, config.target, config.draft
     if target is None and draft is None:
         target, draft = str(pair.TARGET), str(pair.DRAFT)
-    named = {"target": target or str(pair.TARGET)} | ({"draft": draft} if draft and llm.models.draft is not None else {})
+    named = {"target": target or str(pair.TARGET)} | (
+        {"draft": draft} if draft and llm.models.draft is not None else {}
+    )
     inputs = fingerprints((*vars(llm.parts).values(), *llm.models.quantizations), named)
     return {
         "inputs": {SOURCE: source_of_bass()} | inputs,
@@ -152,7 +242,10 @@ class _Bars:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self._console, self._bars = console, Progress(*columns, console=console, disable=not console.is_terminal)
+        self._console, self._bars = (
+            console,
+            Progress(*columns, console=console, disable=not console.is_terminal),
+        )
 
     def __enter__(self) -> Callable[[str, int, int], None]:
         self._bars.start()
@@ -172,8 +265,15 @@ class _Bars:
 def show(console: Screen, summary: dict[str, Any]) -> None:
     """The scores, and First and All by budget, method beside method."""
     methods = summary["methods"]
-    heading = {"code": "share of problems that pass", "exact_match": "share of problems answered", "rouge2": "ROUGE-2, F-measure"}
-    console.print(f"{summary['task']}: {summary['problems']} problems, {summary['samples']} samples each; {heading[summary['score']]}")
+    heading = {
+        "code": "share of problems that pass",
+        "exact_match": "share of problems answered",
+        "rouge2": "ROUGE-2, F-measure",
+    }
+    console.print(
+        f"{summary['task']}: {summary['problems']} problems, {summary['samples']} samples each; "
+        f"{heading[summary['score']]}"
+    )
     if summary["confined_by"]:
         console.print(f"programs were confined by {', '.join(summary['confined_by'])}", style="dim")
     grid = Table("", *methods)
@@ -192,6 +292,11 @@ def show(console: Screen, summary: dict[str, Any]) -> None:
     for clock, since in (("prefill", "the end of the prefill"), ("start", "the start")):
         console.print(f"first / all (samples finished), within so many seconds from {since}:")
         table = Table("seconds", *methods)
-        for points in zip(*([p for p in curve if p["clock"] == clock] for curve in curves), strict=True):
-            table.add_row(f"{points[0]['budget']:.3g}", *(f"{p['first']:.1%} / {p['all']:.1%} ({p['finished']:.0%})" for p in points))
+        for points in zip(
+            *([p for p in curve if p["clock"] == clock] for curve in curves), strict=True
+        ):
+            table.add_row(
+                f"{points[0]['budget']:.3g}",
+                *(f"{p['first']:.1%} / {p['all']:.1%} ({p['finished']:.0%})" for p in points),
+            )
         console.print(table)

@@ -33,7 +33,10 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     llm = load(**load_with)
     prompts: Sequence[Prompt] = shown
     if config.chat:
-        prompts, shown = [llm.chat(conversation(prompt, config.system)) for prompt in shown], [f"{prompt}\n" for prompt in shown]
+        prompts, shown = (
+            [llm.chat(conversation(prompt, config.system)) for prompt in shown],
+            [f"{prompt}\n" for prompt in shown],
+        )
     generation = llm.stream(prompts, **stream_with)
     out = console(soft_wrap=True)
     live = out.is_terminal and not config.json
@@ -41,7 +44,13 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     def follow(generation: Generation, title: str) -> tuple[Result, bool]:
         if not live:
             return finish(generation)
-        rows = Rows.of(shown, stream_with["num_return_sequences"], stream_with["max_new_tokens"], title, llm.models.tokenizer is not None)
+        rows = Rows.of(
+            shown,
+            stream_with["num_return_sequences"],
+            stream_with["max_new_tokens"],
+            title,
+            llm.models.tokenizer is not None,
+        )
         return finish(generation, lambda g: show_live(g, rows, out))
 
     beside = plain(llm) if config.compare_plain else None
@@ -53,7 +62,9 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         for model in (llm, beside):
             warm_up(model, prompts[:1], stream_with)
         sides = ((llm, title), (beside, "the same request by plain decoding"))
-        result, compared, interrupted = compare(generation, lambda model: model.stream(prompts, **stream_with), sides, follow)
+        result, compared, interrupted = compare(
+            generation, lambda model: model.stream(prompts, **stream_with), sides, follow
+        )
     below = out if live else console(stderr=True)
     if config.json:
         give(json_lines(result, compared))
@@ -67,8 +78,12 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-def finish(generation: Generation, follow: Callable[[Generation], None] = lambda generation: None) -> tuple[Result, bool]:
-    """The result, and whether Ctrl-C ended it early: then samples under way are in it as far as they came."""
+def finish(
+    generation: Generation, follow: Callable[[Generation], None] = lambda generation: None
+) -> tuple[Result, bool]:
+    """The result, and whether Ctrl-C ended it early: then samples under way are in it as far as
+    they came.
+    """
     try:
         follow(generation)
         return generation.result(), False
@@ -82,10 +97,12 @@ def compare(
     sides: Sequence[tuple[LLM, str]],
     follow: Callable[[Generation, str], tuple[Result, bool]],
 ) -> tuple[Result, Comparison | None, bool]:
-    """Both sides in turn, `REPEATS` times: a speculative result, the comparison, and whether Ctrl-C ended it early.
+    """Both sides in turn, `REPEATS` times: a speculative result, the comparison, and whether Ctrl-C
+    ended it early.
 
-    first: the first of the speculative side, which `begin` has begun already. The result is the first one that was interrupted, or the
-    one of median speed. Pairs that did not end are left out of the comparison, which is None where there is no other.
+    first: the first of the speculative side, which `begin` has begun already. The result is the
+    first one that was interrupted, or the one of median speed. Pairs that did not end are left out
+    of the comparison, which is None where there is no other.
     """
     ended: tuple[list[Result], list[Result]] = ([], [])
     interrupted = False
@@ -106,9 +123,18 @@ def compare(
 
 
 def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
-    """A few tokens in a full batch, so that neither side of a comparison pays for what happens once per process."""
-    tokens, rows = min(WARM_UP_TOKENS, options["max_new_tokens"]), min(llm.max_batch_size, options["num_return_sequences"])
-    llm.generate(prompts, **options | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None})
+    """A few tokens in a full batch, so that neither side of a comparison pays for what happens once
+    per process.
+    """
+    tokens, rows = (
+        min(WARM_UP_TOKENS, options["max_new_tokens"]),
+        min(llm.max_batch_size, options["num_return_sequences"]),
+    )
+    llm.generate(
+        prompts,
+        **options
+        | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None},
+    )
 
 
 def plain(llm: LLM) -> LLM:
@@ -123,15 +149,30 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
     how = "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads"
-    machine = [str(models.device), str(models.dtype).removeprefix("torch."), *quantized(models), how]
-    return ", ".join([*map(called, strategies), *machine]) + ("; interrupted: figures up to there" if interrupted else "")
+    machine = [
+        str(models.device),
+        str(models.dtype).removeprefix("torch."),
+        *quantized(models),
+        how,
+    ]
+    return ", ".join([*map(called, strategies), *machine]) + (
+        "; interrupted: figures up to there" if interrupted else ""
+    )
 
 
 def quantized(models: Models) -> list[str]:
     """How the models' weights are held, where not as they are stored."""
     target, draft = models.quantizations
     alike = target == draft or models.draft is None
-    told = [called(target)] if alike else [f"{role} by {called(q)}" for role, q in (("target", target), ("draft", draft)) if q is not None]
+    told = (
+        [called(target)]
+        if alike
+        else [
+            f"{role} by {called(q)}"
+            for role, q in (("target", target), ("draft", draft))
+            if q is not None
+        ]
+    )
     return [] if alike and target is None else told
 
 
@@ -139,28 +180,42 @@ def called(strategy: Any) -> str:
     """A strategy's name, with its parameters where it has any."""
     if isinstance(strategy, type):
         return strategy.__name__
-    return repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
+    return (
+        repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
+    )
 
 
 def caveats(llm: LLM) -> list[str]:
-    """What to know of a text that does not follow the target's distribution, or depends on what was generated next to it."""
+    """What to know of a text that does not follow the target's distribution, or depends on what was
+    generated next to it.
+    """
     verifier, drafter = llm.parts.verifier, llm.parts.drafter
     said = []
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"
         said.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
     if not drafter.batch_invariant:
-        said.append(f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch.")
+        said.append(
+            f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
+        )
     return said
 
 
 def json_lines(result: Result, compared: Comparison | None) -> str:
-    """One line per completion, then one with the statistics (and those of plain decoding, with the ratio of tokens/s)."""
+    """One line per completion, then one with the statistics (and those of plain decoding, with the
+    ratio of tokens/s).
+    """
     stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
     if compared is not None:
         stats["plain"] = compared.plain[middle(compared.plain)].as_dict()
-        stats |= {"speedup": compared.speedup, "speedups": compared.ratios(speed), "warnings": compared.doubts}
-    return "".join(json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats))
+        stats |= {
+            "speedup": compared.speedup,
+            "speedups": compared.ratios(speed),
+            "warnings": compared.doubts,
+        }
+    return "".join(
+        json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats)
+    )
 
 
 def json_completion(completion: Completion) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from types import FrameType
 
 @contextlib.contextmanager
 def heeded() -> Iterator[Callable[[], None]]:
-    """Within it, what is yielded raises a KeyboardInterrupt if one was asked for before: call it now and then.
+    """Within it, what is yielded raises a KeyboardInterrupt if one was asked for before: call it
+    now and then.
 
-    Python drops an interruption that falls into an object's end or a callback, and the process goes on as if nothing had been said.
+    Python drops an interruption that falls into an object's end or a callback, and the process goes
+    on as if nothing had been said.
     """
     if threading.current_thread() is not threading.main_thread():  # where no signal comes
         yield lambda: None

@@ -1,4 +1,6 @@
-"""The options of `bass generate` and `bass eval`, made from the signatures of `load`, `LLM.stream` and the strategies' own classes."""
+"""The options of `bass generate` and `bass eval`, made from the signatures of `load`, `LLM.stream`
+and the strategies' own classes.
+"""
 
 from collections.abc import Callable, Iterable
 from inspect import signature
@@ -14,12 +16,19 @@ from bass.experiments.problems import Problems
 from bass.llm import LLM, load
 from bass.registry import REGISTRIES, make
 
-SOURCES = ("prompt", "file", "token_ids", "example")  # of prompts: one given on the command line replaces a file's
-_CONFIG = "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the command line overrides it"
+# of prompts: one given on the command line replaces a file's
+SOURCES = ("prompt", "file", "token_ids", "example")
+_CONFIG = (
+    "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the "
+    "command line overrides it"
+)
 _GRAPHS = {"auto": "auto", "true": True, "false": False}
 _STOP = r"text before which a sample ends, with \n and \t as in Python; may be repeated"
 HELP = {
-    "target": "checkpoint of the target, a folder or a hub id (org/name[@revision]); without --target and --draft, the embedded pair",
+    "target": (
+        "checkpoint of the target, a folder or a hub id (org/name[@revision]); without --target "
+        "and --draft, the embedded pair"
+    ),
     "draft": "checkpoint of the draft, a folder or a hub id",
     **choices.HELP,
     "device": "auto (a GPU where there is one), cpu, cuda, cuda:1 ...",
@@ -40,20 +49,47 @@ HELP = {
 
 def add_sources(parser: ArgumentParser) -> None:
     """The options of `bass generate` alone."""
-    parser.add_argument("prompt", nargs="*", type=str, help="text to continue, several for several rows; without it, standard input")
+    parser.add_argument(
+        "prompt",
+        nargs="*",
+        type=str,
+        help="text to continue, several for several rows; without it, standard input",
+    )
     parser.add_argument("--file", type=str, help="continue the whole text of this file")
-    parser.add_argument("--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids")
-    parser.add_argument("--example", action="store_true", help="continue a built-in Python class up to its end")
-    parser.add_argument("--chat", action="store_true", help="each prompt is a message to the model, put into its chat template")
-    parser.add_argument("--system", type=str, metavar="TEXT", help="a message before it, with --chat, that says how to answer")
-    parser.add_argument("--json", action="store_true", help='one JSON line per completion, then one with "type": "stats"')
-    parser.add_argument("--compare_plain", action="store_true", help="also decode plainly, in turn and 3 times each; print the ratio")
+    parser.add_argument(
+        "--token_ids", type=list[int], metavar="[ID,...]", help="continue these token ids"
+    )
+    parser.add_argument(
+        "--example", action="store_true", help="continue a built-in Python class up to its end"
+    )
+    parser.add_argument(
+        "--chat",
+        action="store_true",
+        help="each prompt is a message to the model, put into its chat template",
+    )
+    parser.add_argument(
+        "--system",
+        type=str,
+        metavar="TEXT",
+        help="a message before it, with --chat, that says how to answer",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help='one JSON line per completion, then one with "type": "stats"',
+    )
+    parser.add_argument(
+        "--compare_plain",
+        action="store_true",
+        help="also decode plainly, in turn and 3 times each; print the ratio",
+    )
 
 
 def read_options(
     parser: ArgumentParser, argv: list[str], add_own: Callable[[ArgumentParser], None] = add_sources
 ) -> tuple[Namespace, dict[str, Any], dict[str, Any]]:
-    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds the command's own.
+    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds
+    the command's own.
 
     Raises an `OptionError` with all that is wrong in files and with strategies.
     """
@@ -65,7 +101,11 @@ def read_options(
     said, argv = choices.take_strategies(argv)
     for _, strategies, _ in reversed(files):
         said = choices.over(strategies, said)
-    default = {name: p.default for function in (load, LLM.stream) for name, p in signature(function).parameters.items()}
+    default = {
+        name: p.default
+        for function in (load, LLM.stream)
+        for name, p in signature(function).parameters.items()
+    }
     chosen: dict[str, choices.Choice | None] = dict.fromkeys(choices.OPTIONS)
     for option in choices.OPTIONS:
         with problems.noted():
@@ -77,21 +117,39 @@ def read_options(
     group = parser.add_argument_group("strategies (`bass list` shows them)")
     for option in dict.fromkeys((*REGISTRIES, *choices.OPTIONS)):
         group.add_argument(f"--{option}", type=str, default=default[option])
-    request = parser.add_method_arguments(LLM, "stream", skip={"prompts", "num_return_sequences", "max_new_tokens", "stop", "ignore_eos"})
+    request = parser.add_method_arguments(
+        LLM,
+        "stream",
+        skip={"prompts", "num_return_sequences", "max_new_tokens", "stop", "ignore_eos"},
+    )
     group = _last_group(parser)
     group.title = "request"
-    group.add_argument("-n", "--num_return_sequences", type=int, default=default["num_return_sequences"], help="samples per prompt")
+    group.add_argument(
+        "-n",
+        "--num_return_sequences",
+        type=int,
+        default=default["num_return_sequences"],
+        help="samples per prompt",
+    )
     group.add_argument("--max_new_tokens", type=int, default=default["max_new_tokens"])
     group.add_argument("--stop", action="append", type=str, default=[], help=_STOP)
-    group.add_argument("--ignore_eos", action="store_true", help="go on after an end-of-sequence token")
+    group.add_argument(
+        "--ignore_eos", action="store_true", help="go on after an end-of-sequence token"
+    )
     describe(parser, HELP)
     for choice in filter(None, chosen.values()):
-        parser._action_groups = [*parser._action_groups, *choice.help_groups]  # to be shown with `--help`
+        # to be shown with `--help`
+        parser._action_groups = [*parser._action_groups, *choice.help_groups]
     given = Namespace()
     with problems.noted():
         given = parse(parser, argv, defaults=False)
-    config = layered(parser.get_defaults(), [*(parse_file(parser, name, options, problems) for name, _, options in files), given])
-    load_with = {name: config[name] for name in (*models, "cache")} | {"cuda_graphs": _GRAPHS[config.cuda_graphs]}
+    config = layered(
+        parser.get_defaults(),
+        [*(parse_file(parser, name, options, problems) for name, _, options in files), given],
+    )
+    load_with = {name: config[name] for name in (*models, "cache")} | {
+        "cuda_graphs": _GRAPHS[config.cuda_graphs]
+    }
     for option, choice in chosen.items():
         if choice is None:
             load_with[option] = said.get(option, default[option])
@@ -99,8 +157,13 @@ def read_options(
             with problems.noted():
                 load_with[option] = make(choices.OPTIONS[option], choice.spec)
     problems.raise_any("What was asked for")
-    stream_with = {name: config[name] for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")}
-    stop = [unescape(text) for text in config.stop] or (EXAMPLE_STOPS if config.get("example") else ())
+    stream_with = {
+        name: config[name]
+        for name in (*request, "num_return_sequences", "max_new_tokens", "ignore_eos")
+    }
+    stop = [unescape(text) for text in config.stop] or (
+        EXAMPLE_STOPS if config.get("example") else ()
+    )
     return config, load_with, stream_with | {"stop": stop}
 
 
@@ -116,7 +179,9 @@ def layered(defaults: Namespace, layers: Iterable[Namespace]) -> Namespace:
 
 
 def unescape(text: str) -> str:
-    """`\\n`, `\\t` and `\\\\`, which a shell hands over as they are, as the characters they mean."""
+    """`\\n`, `\\t` and `\\\\`, which a shell hands over as they are, as the characters they
+    mean.
+    """
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")
 
 

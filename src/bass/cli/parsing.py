@@ -12,7 +12,8 @@ from jsonargparse import ArgumentParser, Namespace
 from bass.cli.terminal import say
 from bass.errors import OptionError
 
-_PART = r"NestedArg\(key='(.+?)'"  # what jsonargparse makes of `--k.part 3` where `--k` may have no parts
+# what jsonargparse makes of `--k.part 3` where `--k` may have no parts
+_PART = r"NestedArg\(key='(.+?)'"
 
 
 class Parser(ArgumentParser):
@@ -29,7 +30,9 @@ def new_parser(command: str, description: str) -> ArgumentParser:
 
 
 def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Namespace:
-    """The options in `argv`, without `defaults` no others; a complaint of the parser's becomes an `OptionError` of one sentence."""
+    """The options in `argv`, without `defaults` no others; a complaint of the parser's becomes an
+    `OptionError` of one sentence.
+    """
     try:
         config = parser.parse_args(argv, defaults=defaults)
     except ArgumentError as error:
@@ -43,7 +46,9 @@ def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Nam
 def underscored(argv: list[str]) -> list[str]:
     """Option names with underscores, whichever way they were written; `--` ends the options."""
     end = argv.index("--") if "--" in argv else len(argv)
-    return [_underscored(word) if word.startswith("--") else word for word in argv[:end]] + argv[end:]
+    return [_underscored(word) if word.startswith("--") else word for word in argv[:end]] + argv[
+        end:
+    ]
 
 
 def _underscored(word: str) -> str:
@@ -66,7 +71,10 @@ def sentence(message: str, parser: ArgumentParser) -> str:
         value = f" {given[-1]}" if given else ""
         return f"`{_flag(found[1])}{value}` is not of the right kind: give {_kind(message)}; {see}"
     if found := re.match(r"the following arguments are required: (.+)", message):
-        return f"`{parser.prog}` needs a value for `{_flag(found[1]) if '.' in found[1] else found[1]}`; {see}"
+        return (
+            f"`{parser.prog}` needs a value for "
+            f"`{_flag(found[1]) if '.' in found[1] else found[1]}`; {see}"
+        )
     if found := re.match(r"[Aa]rgument (\S+): expected (.+)", message):
         return f"`{found[1]}` lacks its value; {see}"
     return f"{message.strip().rstrip('.')}; {see}"
@@ -89,16 +97,26 @@ def _flag(key: str) -> str:
 
 def _kind(message: str) -> str:
     """The types that jsonargparse expected, in plain words."""
-    words = {"int": "an integer", "float": "a number", "str": "a text", "bool": "true or false", "list": "a list such as [1, 2]"}
+    words = {
+        "int": "an integer",
+        "float": "a number",
+        "str": "a text",
+        "bool": "true or false",
+        "list": "a list such as [1, 2]",
+    }
     if found := re.search(r"Literal\[(.+?)\]", message):
         return f"one of {found[1]}"
     names = re.findall(r"Expected a <class '(?:\w+\.)*(\w+)'>", message)
-    kinds = list(dict.fromkeys(words.get(n, f"a {n}") for n in names if n not in ("NoneType", "Sequence")))
+    kinds = list(
+        dict.fromkeys(words.get(n, f"a {n}") for n in names if n not in ("NoneType", "Sequence"))
+    )
     return " or ".join(kinds) or "another value"
 
 
 def describe(parser: ArgumentParser, texts: Mapping[str, str]) -> None:
-    """Give the options that were made from signatures their help texts, in argparse's own structures."""
+    """Give the options that were made from signatures their help texts, in argparse's own
+    structures.
+    """
     for action in parser._actions:
         action.help = texts.get(action.dest, action.help)
         action.metavar = "NAME" if action.metavar == "CONFIG" else action.metavar

@@ -16,7 +16,8 @@ EXAMPLE = '''class Account:
     def __init__(self, owner, balance=0):
 '''
 LARGEST_PROMPT = 1 << 28  # bytes of a file
-EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends where the next top-level line begins
+# a class ends where the next top-level line begins
+EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")
 
 
 def read_prompts(config: Namespace) -> list[Prompt]:
@@ -31,7 +32,9 @@ def read_prompts(config: Namespace) -> list[Prompt]:
     if len(given) > 1:
         raise RequestError(f"There are prompts from {' and '.join(given)}: give one of them.")
     if config.chat and config.token_ids is not None:
-        raise RequestError("`--chat` puts texts into a template, and `--token_ids` are none: give one of the two.")
+        raise RequestError(
+            "`--chat` puts texts into a template, and `--token_ids` are none: give one of the two."
+        )
     if config.system is not None and not config.chat:
         raise OptionError("`--system` is part of a conversation: give `--chat` with it.")
     if config.prompt:
@@ -43,16 +46,24 @@ def read_prompts(config: Namespace) -> list[Prompt]:
     if config.example:
         return [EXAMPLE]
     if sys.stdin is None or sys.stdin.isatty():
-        raise RequestError("There is no prompt: give one in quotes, `--file`, standard input, or `--example`.")
+        raise RequestError(
+            "There is no prompt: give one in quotes, `--file`, standard input, or `--example`."
+        )
     try:
         return [sys.stdin.read()]
     except UnicodeDecodeError as error:
-        raise RequestError(f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it.") from error
+        raise RequestError(
+            f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it."
+        ) from error
 
 
 def conversation(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:
     """The prompt as what a user says, after what the system says."""
-    return [{"role": role, "content": text} for role, text in (("system", system), ("user", prompt)) if text is not None]
+    return [
+        {"role": role, "content": text}
+        for role, text in (("system", system), ("user", prompt))
+        if text is not None
+    ]
 
 
 def _read(name: str) -> str:
@@ -60,8 +71,11 @@ def _read(name: str) -> str:
         return read_text(Path(name), LARGEST_PROMPT)
     except UnicodeDecodeError as error:
         raise RequestError(
-            f"`{name}` is not UTF-8 text ({error.reason} at byte {error.start}): convert it, or give another file."
+            f"`{name}` is not UTF-8 text ({error.reason} at byte {error.start}): convert it, or "
+            "give another file."
         ) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise RequestError(f"`{name}` cannot be read ({reason}): give a readable text file.") from error
+        raise RequestError(
+            f"`{name}` cannot be read ({reason}): give a readable text file."
+        ) from error

@@ -20,23 +20,38 @@ from bass.files import write_atomically
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Write the page, and say where it is."""
     parser.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
-    parser.add_argument("other", type=str, nargs="?", help="a second one: what differs from the first, and is it more than noise?")
+    parser.add_argument(
+        "other",
+        type=str,
+        nargs="?",
+        help="a second one: what differs from the first, and is it more than noise?",
+    )
     parser.add_argument(
         "--output",
         type=str,
         metavar="FILE.html",
-        help="where the page goes; by default report.html or comparison.html in the (second) folder",
+        help="where the page goes; default: report.html or comparison.html in the (second) folder",
     )
-    parser.add_argument("--plots", type=str, metavar="FOLDER", help="also write each plot there, as SVG and PNG")
+    parser.add_argument(
+        "--plots", type=str, metavar="FOLDER", help="also write each plot there, as SVG and PNG"
+    )
     config = parse(parser, argv)
     folders = [Path(name) for name in (config.run, config.other) if name is not None]
-    output = Path(config.output) if config.output else folders[-1] / ("report.html" if config.other is None else "comparison.html")
+    output = (
+        Path(config.output)
+        if config.output
+        else folders[-1] / ("report.html" if config.other is None else "comparison.html")
+    )
     where = Path(config.plots) if config.plots is not None else None
     _check_places(folders, output, where)
     try:
-        html, plots, told = _evaluations(folders) if _are_evaluations(folders) else _runs(folders, where)
+        html, plots, told = (
+            _evaluations(folders) if _are_evaluations(folders) else _runs(folders, where)
+        )
     except RecursionError as error:
-        raise RunFolderError(f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run.") from error
+        raise RunFolderError(
+            f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run."
+        ) from error
     write_atomically(output, html)
     for sentence in told:
         say(sentence)
@@ -74,7 +89,10 @@ def _are_evaluations(folders: list[Path]) -> bool:
     kinds = [_is_evaluation(folder) for folder in folders]
     if any(kinds) and not all(kinds):
         one, other = (folders[kinds.index(kind)] for kind in (True, False))
-        raise OptionError(f"`{one}` is an evaluation and `{other}` is none, so they cannot be compared: report them one by one.")
+        raise OptionError(
+            f"`{one}` is an evaluation and `{other}` is none, so they cannot be compared: report "
+            "them one by one."
+        )
     return all(kinds)
 
 
@@ -91,9 +109,14 @@ def _check_places(folders: list[Path], output: Path, where: Path | None) -> None
     """Before the work, of which some takes minutes."""
     for folder in folders:
         if not folder.is_dir():
-            raise OptionError(f"`{folder}` is no folder: give one that `bass ablate` or `bass eval` wrote.")
+            raise OptionError(
+                f"`{folder}` is no folder: give one that `bass ablate` or `bass eval` wrote."
+            )
     if not output.parent.is_dir():
-        raise OptionError(f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or name another file.")
+        raise OptionError(
+            f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or "
+            "name another file."
+        )
     if output.is_dir():
         raise OptionError(f"`--output {output}` is a folder: name a file in it.")
     if where is not None and where.exists() and not where.is_dir():

@@ -1,4 +1,6 @@
-"""`--config FILE.yaml`: options in a file, each a key named as on the command line, which overrides them."""
+"""`--config FILE.yaml`: options in a file, each a key named as on the command line, which overrides
+them.
+"""
 
 import argparse
 from pathlib import Path
@@ -41,17 +43,31 @@ def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         said = read_yaml(read_text(Path(name), LARGEST_YAML))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file to `--config`.") from error
+        raise OptionError(
+            f"`{name}` cannot be read ({reason}): give a YAML file to `--config`."
+        ) from error
     except yaml.YAMLError as error:
-        raise OptionError(f"`{name}` is not YAML ({error}): write options as `temperature: 0.8`, line by line.") from error
+        raise OptionError(
+            f"`{name}` is not YAML ({error}): write options as `temperature: 0.8`, line by line."
+        ) from error
     if not isinstance(said, dict):
-        raise OptionError(f"`{name}` holds {said!r}, which are no options: write them as `temperature: 0.8`, line by line.")
+        raise OptionError(
+            f"`{name}` holds {said!r}, which are no options: write them as `temperature: 0.8`, "
+            "line by line."
+        )
     keys = {underscored([f"--{key}"])[0].removeprefix("--"): value for key, value in said.items()}
-    return ({k: v for k, v in keys.items() if is_strategy(k)}, {k: v for k, v in keys.items() if not is_strategy(k)})
+    return (
+        {k: v for k, v in keys.items() if is_strategy(k)},
+        {k: v for k, v in keys.items() if not is_strategy(k)},
+    )
 
 
-def parse_file(parser: ArgumentParser, name: str, said: dict[str, Any], problems: Problems) -> Namespace:
-    """The options that a file gives; notes the complaints that the command line would get, all of them."""
+def parse_file(
+    parser: ArgumentParser, name: str, said: dict[str, Any], problems: Problems
+) -> Namespace:
+    """The options that a file gives; notes the complaints that the command line would get, all of
+    them.
+    """
     try:
         return parse(parser, _as_arguments(parser, said), defaults=False)
     except OptionError as whole:
@@ -75,7 +91,9 @@ def _as_arguments(parser: ArgumentParser, said: dict[str, Any]) -> list[str]:
             raise OptionError(f"`{key}` has no place in a file: give it on the command line.")
         if action is not None and action.nargs == 0:
             if not isinstance(value, bool):
-                raise OptionError(f"`{key}: {text(value)}` is not of the right kind: give true or false.")
+                raise OptionError(
+                    f"`{key}: {text(value)}` is not of the right kind: give true or false."
+                )
             arguments += [f"--{key}"] if value else []
         elif action is not None and not action.option_strings:
             ending += ["--", *map(text, several)]

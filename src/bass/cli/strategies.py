@@ -1,4 +1,6 @@
-"""`bass list`: every strategy that has a name, ours and those of installed packages, and every model family."""
+"""`bass list`: every strategy that has a name, ours and those of installed packages, and every
+model family.
+"""
 
 import inspect
 import json
@@ -17,7 +19,15 @@ from bass.cli.parsing import parse
 from bass.cli.terminal import console, give, say
 from bass.errors import unknown_name
 from bass.models import FAMILIES
-from bass.registry import REGISTRIES, REQUIRED, distribution, offers, parameters, plugin_class, plugins
+from bass.registry import (
+    REGISTRIES,
+    REQUIRED,
+    distribution,
+    offers,
+    parameters,
+    plugin_class,
+    plugins,
+)
 
 FAMILY = "family"
 EXPLAINED = {
@@ -31,14 +41,18 @@ EXPLAINED = {
     FAMILY: "models that can be loaded, by `model_type` of their config",
 }
 LOSSLESS = (
-    "Policies, drafters and stop rules are lossless by their contract: with any of them the text follows the target's distribution. "
+    "Policies, drafters and stop rules are lossless by their contract: with any of them the text "
+    "follows the target's distribution. "
     "Of a verifier it is said beside its name."
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is told of one name. `origin`: the distribution that offers it, if it is not ours; `problem`: why it cannot be used."""
+    """What is told of one name.
+
+    `origin`: the distribution that offers it, if it is not ours; `problem`: why it cannot be used.
+    """
 
     kind: str
     name: str
@@ -51,17 +65,33 @@ class Entry:
     problem: str = ""
 
     @classmethod
-    def of(cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = "") -> "Entry":
+    def of(
+        cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = ""
+    ) -> "Entry":
         """What a class tells of itself."""
-        about = inspect.cleandoc(strategy.__doc__ or "").partition("\n")[0]  # its own: `getdoc` would give its protocol's
+        # its own: `getdoc` would give its protocol's
+        about = summary(strategy.__doc__)
         lossless = getattr(strategy, "lossless", None) if kind == "verifier" else None
         paper = getattr(strategy, "paper", "")
-        return cls(kind, name, about, path(strategy), paper, lossless, {} if kind == "cache" else parameters(strategy), origin, problem)
+        return cls(
+            kind,
+            name,
+            about,
+            path(strategy),
+            paper,
+            lossless,
+            {} if kind == "cache" else parameters(strategy),
+            origin,
+            problem,
+        )
 
     @property
     def cells(self) -> dict[str, str]:
         """Column by column. A parameter without a default has to be given."""
-        given = [name if default is REQUIRED else f"{name}={default!r}" for name, default in self.parameters.items()]
+        given = [
+            name if default is REQUIRED else f"{name}={default!r}"
+            for name, default in self.parameters.items()
+        ]
         lossless = {True: "lossless", False: "NOT LOSSLESS", None: ""}[self.lossless]
         origin = self.origin and f"from {self.origin}"
         return {
@@ -75,8 +105,15 @@ class Entry:
 
     @property
     def line(self) -> str:
-        """JSON. The default of a required parameter is left out; one that JSON has no word for is written as Python writes it."""
-        given = [{"name": n} if d is REQUIRED else {"name": n, "default": d} for n, d in self.parameters.items()]
+        """JSON.
+
+        The default of a required parameter is left out; one that JSON has no word for is written as
+        Python writes it.
+        """
+        given = [
+            {"name": n} if d is REQUIRED else {"name": n, "default": d}
+            for n, d in self.parameters.items()
+        ]
         return json.dumps(vars(self) | {"parameters": given}, default=repr)
 
 
@@ -87,7 +124,9 @@ def path(strategy: type) -> str:
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Print all kinds, or one."""
-    parser.add_argument("kind", nargs="?", type=str, help=f"show these alone: {', '.join(EXPLAINED)}")
+    parser.add_argument(
+        "kind", nargs="?", type=str, help=f"show these alone: {', '.join(EXPLAINED)}"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON line per name")
     config = parse(parser, argv)
     if config.kind is not None and config.kind not in EXPLAINED:
@@ -105,10 +144,18 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     return 0
 
 
+def summary(doc: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
+
+
 def entries(kind: str) -> list[Entry]:
     """Those of one kind: ours, then what installed packages offer, usable or not."""
     if kind == FAMILY:
-        about = {name: (sys.modules[family.__module__].__doc__ or "").partition("\n")[0] for name, family in FAMILIES.items()}
+        about = {
+            name: summary(sys.modules[family.__module__].__doc__)
+            for name, family in FAMILIES.items()
+        }
         return [Entry(kind, name, text, path(FAMILIES[name])) for name, text in about.items()]
     ours = [Entry.of(kind, name, strategy) for name, strategy in REGISTRIES[kind].items()]
     return ours + [offered(kind, point) for point in offers(kind)]
@@ -119,22 +166,41 @@ def offered(kind: str, point: EntryPoint) -> Entry:
     origin, first = distribution(point), plugins(kind)[point.name]
     holder = "bass itself" if point.name in REGISTRIES[kind] else distribution(first)
     taken = holder != origin or first.value != point.value
-    problem = f"the name means that of {holder}: ask for this one as `{point.value}`" if taken else ""
+    problem = (
+        f"the name means that of {holder}: ask for this one as `{point.value}`" if taken else ""
+    )
     try:
         return Entry.of(kind, point.name, plugin_class(kind, point), origin, problem)
     except Exception as error:  # another's class: anything can happen when it is looked at
-        return Entry(kind, point.name, path=point.value, origin=origin, problem=" ".join(str(error).split()))
+        return Entry(
+            kind, point.name, path=point.value, origin=origin, problem=" ".join(str(error).split())
+        )
 
 
 def table(kind: str, listed: Sequence[Entry]) -> Table:
     """For a terminal: parameters under what a strategy is, and so to a width of 80."""
-    shown = Table(title=f"{kind}: {EXPLAINED[kind]}", title_justify="left", title_style="bold cyan", box=box.SIMPLE_HEAD, show_header=False)
+    shown = Table(
+        title=f"{kind}: {EXPLAINED[kind]}",
+        title_justify="left",
+        title_style="bold cyan",
+        box=box.SIMPLE_HEAD,
+        show_header=False,
+    )
     shown.add_column("name", style="bold", no_wrap=True)
     shown.add_column("about", ratio=1)
     shown.add_column("paper", style="dim", max_width=24)
     for entry in listed:
-        styles = {"about": "", "parameters": "cyan", "lossless": "green" if entry.lossless else "bold red", "origin": "yellow"}
-        told = [Text(entry.cells[name], style=style) for name, style in styles.items() if entry.cells[name]]
+        styles = {
+            "about": "",
+            "parameters": "cyan",
+            "lossless": "green" if entry.lossless else "bold red",
+            "origin": "yellow",
+        }
+        told = [
+            Text(entry.cells[name], style=style)
+            for name, style in styles.items()
+            if entry.cells[name]
+        ]
         shown.add_row(Text(entry.name), Text("\n").join(told), Text(entry.paper))
     return shown
 

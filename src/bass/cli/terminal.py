@@ -1,4 +1,6 @@
-"""All that the command line prints: text goes through `printable`, and a terminal is left as it was found."""
+"""All that the command line prints: text goes through `printable`, and a terminal is left as it was
+found.
+"""
 
 import contextlib
 import os
@@ -18,8 +20,10 @@ from rich.segment import Segment
 from bass.printable import printable
 
 SHOWN = "\n\t"  # what a text of several lines keeps
-SIZES = {"COLUMNS": (20, 1000), "LINES": (1, 1000)}  # least and most that the environment is believed
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)  # SIGTSTP, Ctrl-Z, stops the process
+# least and most that the environment is believed
+SIZES = {"COLUMNS": (20, 1000), "LINES": (1, 1000)}
+# SIGTSTP, Ctrl-Z, stops the process
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -29,7 +33,9 @@ def say(text: str, stderr: bool = False) -> None:
 
 
 def give(text: str, file: Any = None) -> None:
-    """Write data, such as generated text, to standard output or another stream: as it is, unless that is a terminal."""
+    """Write data, such as generated text, to standard output or another stream: as it is, unless
+    that is a terminal.
+    """
     file = file or sys.stdout
     file.write(printable(text, SHOWN) if file.isatty() else text)
 
@@ -38,14 +44,23 @@ def give(text: str, file: Any = None) -> None:
 class Screen(Console):
     """A rich console on which only the console itself steers the terminal."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, SHOWN), style, control)
 
 
 def console(stderr: bool = False, **options: Any) -> Screen:
-    """A console for what bass says. A `COLUMNS` or `LINES` of the environment that is no size of a terminal is ignored."""
-    believed = {name: value for name, value in os.environ.items() if name not in SIZES or _is_size(value, *SIZES[name])}
+    """A console for what bass says.
+
+    A `COLUMNS` or `LINES` of the environment that is no size of a terminal is ignored.
+    """
+    believed = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in SIZES or _is_size(value, *SIZES[name])
+    }
     return Screen(stderr=stderr, highlight=False, emoji=False, _environ=believed, **options)
 
 
@@ -55,7 +70,9 @@ def _is_size(text: str, least: int, most: int) -> bool:
 
 @contextlib.contextmanager
 def left_as_found() -> Iterator[None]:
-    """Within it a signal that ends or stops the process shows the cursor first, which a live display may have hidden."""
+    """Within it a signal that ends or stops the process shows the cursor first, which a live
+    display may have hidden.
+    """
     if threading.current_thread() is not threading.main_thread():  # where no signal comes
         yield
         return
@@ -77,7 +94,9 @@ def left_as_found() -> Iterator[None]:
 
 
 def show_cursor() -> None:
-    """Have every terminal of this process show its cursor; one that does not take it now is not waited for."""
+    """Have every terminal of this process show its cursor; one that does not take it now is not
+    waited for.
+    """
     for handle in (1, 2):
         with contextlib.suppress(OSError, ValueError):
             if os.isatty(handle) and select.select([], [handle], [], 0)[1]:
@@ -86,7 +105,9 @@ def show_cursor() -> None:
 
 @contextlib.contextmanager
 def said_printably() -> Iterator[None]:
-    """Within it Python's own warnings, and errors that nobody can catch, are printed as `say` would."""
+    """Within it Python's own warnings, and errors that nobody can catch, are printed as `say`
+    would.
+    """
     format_warning, hooks = warnings.formatwarning, (sys.unraisablehook, threading.excepthook)
 
     def traced(args: Any) -> None:

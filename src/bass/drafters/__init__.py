@@ -7,5 +7,21 @@ from bass.drafters.nothing import NoDrafter
 from bass.drafters.replay import Replay
 from bass.drafters.self_draft import SelfDraft
 
-DRAFTERS = {"ensemble": Ensemble, "model": ModelDraft, "ngram": Ngram, "none": NoDrafter, "replay": Replay, "self": SelfDraft}
-__all__ = ["DRAFTERS", "Ensemble", "ModelDraft", "ModelDrafter", "Ngram", "NoDrafter", "Replay", "SelfDraft"]
+DRAFTERS = {
+    "ensemble": Ensemble,
+    "model": ModelDraft,
+    "ngram": Ngram,
+    "none": NoDrafter,
+    "replay": Replay,
+    "self": SelfDraft,
+}
+__all__ = [
+    "DRAFTERS",
+    "Ensemble",
+    "ModelDraft",
+    "ModelDrafter",
+    "Ngram",
+    "NoDrafter",
+    "Replay",
+    "SelfDraft",
+]

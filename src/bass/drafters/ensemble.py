@@ -48,19 +48,22 @@ class Ensemble(DraftMethod):
         return any(method.obeys_stop_rules for method in self.methods)
 
     def build(self, bench: Workbench) -> Drafter:
-        return EnsembleDrafter(tuple(method.build(bench) for method in self.methods), bench.vocab_size)
+        return EnsembleDrafter(
+            tuple(method.build(bench) for method in self.methods), bench.vocab_size
+        )
 
 
 @final
 @dataclass(frozen=True)
 class EnsembleDrafter(Drafter):
-    """Merges the drafts of its parts row by row, then tells each part what another one proposed in its place.
+    """Merges the drafts of its parts row by row, then tells each part what another one proposed in
+    its place.
 
-    A part with a cache feeds it the last two committed tokens, and the tokens that it drafts itself. Of a draft that another part
-    made and the verifier kept, it would lack all but the last:
+    A part with a cache feeds it the last two committed tokens, and the tokens that it drafts
+    itself. Of a draft that another part made and the verifier kept, it would lack all but the last:
 
-        position     ... lens-1   lens .. lens-2+n   lens-1+n          of a row with n drafted tokens
-        told         [   last      d1  ..   d(n-1) ]    dn             fed in the next step, if it was kept
+        position     ... lens-1   lens .. lens-2+n   lens-1+n      of a row with n drafted tokens
+        told         [   last      d1  ..   d(n-1) ]    dn         fed in the next step, if kept
     """
 
     drafters: tuple[Drafter, ...]
@@ -74,7 +77,13 @@ class EnsembleDrafter(Drafter):
         for drafter in self.drafters:
             drafter.reserve(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         for drafter in self.drafters:
             drafter.fill(tokens, positions, span, start)
 
@@ -82,7 +91,9 @@ class EnsembleDrafter(Drafter):
         for drafter in self.drafters:
             drafter.copy_rows(seats)
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         asked, drafts = lengths, []
         for drafter in self.drafters:
             answer = drafter.propose(sequences, asked, k, noise, span)
@@ -90,7 +101,8 @@ class EnsembleDrafter(Drafter):
             asked = torch.where(draft.lengths > 0, 0, asked)
             drafts.append(draft)
         merged = merge(drafts)
-        # A token outside of the vocabulary is an error of the step, which sees it, and no index here.
+        # A token outside of the vocabulary is an error of the step, which sees it, and no index
+        # here.
         known = merged.tokens.clamp(0, self.vocab_size - 1)
         for drafter, own in zip(self.drafters, drafts, strict=True):
             tell(drafter, sequences, known, merged.lengths - own.lengths, span)
@@ -98,7 +110,9 @@ class EnsembleDrafter(Drafter):
 
 
 def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
-    """The draft as k columns, with zeros for what is beyond a row's length or beyond what it was asked for."""
+    """The draft as k columns, with zeros for what is beyond a row's length or beyond what it was
+    asked for.
+    """
     lengths, missing = torch.minimum(draft.lengths, asked), k - draft.tokens.shape[1]
     tokens = F.pad(draft.tokens, (0, missing))
     probs = None if draft.probs is None else F.pad(draft.probs, (0, 0, 0, missing))
@@ -111,7 +125,10 @@ def counts(lengths: Int[Tensor, " batch"], k: int) -> Tensor:
 
 
 def merge(drafts: list[Draft]) -> Draft:
-    """One draft of several, no two of which have tokens for the same row. A token without a distribution gets a one-hot."""
+    """One draft of several, no two of which have tokens for the same row.
+
+    A token without a distribution gets a one-hot.
+    """
     tokens, lengths = drafts[0].tokens, drafts[0].lengths
     for draft in drafts[1:]:
         tokens, lengths = tokens + draft.tokens, lengths + draft.lengths
@@ -120,12 +137,23 @@ def merge(drafts: list[Draft]) -> Draft:
         if draft.probs is not None:
             known = tokens.clamp(0, draft.probs.shape[2] - 1)[..., None]
             base = torch.zeros_like(draft.probs).scatter(2, known, 1.0) if probs is None else probs
-            probs = torch.where(counts(draft.lengths, tokens.shape[1])[..., None], draft.probs, base)
+            probs = torch.where(
+                counts(draft.lengths, tokens.shape[1])[..., None], draft.probs, base
+            )
     return Draft(tokens, probs, lengths)
 
 
-def tell(drafter: Drafter, sequences: Sequences, drafted: Int[Tensor, "batch k"], lengths: Int[Tensor, " batch"], span: int) -> None:
-    """Feed the first `lengths[b]` of each row's last committed and drafted tokens. On a CPU nothing is done where all are 0."""
+def tell(
+    drafter: Drafter,
+    sequences: Sequences,
+    drafted: Int[Tensor, "batch k"],
+    lengths: Int[Tensor, " batch"],
+    span: int,
+) -> None:
+    """Feed the first `lengths[b]` of each row's last committed and drafted tokens.
+
+    On a CPU nothing is done where all are 0.
+    """
     if lengths.device.type == "cpu" and not bool(lengths.any()):
         return
     last, position = sequences.last(1)

@@ -37,12 +37,13 @@ class ModelDraft(DraftMethod):
 class ModelDrafter(Drafter):
     """Draws from a model's warped distribution (Chen et al., 2023).
 
-    Each step begins with the last *two* committed tokens: after a fully accepted draft the cache lacks the first of
-    them, and feeding a token again changes nothing.
+    Each step begins with the last *two* committed tokens: after a fully accepted draft the cache
+    lacks the first of them, and feeding a token again changes nothing.
 
         step    0: [ lens-2, lens-1 ] -> d1     1: [ d1 ] -> d2     2: [ d2 ] -> d3 ...
 
-    Where the host can see without waiting that every draft has ended (on a CPU), it stops there and returns fewer columns.
+    Where the host can see without waiting that every draft has ended (on a CPU), it stops there and
+    returns fewer columns.
     """
 
     scorer: Scorer
@@ -58,13 +59,21 @@ class ModelDrafter(Drafter):
     def reserve(self, seats: Seats) -> None:
         self.scorer.reserve(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         self.scorer.fill(tokens, positions, span, start)
 
     def copy_rows(self, seats: Seats) -> None:
         self.scorer.copy_rows(seats)
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         tokens, positions = sequences.last(2)
         drafted = tokens.new_zeros(len(tokens), k)
         probs: list[Tensor] = []
@@ -90,14 +99,19 @@ class ModelDrafter(Drafter):
         ends = self.stop_rule(own, so_far)
         if ends.dtype != torch.bool or ends.shape != (len(own),):
             raise StrategyError(
-                f"`{type(self.stop_rule).__name__}` answered with {str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}: "
+                f"`{type(self.stop_rule).__name__}` answered with "
+                f"{str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}: "
                 f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
             )
         return ends
 
 
-def fed(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
-    """Where drafted token i is fed, to draft the next one; -1 where its row's draft ends with it."""
+def fed(
+    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
+) -> Int[Tensor, "batch k"]:
+    """Where drafted token i is fed, to draft the next one; -1 where its row's draft ends with
+    it.
+    """
     if serves(lens):
         from bass.kernels.rows import ahead as kernel
 

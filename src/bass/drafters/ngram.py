@@ -16,14 +16,16 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Ngram(Drafter):
-    """Prompt lookup (Saxena, 2023): proposes what followed the last tokens of the row where they occurred before.
+    """Prompt lookup (Saxena, 2023): proposes what followed the last tokens of the row where they
+    occurred before.
 
-        tokens   a b c x y z ... a b c |      the last three tokens occurred before: x y z is the draft
+        tokens   a b c x y z ... a b c |      a b c occurred before: x y z is the draft
                        ^ at            ^ lens
 
-    The last `longest` committed tokens are looked for first, then one fewer, down to `shortest`; of several occurrences the latest
-    counts. The draft ends where the committed tokens end. A row whose last tokens are new proposes nothing. There is no model
-    and no state: cost is one comparison of a batch's tokens for each length.
+    The last `longest` committed tokens are looked for first, then one fewer, down to `shortest`; of
+    several occurrences the latest counts. The draft ends where the committed tokens end. A row
+    whose last tokens are new proposes nothing. There is no model and no state: cost is one
+    comparison of a batch's tokens for each length.
     """
 
     paper: ClassVar[str] = "Saxena, 2023 (prompt lookup)"
@@ -35,9 +37,13 @@ class Ngram(Drafter):
         for name, value in (("longest", self.longest), ("shortest", self.shortest)):
             check_integer(name, value, 1)
         if self.shortest > self.longest:
-            raise OptionError(f"`Ngram(shortest={self.shortest})` must be at most `longest={self.longest}`.")
+            raise OptionError(
+                f"`Ngram(shortest={self.shortest})` must be at most `longest={self.longest}`."
+            )
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         lens, at = sequences.lens, self.latest(sequences, span)
         ahead = torch.arange(1, k + 1, device=lens.device)
         places = (at[:, None] + ahead).clamp(max=sequences.capacity)
@@ -45,7 +51,9 @@ class Ngram(Drafter):
         return Draft(sequences.tokens.gather(1, places), None, torch.minimum(lengths, known))
 
     def latest(self, sequences: Sequences, span: int) -> Int[Tensor, " batch"]:
-        """Where the longest known end of each row occurred last: the position of its last token, -1 if it has not."""
+        """Where the longest known end of each row occurred last: the position of its last token, -1
+        if it has not.
+        """
         tokens, lens = sequences.tokens[:, :span], sequences.lens
         place = torch.arange(tokens.shape[1], device=lens.device)
         same = place < lens[:, None] - 1  # the end of an occurrence before the row's own end

@@ -13,7 +13,14 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class NoDrafter(Drafter):
-    """Proposes nothing, so that every step is one of plain decoding. It has no state and no cost."""
+    """Proposes nothing, so that every step is one of plain decoding.
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        return Draft(sequences.tokens.new_zeros(len(lengths), k), None, lengths.new_zeros(len(lengths)))
+    It has no state and no cost.
+    """
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        return Draft(
+            sequences.tokens.new_zeros(len(lengths), k), None, lengths.new_zeros(len(lengths))
+        )

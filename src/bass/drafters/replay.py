@@ -16,10 +16,12 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Replay(DraftMethod):
-    """Proposes the next tokens of a script for a row that is the beginning of it, and nothing for any other row.
+    """Proposes the next tokens of a script for a row that is the beginning of it, and nothing for
+    any other row.
 
-    scripts: whole sequences of token ids, prompts included; of several that fit, the first counts. For text that is likely to
-    come out again (a file that is edited, an answer that was given before), and for imposing a known acceptance.
+    scripts: whole sequences of token ids, prompts included; of several that fit, the first counts.
+    For text that is likely to come out again (a file that is edited, an answer that was given
+    before), and for imposing a known acceptance.
     """
 
     paper: ClassVar[str] = "after Yang et al., 2023 (LLMA)"
@@ -27,8 +29,15 @@ class Replay(DraftMethod):
     scripts: Sequence[Sequence[int]]
 
     def __post_init__(self) -> None:
-        if isinstance(self.scripts, str) or not len(self.scripts) or not all(len(script) for script in self.scripts):
-            raise OptionError("`Replay(scripts=...)` needs one sequence of token ids or more, and none of them empty.")
+        if (
+            isinstance(self.scripts, str)
+            or not len(self.scripts)
+            or not all(len(script) for script in self.scripts)
+        ):
+            raise OptionError(
+                "`Replay(scripts=...)` needs one sequence of token ids or more, and none of them "
+                "empty."
+            )
         object.__setattr__(self, "scripts", tuple(tuple(script) for script in self.scripts))
         for script in self.scripts:
             for token in script:
@@ -37,7 +46,10 @@ class Replay(DraftMethod):
     def build(self, bench: Workbench) -> Drafter:
         most = max(max(script) for script in self.scripts)
         if most >= bench.vocab_size:
-            raise OptionError(f"A script holds the token id {most}, which is outside the vocabulary: ids go up to {bench.vocab_size - 1}.")
+            raise OptionError(
+                f"A script holds the token id {most}, which is outside the vocabulary: ids go up "
+                f"to {bench.vocab_size - 1}."
+            )
         ends = torch.tensor([len(script) for script in self.scripts])
         tokens = torch.zeros(len(ends), int(ends.max()), dtype=torch.int64)
         for row, script in zip(tokens, self.scripts, strict=True):
@@ -48,12 +60,16 @@ class Replay(DraftMethod):
 @final
 @dataclass(frozen=True)
 class ReplayDrafter(Drafter):
-    """Compares every row with every script in each step, on the device: batch x scripts x span comparisons."""
+    """Compares every row with every script in each step, on the device: batch x scripts x span
+    comparisons.
+    """
 
     scripts: Int[Tensor, "scripts longest"]
     ends: Int[Tensor, " scripts"]
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         lens, longest = sequences.lens, self.scripts.shape[1]
         width = min(span, longest)
         beyond = torch.arange(width, device=lens.device) >= lens[:, None]

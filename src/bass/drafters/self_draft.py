@@ -11,13 +11,17 @@ from bass.interfaces import Drafter, DraftMethod, Workbench
 @final
 @dataclass(frozen=True)
 class SelfDraft(DraftMethod):
-    """Drafts with the target's first `layers`, then its own norm and head. No draft model, no second cache.
+    """Drafts with the target's first `layers`, then its own norm and head. No draft model, no
+    second cache.
 
-    What it writes at drafted positions of the target's cache is what the target's first layers write there when they verify the
-    draft. It is worth its time where the model was trained to predict early, as by LayerSkip.
+    What it writes at drafted positions of the target's cache is what the target's first layers
+    write there when they verify the draft. It is worth its time where the model was trained to
+    predict early, as by LayerSkip.
     """
 
-    paper: ClassVar[str] = "Zhang et al., 2024 (self-speculative decoding); Elhoushi et al., 2024 (LayerSkip)"
+    paper: ClassVar[str] = (
+        "Zhang et al., 2024 (self-speculative decoding); Elhoushi et al., 2024 (LayerSkip)"
+    )
 
     layers: int = 2
 
@@ -34,4 +38,6 @@ class SelfDraft(DraftMethod):
 
     def build(self, bench: Workbench) -> Drafter:
         model = f"the target's first {self.layers} layers"
-        return ModelDrafter(bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule, model)
+        return ModelDrafter(
+            bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule, model
+        )

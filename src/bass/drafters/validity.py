@@ -1,7 +1,8 @@
-"""What a drafter's answer must be: a draft of the requested shape, drawn from distributions over the target's vocabulary.
+"""What a drafter's answer must be: a draft of the requested shape, drawn from distributions over
+the target's vocabulary.
 
-A verifier trusts the distributions that a draft reports. One that is none, such as the NaN of a model that overflows, would be
-emitted as text that follows no model's law, so the run ends instead.
+A verifier trusts the distributions that a draft reports. One that is none, such as the NaN of a
+model that overflows, would be emitted as text that follows no model's law, so the run ends instead.
 """
 
 import torch
@@ -25,7 +26,8 @@ _REASONS = {
     NEGATIVE_LENGTH: ("a negative length", "a length is a number of drafted tokens, 0 or more"),
     NOT_FINITE: (
         "probabilities that are not finite (NaN or infinity)",
-        "the weights of a model that drafts are damaged, or its dtype is too narrow (float16 ends at 65,504): "
+        "the weights of a model that drafts are damaged, or its dtype is too narrow (float16 ends "
+        "at 65,504): "
         'load it again, or give `dtype="bfloat16"` or "float32"',
     ),
     NEGATIVE: ("negative probabilities", _OWN),
@@ -34,7 +36,8 @@ _REASONS = {
 
 
 def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int) -> Draft:
-    """The answer, if it is a draft of up to `k` tokens for each of `batch` rows; only shapes and types are looked at.
+    """The answer, if it is a draft of up to `k` tokens for each of `batch` rows; only shapes and
+    types are looked at.
 
     Raises `StrategyError`.
     """
@@ -59,24 +62,31 @@ def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int
         or (shapes[1] is not None and (len(shapes[1]) != 3 or shapes[1][:2] != shapes[0]))
     ):
         raise StrategyError(
-            f"{name} was asked for up to {k} tokens for {batch} rows and gave tokens {shapes[0]} of lengths {shapes[2]} "
-            f"with probabilities {shapes[1]}: give tokens [{batch}, {k}], lengths [{batch}], and probabilities with one more "
+            f"{name} was asked for up to {k} tokens for {batch} rows and gave tokens {shapes[0]} "
+            f"of lengths {shapes[2]} "
+            f"with probabilities {shapes[1]}: give tokens [{batch}, {k}], lengths [{batch}], and "
+            "probabilities with one more "
             "axis than tokens, or None."
         )
     if draft.probs is not None and draft.probs.shape[2] != vocab:
         raise StrategyError(
-            f"`{type(drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, and the target has "
+            f"`{type(drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, "
+            "and the target has "
             f"{vocab}: they must be over the same vocabulary."
         )
     return draft
 
 
-def within(requested: Int[Tensor, " batch"], draft: Draft, vocab: int) -> tuple[Draft, Int[Tensor, " batch"]]:
-    """The draft without what stands beyond the requested lengths or its own, and a flag for each row: what is wrong with it.
+def within(
+    requested: Int[Tensor, " batch"], draft: Draft, vocab: int
+) -> tuple[Draft, Int[Tensor, " batch"]]:
+    """The draft without what stands beyond the requested lengths or its own, and a flag for each
+    row: what is wrong with it.
 
-    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite, nowhere negative, and sum to 1
-    within 1e-3 in float32, all of this as far as the row's length. An unknown token is replaced by 0, a negative length too. On a
-    CPU, where the host sees them without waiting, columns that no row uses are left out; elsewhere shapes are static.
+    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite,
+    nowhere negative, and sum to 1 within 1e-3 in float32, all of this as far as the row's length.
+    An unknown token is replaced by 0, a negative length too. On a CPU, where the host sees them
+    without waiting, columns that no row uses are left out; elsewhere shapes are static.
     """
     if serves(draft.tokens):
         from bass.kernels.rows import within as kernel
@@ -84,17 +94,27 @@ def within(requested: Int[Tensor, " batch"], draft: Draft, vocab: int) -> tuple[
         lengths, tokens, flags = kernel(requested, draft.lengths, draft.tokens, draft.probs, vocab)
         return Draft(tokens, draft.probs, lengths), flags
     own = draft.lengths.to(torch.int64)
-    lengths, k = torch.minimum(own, requested).clamp(0, draft.tokens.shape[1]), draft.tokens.shape[1]
+    lengths, k = (
+        torch.minimum(own, requested).clamp(0, draft.tokens.shape[1]),
+        draft.tokens.shape[1],
+    )
     if lengths.device.type == "cpu":
         k = int(lengths.max())
     counts = torch.arange(k, device=lengths.device) < lengths[:, None]
-    tokens, probs = draft.tokens[:, :k].to(torch.int64), None if draft.probs is None or not k else draft.probs[:, :k]
+    tokens, probs = (
+        draft.tokens[:, :k].to(torch.int64),
+        None if draft.probs is None or not k else draft.probs[:, :k],
+    )
     unknown = counts & ((tokens < 0) | (tokens >= vocab))
     flags = UNKNOWN_TOKEN * unknown.any(1) + NEGATIVE_LENGTH * ((own < 0) & (requested > 0))
     if probs is not None:
         total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
         finite = counts & total.isfinite()
-        flags = flags + NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
+        flags = (
+            flags
+            + NOT_FINITE * (counts & ~finite).any(1)
+            + NEGATIVE * (finite & (least < 0)).any(1)
+        )
         flags = flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
     return Draft(torch.where(counts & ~unknown, tokens, 0), probs, lengths), flags
 

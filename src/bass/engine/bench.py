@@ -32,7 +32,9 @@ class OwnDraw(Draw):
 @final
 @dataclass(frozen=True)
 class SharedDraw(Draw):
-    """By the noise of the token's position, with which a coupled verifier draws too (Daliri et al., 2025)."""
+    """By the noise of the token's position, with which a coupled verifier draws too (Daliri et al.,
+    2025).
+    """
 
     def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
         return race(probs[:, None], noise.keys, noise.first + i)[:, 0]
@@ -50,14 +52,19 @@ class Borrowed(Scorer):
 
     scorer: Scorer
 
-    def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Tensor:
         return self.scorer(tokens, positions, span)
 
 
 @final
 @dataclass(frozen=True)
 class RunBench(Workbench):
-    """What one run of a loaded pair offers. `make_draft` allocates the draft model's cache when it is asked for it."""
+    """What one run of a loaded pair offers.
+
+    `make_draft` allocates the draft model's cache when it is asked for it.
+    """
 
     target: ModelScorer
     make_draft: Callable[[], ModelScorer] | None
@@ -82,15 +89,21 @@ class RunBench(Workbench):
 
     def draft(self) -> Scorer:
         if self.make_draft is None:
-            raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
+            raise PairingError(
+                "The drafter needs a draft model and does not say so by `needs_draft`: none was "
+                "loaded."
+            )
         scorer = self.make_draft()
         assert isinstance(scorer.decoder, CausalDecoder)
-        logged = LoggedScorer(scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder))
+        logged = LoggedScorer(
+            scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder)
+        )
         known = scorer.decoder.shape.vocab_size
         return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
-        """The target's keys and values of its first layers are what the draft needs too, so it has no cache of its own.
+        """The target's keys and values of its first layers are what the draft needs too, so it has
+        no cache of its own.
 
         What it writes at drafted positions, the target overwrites when it verifies them.
         """

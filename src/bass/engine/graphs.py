@@ -23,7 +23,8 @@ def coarse(length: int, capacity: int) -> int:
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
-    """A step of idle rows, of the shape of any other: it commits nothing, and writes nothing but spare slots.
+    """A step of idle rows, of the shape of any other: it commits nothing, and writes nothing but
+    spare slots.
 
     No row drafts either: near its limit, it has no room for k tokens.
     """
@@ -37,7 +38,9 @@ def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Ten
 
 @dataclass(frozen=True)
 class Captured:
-    """One graph, the packed report that it makes, and two places on the host for that, since two steps may be under way."""
+    """One graph, the packed report that it makes, and two places on the host for that, since two
+    steps may be under way.
+    """
 
     graph: torch.cuda.CUDAGraph
     packed: Tensor
@@ -53,15 +56,18 @@ class GraphedStep(Step):
         graph               -> device -> draft, score, verify, commit -> packed
                                                                           copy ->
 
-    A graph holds addresses, so it serves the `sequences` it was made with and the storage of the step's caches, and no others. A
-    shape is captured when it first occurs, or when it is prepared: a run in which all rows are idle compiles what must be compiled
-    and loads what libraries load at the first use of a shape, neither of which a capture allows; the capture follows. That run is
-    made for every shape, since only a library knows which of its kernels a shape needs. All graphs share one memory pool, since
-    none outlives the next one's replay. They are made and replayed on the rows' device, whichever is the current one.
+    A graph holds addresses, so it serves the `sequences` it was made with and the storage of the
+    step's caches, and no others. A shape is captured when it first occurs, or when it is prepared:
+    a run in which all rows are idle compiles what must be compiled and loads what libraries load at
+    the first use of a shape, neither of which a capture allows; the capture follows. That run is
+    made for every shape, since only a library knows which of its kernels a shape needs. All graphs
+    share one memory pool, since none outlives the next one's replay. They are made and replayed on
+    the rows' device, whichever is the current one.
 
-    Spans are powers of two, so that each length is captured a few times and no more. Backends that find the rows' lengths on the
-    device (`ragged`, `paged`, `split`) read no more for it. Those that read the whole span (`sdpa`, `gather`, `flex`, the float64
-    references, and `pad` as far as its kernel does) read up to twice the keys and values of the longest row, of short rows up to
+    Spans are powers of two, so that each length is captured a few times and no more. Backends that
+    find the rows' lengths on the device (`ragged`, `paged`, `split`) read no more for it. Those
+    that read the whole span (`sdpa`, `gather`, `flex`, the float64 references, and `pad` as far as
+    its kernel does) read up to twice the keys and values of the longest row, of short rows up to
     `LEAST_SPAN`, instead of at most 64 positions too many.
     """
 
@@ -78,7 +84,8 @@ class GraphedStep(Step):
         self.lengths = torch.zeros_like(sequences.lens)  # device
         self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.under_way: torch.cuda.Event | None = None  # of the step launched last, unless its report was collected
+        # of the step launched last, unless its report was collected
+        self.under_way: torch.cuda.Event | None = None
         self.turn = 0  # of the two places for reports
         self.captured: dict[tuple[int, int], Captured] = {}
 
@@ -86,7 +93,10 @@ class GraphedStep(Step):
         return coarse(length, capacity)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        """Capture the shape, unless it is. Out of memory, all graphs are given up, so that smaller ones may find room."""
+        """Capture the shape, unless it is.
+
+        Out of memory, all graphs are given up, so that smaller ones may find room.
+        """
         if self.prepared(k, span):
             return
         with torch.cuda.device_of(self.lengths):
@@ -104,7 +114,9 @@ class GraphedStep(Step):
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.captured
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph serves the sequences it was captured with"
         self.prepare(sequences, k, span)
         captured, self.turn = self.captured[k, span], 1 - self.turn
@@ -135,19 +147,24 @@ class GraphedStep(Step):
         with torch.cuda.stream(self.side):
             packed = trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
-        with torch.inference_mode(False):  # so that they may be written whatever the mode of a launch
-            first, second = (torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2))
+        # so that they may be written whatever the mode of a launch
+        with torch.inference_mode(False):
+            first, second = (
+                torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2)
+            )
         del packed
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.side):  # its own would be on the device of the process's first
+            # its own would be on the device of the process's first
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.side):
                 self.lengths.copy_(self.asked, non_blocking=True)
                 packed, layout = self.inner.on_device(self.sequences, self.lengths, k, span)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             raise OptionError(
-                f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a part of it reads from the host; "
+                f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a "
+                "part of it reads from the host; "
                 "give `cuda_graphs=False`."
             ) from error
         return Captured(graph, packed, layout, (first, second))

@@ -16,10 +16,13 @@ REPEATS = 20
 LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one may take long
 
 
-def seconds_of(work: Callable[[], object], graphed: bool, before: Callable[[], object] = lambda: None) -> float:
+def seconds_of(
+    work: Callable[[], object], graphed: bool, before: Callable[[], object] = lambda: None
+) -> float:
     """Median time of `work`; `before` each, untimed. `graphed`: as a CUDA graph that is replayed.
 
-    Without that, the host's part in launching it is inside, as it is in a step that is not replayed.
+    Without that, the host's part in launching it is inside, as it is in a step that is not
+    replayed.
     """
     before()
     work()
@@ -59,19 +62,25 @@ def _wait() -> None:
 
 
 def undressed(step: Step) -> SpeculativeStep | None:
-    """The step itself without its graphs; None where it is of another kind, whose parts nobody knows."""
+    """The step itself without its graphs;
+
+    None where it is of another kind, whose parts nobody knows.
+    """
     inner = step.inner if isinstance(step, GraphedStep) else step
     return inner if isinstance(inner, SpeculativeStep) else None
 
 
 @torch.inference_mode()
 def parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
-    """Seconds of the parts of a step that drafts k tokens for every active row, as far as its limit has room for them.
+    """Seconds of the parts of a step that drafts k tokens for every active row, as far as its limit
+    has room for them.
 
-    draft: the drafter, its sampling included; verify: the target's pass; sample: noise, warp, verdict, log-probabilities, commit;
-    host: what a whole step takes beside them, by the clock: launches and copies; 0 where the parts alone took longer. The rows are
-    afterwards where they were, but for the tokens beyond their lengths. The report of a step that is still under way is lost: that is
-    where a step overlaps with the host.
+    draft: the drafter, its sampling included; verify: the target's pass; sample: noise, warp,
+    verdict, log-probabilities, commit;
+    host: what a whole step takes beside them, by the clock: launches and copies; 0 where the parts
+    alone took longer. The rows are afterwards where they were, but for the tokens beyond their
+    lengths. The report of a step that is still under way is lost: that is where a step overlaps
+    with the host.
     """
     with torch.cuda.device_of(rows.lens):
         return _parts_of(step, rows, k)
@@ -95,10 +104,16 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     draft, flags = inner.drafted(rows, lengths, k, noise, span)
     logits = inner.scored(rows, draft, span)
     seconds = {
-        "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed) if k else 0.0,
+        "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed)
+        if k
+        else 0.0,
         "verify": seconds_of(lambda: inner.scored(rows, draft, span), graphed),
         "sample": seconds_of(
-            lambda: inner.judged(rows, draft, flags, logits, step_noise(rows.keys, rows.steps, rows.lens, k)), graphed, settle
+            lambda: inner.judged(
+                rows, draft, flags, logits, step_noise(rows.keys, rows.steps, rows.lens, k)
+            ),
+            graphed,
+            settle,
         ),
     }
     asked = lengths.cpu().numpy()

@@ -2,11 +2,12 @@
 
     drafter --> LoggedScorer --> ModelScorer        PassLog: [(cost, positions), ...]
                      |                                 |
-                     +------- positions, device -------+--> columns of the step's report --> host: bytes and FLOPs
+                     +------- positions, device -------+--> columns of the step's report --> host:
+                     bytes and FLOPs
 
-A pass is noted when it is launched, or captured in a graph; its positions travel with each step's report, so that the count
-follows the rows' own lengths without a further read of the host. Whoever writes a drafter has nothing to do: its
-`Workbench` hands out scorers that are logged.
+A pass is noted when it is launched, or captured in a graph; its positions travel with each step's
+report, so that the count follows the rows' own lengths without a further read of the host. Whoever
+writes a drafter has nothing to do: its `Workbench` hands out scorers that are logged.
 """
 
 from dataclasses import dataclass, field
@@ -35,12 +36,17 @@ class Pass:
         """The positions of all rows, -1 for those that were left out."""
         if len(self.positions) == batch:
             return self.positions
-        return F.pad(self.positions, (0, 0, self.start, batch - self.start - len(self.positions)), value=-1)
+        return F.pad(
+            self.positions, (0, 0, self.start, batch - self.start - len(self.positions)), value=-1
+        )
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Passes on the host. `positions`: int [B, columns], those of one pass after those of another."""
+    """Passes on the host.
+
+    `positions`: int [B, columns], those of one pass after those of another.
+    """
 
     layout: Layout
     positions: np.ndarray
@@ -49,7 +55,10 @@ class Seen:
 @final
 @dataclass
 class PassLog:
-    """Forward passes since they were last taken. `target`: the cost of the target's, which is not noted: each step has one."""
+    """Forward passes since they were last taken.
+
+    `target`: the cost of the target's, which is not noted: each step has one.
+    """
 
     target: PassCost | None = None
     passes: list[Pass] = field(default_factory=list)
@@ -64,7 +73,10 @@ class PassLog:
 @final
 @dataclass(frozen=True)
 class LoggedScorer(Scorer):
-    """Notes every pass of `scorer`. `fill_cost`: of one that only writes keys and values; None: there is none."""
+    """Notes every pass of `scorer`.
+
+    `fill_cost`: of one that only writes keys and values; None: there is none.
+    """
 
     scorer: Scorer
     log: PassLog
@@ -77,7 +89,13 @@ class LoggedScorer(Scorer):
     def copy_rows(self, seats: Seats) -> None:
         self.scorer.copy_rows(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         if self.fill_cost is not None:
             self.log.passes.append(Pass(self.fill_cost, positions, start))
         self.scorer.fill(tokens, positions, span, start)
@@ -89,7 +107,9 @@ class LoggedScorer(Scorer):
         return self.scorer(tokens, positions, span)
 
 
-def with_positions(report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]) -> tuple[Int[Tensor, "batch all"], Layout]:
+def with_positions(
+    report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]
+) -> tuple[Int[Tensor, "batch all"], Layout]:
     """The report, then the positions of each pass: one tensor, for one copy to the host."""
     if not passes:
         return report, ()
@@ -97,7 +117,9 @@ def with_positions(report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]
     return torch.cat((report, *columns), 1), tuple((p.cost, p.positions.shape[1]) for p in passes)
 
 
-def without_positions(packed: Int[np.ndarray, "batch all"], layout: Layout) -> tuple[Int[np.ndarray, "batch report"], Seen]:
+def without_positions(
+    packed: Int[np.ndarray, "batch all"], layout: Layout
+) -> tuple[Int[np.ndarray, "batch report"], Seen]:
     """The inverse of `with_positions`."""
     last = packed.shape[1] - sum(width for _, width in layout)
     return packed[:, :last], Seen(layout, packed[:, last:])
@@ -114,12 +136,14 @@ def work_of(
 ) -> Work:
     """Of a step before which rows had `lens` committed tokens.
 
-    `seen`: the drafter's passes in it; `caught_up`: those just before it; and the target's over each row's window.
+    `seen`: the drafter's passes in it; `caught_up`: those just before it; and the target's over
+    each row's window.
     """
     layout, columns = ([], []) if seen is None else (list(seen.layout), [seen.positions])
     for one in caught_up:
         layout.append((one.cost, one.positions.shape[1]))
-        columns.append(one.of_batch(len(lens)).cpu().numpy())  # sync: the step that followed it has ended
+        # sync: the step that followed it has ended
+        columns.append(one.of_batch(len(lens)).cpu().numpy())
     if target is not None:
         ahead = np.arange(-1, int(drafted.max(initial=0)))
         layout.append((target, len(ahead)))

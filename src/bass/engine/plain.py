@@ -1,4 +1,6 @@
-"""Plain decoding in the fewest lines: the oracle of the tests and the baseline of the benchmarks."""
+"""Plain decoding in the fewest lines: the oracle of the tests and the baseline of the
+benchmarks.
+"""
 
 import torch
 
@@ -9,11 +11,14 @@ from bass.sampling import draw
 
 
 @torch.inference_mode()
-def plain_loop(target: Scorer, warp: Warp, sequences: Sequences, prompts: list[list[int]], span: int) -> list[list[int]]:
-    """Decode every row of `sequences`, whose prompts are in it and nowhere else, and return the new tokens of each.
+def plain_loop(
+    target: Scorer, warp: Warp, sequences: Sequences, prompts: list[list[int]], span: int
+) -> list[list[int]]:
+    """Decode every row of `sequences`, whose prompts are in it and nowhere else, and return the new
+    tokens of each.
 
-    One token per row and pass, the last committed token fed, until every row met its limit or an end of sequence.
-    `span` covers the longest limit.
+    One token per row and pass, the last committed token fed, until every row met its limit or an
+    end of sequence. `span` covers the longest limit.
     """
     longest = max(len(prompt) for prompt in prompts)
     if longest > 1:
@@ -28,4 +33,7 @@ def plain_loop(target: Scorer, warp: Warp, sequences: Sequences, prompts: list[l
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
         sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)))
     lens = sequences.lens.tolist()
-    return [row[len(prompt) : n] for row, prompt, n in zip(sequences.tokens.tolist(), prompts, lens, strict=True)]
+    return [
+        row[len(prompt) : n]
+        for row, prompt, n in zip(sequences.tokens.tolist(), prompts, lens, strict=True)
+    ]

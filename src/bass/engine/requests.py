@@ -9,7 +9,10 @@ from bass.engine.cost import NO_WORK, Work
 
 @dataclass(frozen=True)
 class Request:
-    """One sample of one prompt. `limit`: length, prompt included, at which it is complete. `key`: of its noise."""
+    """One sample of one prompt.
+
+    `limit`: length, prompt included, at which it is complete. `key`: of its noise.
+    """
 
     prompt: list[int]
     limit: int
@@ -31,7 +34,10 @@ class Emission:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of the trace. Arrays have one entry per slot; `requests` says whose it was, -1 for an idle slot."""
+    """One step of the trace.
+
+    Arrays have one entry per slot; `requests` says whose it was, -1 for an idle slot.
+    """
 
     k: int
     span: int
@@ -40,12 +46,16 @@ class StepRecord:
     drafted: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
-    seconds: float  # of the step on the device, with its copies; of one launched ahead, since the report before
-    host_seconds: float  # before it, since the report of the last one: bookkeeping and policy; prefills, captures and readers left out
+    # of the step on the device, with its copies; of one launched ahead, since the report before
+    seconds: float
+    # before it, since the report of the last one: bookkeeping and policy; prefills, captures and
+    # readers left out
+    host_seconds: float
     at: float  # when it ended, since the run began
     # What was drafted: the first `drafted` columns of a row. None where nobody noted it.
     draft_tokens: np.ndarray | None = None  # int [B, columns]
-    draft_probs: np.ndarray | None = None  # of each in the distribution it was drawn from; NaN for a deterministic draft
+    # of each in the distribution it was drawn from; NaN for a deterministic draft
+    draft_probs: np.ndarray | None = None
     work: Work = NO_WORK  # of all forward passes
 
     @property
@@ -58,7 +68,8 @@ class StepRecord:
 class Trace:
     """A run as it happened: its steps, and when each request's prefill ended.
 
-    Times since the run began leave out `capture_seconds`, in which steps were prepared that had not occurred before.
+    Times since the run began leave out `capture_seconds`, in which steps were prepared that had not
+    occurred before.
     """
 
     steps: list[StepRecord] = field(default_factory=list)

@@ -25,13 +25,22 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
     try:
         lengths = np.asarray(policy.lengths(state))
     except ValueError as error:
-        raise PolicyError(f"`{name}.lengths` failed ({error}); give integers of shape [{batch}].") from error
+        raise PolicyError(
+            f"`{name}.lengths` failed ({error}); give integers of shape [{batch}]."
+        ) from error
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
-        raise PolicyError(f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give integers of shape [{batch}].")
-    values, most = lengths.tolist(), policy.max_length  # a few Python numbers are looked at in a fifth of the time of a small array
+        raise PolicyError(
+            f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give "
+            f"integers of shape [{batch}]."
+        )
+    # a few Python numbers are looked at in a fifth of the time of a small array
+    values, most = lengths.tolist(), policy.max_length
     if min(values) < 0 or max(values) > most:
         bad = next(value for value in values if not 0 <= value <= most)
-        raise PolicyError(f"`{name}.lengths` returned {bad}; every length must be between 0 and its `max_length={most}`.")
+        raise PolicyError(
+            f"`{name}.lengths` returned {bad}; every length must be between 0 and its "
+            f"`max_length={most}`."
+        )
     return lengths.astype(np.int64)  # torch has no arithmetic for some types of NumPy's integers
 
 
@@ -43,7 +52,8 @@ class Flight:
     lengths: np.ndarray  # int [B], asked for
     k: int
     span: int
-    caught_up: tuple[Pass, ...] = ()  # passes in which drafters took in what was committed without them
+    # passes in which drafters took in what was committed without them
+    caught_up: tuple[Pass, ...] = ()
 
 
 @dataclass
@@ -56,7 +66,10 @@ class Fate:
 @final
 @dataclass
 class Run:
-    """One call's requests on their way through a batch of rows. Iterate it once; `trace` and `finish` may be used meanwhile."""
+    """One call's requests on their way through a batch of rows.
+
+    Iterate it once; `trace` and `finish` may be used meanwhile.
+    """
 
     requests: list[Request]
     sequences: Sequences
@@ -79,14 +92,18 @@ class Run:
         )
 
     def finish(self, request: int) -> None:
-        """End a request early, for example at a stop string: its row goes to the next one waiting."""
+        """End a request early, for example at a stop string: its row goes to the next one
+        waiting.
+        """
         for row in np.flatnonzero(self._slots.requests == request):
             self.sequences.active[row] = False
             self._slots.release(int(row))
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
-        """Yield what each step committed, row by row, until all is done or the time budget (seconds, without captures) is spent."""
+        """Yield what each step committed, row by row, until all is done or the time budget
+        (seconds, without captures) is spent.
+        """
         try:
             with explained(self.no_room):
                 yield from self._steps()
@@ -100,8 +117,10 @@ class Run:
         """What to lower when there is no memory for a pass."""
         rows, longest = self.sequences.tokens.shape[0], self.sequences.capacity
         return RequestError(
-            f"A pass of {rows} rows of up to {longest} positions, with up to {self.policy.max_length} drafted tokens each, needs more "
-            f"memory for its buffers than is left beside weights, keys and values ({reason}): lower `max_batch_size`, the policy's "
+            f"A pass of {rows} rows of up to {longest} positions, with up to "
+            f"{self.policy.max_length} drafted tokens each, needs more "
+            f"memory for its buffers than is left beside weights, keys and values ({reason}): "
+            "lower `max_batch_size`, the policy's "
             "longest draft, or `max_new_tokens`."
         )
 
@@ -113,7 +132,8 @@ class Run:
         behind = 0  # steps that the drafter has not seen, because no row drafted
         emissions: Iterator[Emission] = iter(())
         ahead: Flight | None = None  # launched before the report of the step before
-        began = waiting = time.perf_counter()  # `waiting`: since when the device has had nothing to do
+        # `waiting`: since when the device has had nothing to do
+        began = waiting = time.perf_counter()
 
         def now() -> float:
             return time.perf_counter() - began - trace.capture_seconds
@@ -124,13 +144,17 @@ class Run:
                 self.step.log.take()  # a prefill is no part of a step
                 if len(admitted):
                     state = policy.reset(state, admitted)
-                    lens[admitted] = [len(self.requests[r].prompt) for r in slots.requests[admitted]]
+                    lens[admitted] = [
+                        len(self.requests[r].prompt) for r in slots.requests[admitted]
+                    ]
                     limits[admitted] = [self.requests[r].limit for r in slots.requests[admitted]]
                     trace.prompt_tokens_fed += fed
                     trace.prefilled |= dict.fromkeys(slots.requests[admitted].tolist(), now())
                     waiting = time.perf_counter()
                 seated = slots.requests >= 0
-                lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated
+                lengths = (
+                    np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated
+                )
                 k = int(lengths.max())
                 span = self.step.span(int(((lens + lengths) * seated).max()), capacity)
                 preparing = time.perf_counter()
@@ -148,17 +172,25 @@ class Run:
             yield from emissions  # of the step before, while the device works
             report = flight.collect()
             ended = time.perf_counter()
-            if found := max(report.flags.tolist()):  # nothing of this step, or of one launched ahead, is emitted
+            # nothing of this step, or of one launched ahead, is emitted
+            if found := max(report.flags.tolist()):
                 raise invalid_draft(self.step.drafter, found)
-            # From here to the next launch the device waits, unless it has one: what the policy need not know is told later, with the
-            # emissions.
+            # From here to the next launch the device waits, unless it has one: what the policy need
+            # not know is told later, with the emissions.
             # Nothing is of rows that ended meanwhile.
-            report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
+            report = replace(
+                report, drafted=report.drafted * active, emitted=report.emitted * active
+            )
             before, lens, accepted, at = lens, report.lens.copy(), report.accepted * active, now()
-            state = policy.update(state, Feedback(report.drafted, accepted, active, ended - started))
+            state = policy.update(
+                state, Feedback(report.drafted, accepted, active, ended - started)
+            )
             rows = self._released(report, serving)
             times = ended - started, waited, at
-            emissions, waiting = self._told(report, (flight, before, serving), accepted, times, rows), ended
+            emissions, waiting = (
+                self._told(report, (flight, before, serving), accepted, times, rows),
+                ended,
+            )
             over = self.time_budget is not None and now() > self.time_budget
             if over or not self.step.overlaps:
                 reading = time.perf_counter()
@@ -171,39 +203,63 @@ class Run:
         if ahead is not None:  # all ended in the step before it, which nobody could know
             ahead.collect()
 
-    def _launched(self, lengths: np.ndarray, k: int, span: int, caught_up: tuple[Pass, ...] = ()) -> Flight:
-        return Flight(self.step.launch(self.sequences, lengths, k, span), lengths, k, span, caught_up)
+    def _launched(
+        self, lengths: np.ndarray, k: int, span: int, caught_up: tuple[Pass, ...] = ()
+    ) -> Flight:
+        return Flight(
+            self.step.launch(self.sequences, lengths, k, span), lengths, k, span, caught_up
+        )
 
     def _caught_up(self, behind: int, span: int) -> tuple[Pass, ...]:
-        """The drafter takes in the tokens of the last `behind` steps, and the two that its last draft may have left out."""
+        """The drafter takes in the tokens of the last `behind` steps, and the two that its last
+        draft may have left out.
+        """
         self.step.drafter.fill(*self.sequences.last(behind + 2), span, 0)
         return self.step.log.take()
 
-    def _launched_ahead(self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray) -> Flight | None:
-        """The step after this one, while this one is under way: if nothing of this one's report can matter to it.
+    def _launched_ahead(
+        self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray
+    ) -> Flight | None:
+        """The step after this one, while this one is under way: if nothing of this one's report can
+        matter to it.
 
-        So the policy must be steady, no request waiting for a row, time no matter, every row far enough from its limit, the longest draft
-        still asked for, and the shape at hand.
+        So the policy must be steady, no request waiting for a row, time no matter, every row far
+        enough from its limit, the longest draft still asked for, and the shape at hand.
         """
         most = lens + flight.lengths + 1  # tokens after this step
-        if not (getattr(self.policy, "steady", False) and self.step.overlaps) or self._slots.queue or self.time_budget is not None:
+        if (
+            not (getattr(self.policy, "steady", False) and self.step.overlaps)
+            or self._slots.queue
+            or self.time_budget is not None
+        ):
             return None
-        if not (most + flight.lengths + 1 <= limits)[active].all() or (flight.lengths * active).max() != flight.k:
+        if (
+            not (most + flight.lengths + 1 <= limits)[active].all()
+            or (flight.lengths * active).max() != flight.k
+        ):
             return None
         span = self.step.span(int((most + flight.lengths)[active].max()), self.sequences.capacity)
-        return self._launched(flight.lengths, flight.k, span) if self.step.prepared(flight.k, span) else None
+        return (
+            self._launched(flight.lengths, flight.k, span)
+            if self.step.prepared(flight.k, span)
+            else None
+        )
 
     def _released(self, report: StepReport, serving: np.ndarray) -> list[int]:
-        """The rows whose requests have not been finished meanwhile; those of them that are done become idle.
+        """The rows whose requests have not been finished meanwhile; those of them that are done
+        become idle.
 
         Refuses verdicts that cannot be: a row would wait for ever, or its text mean nothing.
         """
         rows = []
         columns = serving, self._slots.requests, report.emitted, report.drafted, report.active
-        for row, (request, now, emitted, drafted, active) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        for row, (request, now, emitted, drafted, active) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        ):
             if request >= 0 and not 1 <= emitted <= drafted + 1:
                 raise StrategyError(
-                    f"`{type(self.step.verifier).__name__}` kept {emitted - 1} of {drafted} drafted tokens: "
+                    f"`{type(self.step.verifier).__name__}` kept {emitted - 1} of {drafted} "
+                    "drafted tokens: "
                     "a verdict accepts between 0 and as many as were drafted."
                 )
             if request == now >= 0:
@@ -220,21 +276,36 @@ class Run:
         times: tuple[float, float, float],
         rows: list[int],
     ) -> Iterator[Emission]:
-        """The step enters the trace, and what it gave is handed over: when asked for, while the device works on the next step."""
+        """The step enters the trace, and what it gave is handed over: when asked for, while the
+        device works on the next step.
+        """
         flight, lens, serving = asked
         active = serving >= 0
         reached = int(((lens + report.drafted) * active).sum())
         target, counted = self.step.log.target, (lens, report.drafted, report.emitted, active)
         work = work_of(report.passes, flight.caught_up, target, *counted)
-        counts, drafts = (report.drafted, accepted, report.emitted), (report.draft_tokens, report.draft_probs)
+        counts, drafts = (
+            (report.drafted, accepted, report.emitted),
+            (report.draft_tokens, report.draft_probs),
+        )
         record = StepRecord(flight.k, flight.span, reached, serving, *counts, *times, *drafts, work)
         self.trace.steps.append(record)
         if not np.isfinite(report.logprobs).all():
             self._refuse_what_is_not_finite(report, rows)
-        tokens, logprobs, emitted = report.tokens.tolist(), report.logprobs.tolist(), report.emitted.tolist()
+        tokens, logprobs, emitted = (
+            report.tokens.tolist(),
+            report.logprobs.tolist(),
+            report.emitted.tolist(),
+        )
         for row in rows:
             count = emitted[row]
-            yield Emission(int(serving[row]), tokens[row][:count], logprobs[row][:count], not report.active[row], record.at)
+            yield Emission(
+                int(serving[row]),
+                tokens[row][:count],
+                logprobs[row][:count],
+                not report.active[row],
+                record.at,
+            )
 
     def _refuse_what_is_not_finite(self, report: StepReport, rows: list[int]) -> None:
         """Beyond the emitted tokens a report may hold anything."""
@@ -244,10 +315,12 @@ class Run:
         unknown = report.tokens[emitted & ((report.tokens < 0) | (report.tokens >= size))]
         if len(unknown):
             raise StrategyError(
-                f"`{type(self.step.verifier).__name__}` emitted the token id {unknown[0]}, which is outside of the vocabulary: ids go "
+                f"`{type(self.step.verifier).__name__}` emitted the token id {unknown[0]}, which "
+                "is outside of the vocabulary: ids go "
                 f"from 0 to {size - 1}."
             )
         if not np.isfinite(report.logprobs[emitted]).all():
             raise CheckpointError(
-                "The target's logits are not finite (NaN or infinity): its weights are damaged, or its dtype is too narrow."
+                "The target's logits are not finite (NaN or infinity): its weights are damaged, or "
+                "its dtype is too narrow."
             )

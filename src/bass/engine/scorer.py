@@ -10,7 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.errors import PairingError
-from bass.interfaces import Attend, AttentionBackend, Decoder, KVCache, RotaryAttend, RotaryBackend, RotaryStore, Scorer
+from bass.interfaces import (
+    Attend,
+    AttentionBackend,
+    Decoder,
+    KVCache,
+    RotaryAttend,
+    RotaryBackend,
+    RotaryStore,
+    Scorer,
+)
 from bass.records import AttentionRule, Seats, Unturned
 
 
@@ -31,7 +40,9 @@ class CachedAttend(Attend, RotaryAttend):
 
     def rotary(self, layer: int, window: Unturned) -> Tensor | None:
         if isinstance(self.backend, RotaryBackend):
-            out = self.backend.run_turned(window, self.cache.view(layer), self.plan, self._rule(layer))
+            out = self.backend.run_turned(
+                window, self.cache.view(layer), self.plan, self._rule(layer)
+            )
             if out is not None:
                 return out
         if not isinstance(self.cache, RotaryStore):
@@ -70,7 +81,9 @@ class FillAttend(Attend, RotaryAttend):
 @final
 @dataclass(frozen=True)
 class ModelScorer(Scorer):
-    """Row b of the tokens is row b of the cache; a batch smaller than the cache's takes its first rows."""
+    """Row b of the tokens is row b of the cache; a batch smaller than the cache's takes its first
+    rows.
+    """
 
     decoder: Decoder
     cache: KVCache[Any]
@@ -91,19 +104,33 @@ class ModelScorer(Scorer):
     def copy_rows(self, seats: Seats) -> None:
         self.cache.copy_rows(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         with contextlib.suppress(Filled):
-            self.decoder.hidden(tokens, positions, FillAttend(self._attend(positions, span, start), len(self.rules) - 1))
+            self.decoder.hidden(
+                tokens,
+                positions,
+                FillAttend(self._attend(positions, span, start), len(self.rules) - 1),
+            )
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
     ) -> Float[Tensor, "batch window vocab"]:
-        return self.decoder.unembed(self.decoder.hidden(tokens, positions, self._attend(positions, span, 0)))
+        return self.decoder.unembed(
+            self.decoder.hidden(tokens, positions, self._attend(positions, span, 0))
+        )
 
     def _attend(self, positions: Tensor, span: int, start: int) -> CachedAttend:
         stop = start + len(positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
-        return CachedAttend(cache, self.backend, self.backend.plan(positions, span), positions, self.rules)
+        return CachedAttend(
+            cache, self.backend, self.backend.plan(positions, span), positions, self.rules
+        )
 
 
 @final
@@ -111,8 +138,8 @@ class ModelScorer(Scorer):
 class WidenedScorer(Scorer):
     """A scorer over `vocab_size` token ids, made of one that knows the first `known` of them alone.
 
-    The others have no probability, and are fed as the last known one. So a draft model whose vocabulary is padded less than the
-    target's drafts for the target's whole vocabulary.
+    The others have no probability, and are fed as the last known one. So a draft model whose
+    vocabulary is padded less than the target's drafts for the target's whole vocabulary.
     """
 
     scorer: Scorer
@@ -125,7 +152,13 @@ class WidenedScorer(Scorer):
     def copy_rows(self, seats: Seats) -> None:
         self.scorer.copy_rows(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         self.scorer.fill(tokens.clamp(max=self.known - 1), positions, span, start)
 
     def __call__(
@@ -136,10 +169,15 @@ class WidenedScorer(Scorer):
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:
-    """Refuse a cache and a backend that speak different view types; `known` are the backends to name as a remedy."""
+    """Refuse a cache and a backend that speak different view types;
+
+    `known` are the backends to name as a remedy.
+    """
     if cache.view_type is not backend.view_type:  # pyright: ignore[reportAttributeAccessIssue]
         valid = [b.__name__ for b in known if b.view_type is cache.view_type]  # pyright: ignore[reportAttributeAccessIssue]
         raise PairingError(
-            f"Cannot pair `{backend.__name__}` with `{cache.__name__}`: the backend reads {backend.view_type.__name__}, "  # pyright: ignore[reportAttributeAccessIssue]
-            f"the cache gives {cache.view_type.__name__}. Backends for `{cache.__name__}`: {', '.join(valid) or 'none registered'}."  # pyright: ignore[reportAttributeAccessIssue]
+            f"Cannot pair `{backend.__name__}` with `{cache.__name__}`: the backend reads "
+            f"{backend.view_type.__name__}, "  # pyright: ignore[reportAttributeAccessIssue]
+            f"the cache gives {cache.view_type.__name__}. Backends for `{cache.__name__}`: "
+            f"{', '.join(valid) or 'none registered'}."  # pyright: ignore[reportAttributeAccessIssue]
         )

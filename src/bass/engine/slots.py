@@ -21,7 +21,10 @@ def bucket(length: int, capacity: int) -> int:
 
 @dataclass
 class Slots:
-    """Which request each row serves. `requests[b]` is an index into the run's requests, -1 when the row is idle."""
+    """Which request each row serves.
+
+    `requests[b]` is an index into the run's requests, -1 when the row is idle.
+    """
 
     sequences: Sequences
     stores: tuple[RowStore, ...]
@@ -37,13 +40,18 @@ class Slots:
     def admit(self, all_requests: list[Request]) -> tuple[np.ndarray, int]:
         """Hand idle rows to waiting requests and prefill them.
 
-        Samples of one prompt share one prefill: the first is fed, or copied from a row that already serves the prompt;
-        the others are copies. Returns the rows filled and the number of prompt tokens fed.
+        Samples of one prompt share one prefill: the first is fed, or copied from a row that already
+        serves the prompt; the others are copies. Returns the rows filled and the number of prompt
+        tokens fed.
         """
         idle = np.flatnonzero(self.requests < 0)[: len(self.queue)] if self.queue else np.arange(0)
         if not len(idle):
             return idle, 0
-        donors = {tuple(all_requests[r].prompt): row for row, r in reversed(list(enumerate(self.requests))) if r >= 0}
+        donors = {
+            tuple(all_requests[r].prompt): row
+            for row, r in reversed(list(enumerate(self.requests)))
+            if r >= 0
+        }
         chosen = [self.queue.popleft() for _ in idle]
         # Leaders, who are fed, come first: then their rows lie together and are fed in one pass.
         leaders: list[int] = []
@@ -53,11 +61,15 @@ class Slots:
             prompt = tuple(all_requests[request].prompt)
             (followers if prompt in known else leaders).append(request)
             known.add(prompt)
-        source, shared = np.arange(len(self.requests)), self.extents.copy()  # rows in flight go on, idle ones hold nothing
+        # rows in flight go on, idle ones hold nothing
+        source, shared = np.arange(len(self.requests)), self.extents.copy()
         for row, request in zip(idle, leaders + followers, strict=True):
             self.requests[row] = request
             self.extents[row] = all_requests[request].limit
-        donors |= {tuple(all_requests[request].prompt): int(row) for row, request in zip(idle, leaders, strict=False)}
+        donors |= {
+            tuple(all_requests[request].prompt): int(row)
+            for row, request in zip(idle, leaders, strict=False)
+        }
         for row, request in zip(idle[len(leaders) :], followers, strict=True):
             source[row] = donors[tuple(all_requests[request].prompt)]
             shared[row] = len(all_requests[request].prompt) - 1
@@ -65,7 +77,9 @@ class Slots:
         for store in self.stores:
             store.reserve(seats)
         fed_rows = idle[: len(leaders)]
-        for run in np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ():
+        for run in (
+            np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
+        ):
             self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
         for store in self.stores:
             store.copy_rows(seats)
@@ -77,7 +91,9 @@ class Slots:
         device = self.sequences.tokens.device
         counts = np.array([len(prompt) - 1 for prompt in prompts])
         for first in range(0, counts.max(), PREFILL_WINDOW):
-            positions = np.arange(first, min(first + PREFILL_WINDOW, counts.max()))[None].repeat(len(prompts), 0)
+            positions = np.arange(first, min(first + PREFILL_WINDOW, counts.max()))[None].repeat(
+                len(prompts), 0
+            )
             tokens = np.zeros_like(positions)
             for row, prompt in enumerate(prompts):
                 part = prompt[first : min(first + PREFILL_WINDOW, counts[row])]
@@ -85,15 +101,26 @@ class Slots:
             positions = np.where(positions < counts[:, None], positions, -1)
             span = bucket(first + positions.shape[1], self.sequences.capacity)
             for store in self.stores:
-                store.fill(torch.as_tensor(tokens, device=device), torch.as_tensor(positions, device=device), span, start)
+                store.fill(
+                    torch.as_tensor(tokens, device=device),
+                    torch.as_tensor(positions, device=device),
+                    span,
+                    start,
+                )
 
     def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         s = self.sequences
-        tokens = np.zeros((len(rows), max(len(request.prompt) for request in requests)), dtype=np.int64)
+        tokens = np.zeros(
+            (len(rows), max(len(request.prompt) for request in requests)), dtype=np.int64
+        )
         for row, request in zip(tokens, requests, strict=True):
             row[: len(request.prompt)] = request.prompt
-        numbers = np.array([(len(request.prompt), request.limit, request.key) for request in requests])
-        index, prompts, numbers = (torch.as_tensor(array, device=s.tokens.device) for array in (rows, tokens, numbers))
+        numbers = np.array(
+            [(len(request.prompt), request.limit, request.key) for request in requests]
+        )
+        index, prompts, numbers = (
+            torch.as_tensor(array, device=s.tokens.device) for array in (rows, tokens, numbers)
+        )
         s.tokens[index, : prompts.shape[1]] = prompts
         s.lens[index], s.limits[index], s.keys[index] = numbers.unbind(1)
         s.steps[index] = 0
@@ -106,7 +133,12 @@ class Slots:
 
 
 def room_for(requests: list[Request], batch: int) -> Room:
-    """What these requests may need of a cache, `batch` at a time; those of one prompt share what a prefill feeds of it."""
+    """What these requests may need of a cache, `batch` at a time; those of one prompt share what a
+    prefill feeds of it.
+    """
     groups: dict[tuple[int, ...], int] = {}
-    numbers = [(r.limit, len(r.prompt) - 1, groups.setdefault(tuple(r.prompt), len(groups))) for r in requests]
+    numbers = [
+        (r.limit, len(r.prompt) - 1, groups.setdefault(tuple(r.prompt), len(groups)))
+        for r in requests
+    ]
     return Room(batch, *np.array(numbers, dtype=np.int64).T)

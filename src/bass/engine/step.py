@@ -1,4 +1,6 @@
-"""One speculative step, on the device from the lengths to the verdict: static shapes, no host read."""
+"""One speculative step, on the device from the lengths to the verdict: static shapes, no host
+read.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -34,7 +36,9 @@ class StepReport:
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
     draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
-    draft_probs: np.ndarray  # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic draft
+    # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic
+    # draft
+    draft_probs: np.ndarray
     passes: Seen | None = None  # of the drafter
 
 
@@ -42,7 +46,8 @@ class StepReport:
 class Step(Protocol):
     """Takes a batch one step on.
 
-    `overlaps`: the host may do other things between `launch` and the report, even launch the next step.
+    `overlaps`: the host may do other things between `launch` and the report, even launch the next
+    step.
     """
 
     target: Scorer
@@ -53,7 +58,9 @@ class Step(Protocol):
     overlaps: ClassVar[bool]
 
     def span(self, length: int, capacity: int) -> int:
-        """The span of a step whose longest row has `length` positions, drafted ones included: at least so many, from a few values."""
+        """The span of a step whose longest row has `length` positions, drafted ones included: at
+        least so many, from a few values.
+        """
         return bucket(length, capacity)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
@@ -64,8 +71,13 @@ class Step(Protocol):
         return False
 
     @abstractmethod
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
-        """Advance every active row by one step, drafting `lengths[b] <= k` tokens. What is returned waits for the report."""
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
+        """Advance every active row by one step, drafting `lengths[b] <= k` tokens.
+
+        What is returned waits for the report.
+        """
         ...
 
 
@@ -82,14 +94,20 @@ class SpeculativeStep(Step):
     vocab_size: int
     log: PassLog = field(default_factory=PassLog)
 
-    def launch(self, sequences: Sequences, lengths: np.ndarray, k: int, span: int) -> Callable[[], StepReport]:
-        packed, layout = self.on_device(sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span)
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
+        packed, layout = self.on_device(
+            sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
+        )
         return lambda: unpacked(packed.cpu().numpy(), layout)  # sync: the one read of a step
 
     def on_device(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
     ) -> tuple[Int[Tensor, "batch report"], Layout]:
-        """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the host."""
+        """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the
+        host.
+        """
         self.log.take()  # of prefills, and of passes outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
@@ -99,12 +117,14 @@ class SpeculativeStep(Step):
     def drafted(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> tuple[Draft, Int[Tensor, " batch"]]:
-        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle one, which may have no room.
+        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle
+        one, which may have no room.
 
-        Returns a flag for each row too, 0 for a valid draft: see `bass.drafters.validity.within`. On a CPU an invalid one is
-        an error here.
+        Returns a flag for each row too, 0 for a valid draft: see `bass.drafters.validity.within`.
+        On a CPU an invalid one is an error here.
         """
-        lengths = lengths * sequences.active  # a step that is launched ahead may be asked for rows that have ended since
+        # a step that is launched ahead may be asked for rows that have ended since
+        lengths = lengths * sequences.active
         if not k:
             return empty_draft(lengths), torch.zeros_like(lengths)
         proposed = self.proposed(sequences, lengths, k, noise, span)
@@ -113,7 +133,9 @@ class SpeculativeStep(Step):
             raise invalid_draft(self.drafter, found)
         return draft, flags
 
-    def scored(self, sequences: Sequences, draft: Draft, span: int) -> Float[Tensor, "batch window vocab"]:
+    def scored(
+        self, sequences: Sequences, draft: Draft, span: int
+    ) -> Float[Tensor, "batch window vocab"]:
         """The target's logits for each row's window: its last committed token, then its draft."""
         return self.target(*window(sequences, draft), span)
 
@@ -129,49 +151,81 @@ class SpeculativeStep(Step):
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
         verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits.shape[:2])
         logprobs = token_logprobs(logits, verdict.tokens)
-        known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)  # the next step uses them as indices
+        # the next step uses them as indices
+        known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
         emitted = sequences.commit(known)
         return packed(sequences, draft, flags, verdict, emitted, logprobs)
 
-    def proposed(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
-        """What the drafter proposes, an error where it is no draft of up to k tokens. Only on a CPU are its numbers looked at."""
+    def proposed(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        """What the drafter proposes, an error where it is no draft of up to k tokens.
+
+        Only on a CPU are its numbers looked at.
+        """
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         draft = check_answer(self.drafter, draft, len(lengths), k, self.vocab_size)
         if lengths.device.type == "cpu":
             columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, lengths).max())
             if most > columns:
                 name = type(self.drafter).__name__
-                raise StrategyError(f"`{name}.propose` gave {columns} columns of tokens, and says that a row has {most}: give so many.")
+                raise StrategyError(
+                    f"`{name}.propose` gave {columns} columns of tokens, and says that a row has "
+                    f"{most}: give so many."
+                )
         return draft
 
 
 def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -> Verdict:
-    """The answer, if it is a verdict on a window of this shape; only shapes and types are looked at. Raises `StrategyError`."""
+    """The answer, if it is a verdict on a window of this shape; only shapes and types are looked
+    at. Raises `StrategyError`.
+    """
     name, (rows, window) = type(verifier).__name__, shape
     if not isinstance(verdict, Verdict):
-        raise StrategyError(f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`.")
+        raise StrategyError(
+            f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`."
+        )
     for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
-        if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-            raise StrategyError(f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64.")
+        if (
+            not isinstance(value, Tensor)
+            or value.is_floating_point()
+            or value.is_complex()
+            or value.dtype == torch.bool
+        ):
+            raise StrategyError(
+                f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64."
+            )
     if list(verdict.tokens.shape) != [rows, window]:
         raise StrategyError(
-            f"`{name}` gave tokens {list(verdict.tokens.shape)}, and the window is {[rows, window]}: "
-            "a verdict has a token for each of its places, those beyond the accepted ones and one more being anything."
+            f"`{name}` gave tokens {list(verdict.tokens.shape)}, and the window is "
+            f"{[rows, window]}: "
+            "a verdict has a token for each of its places, those beyond the accepted ones and one "
+            "more being anything."
         )
     if list(verdict.accepted.shape) != [rows]:
         raise StrategyError(
             f"`{name}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
             f"and there are {rows} rows: give one count for each."
         )
-    return verdict if verdict.tokens.dtype == torch.int64 else Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
+    return (
+        verdict
+        if verdict.tokens.dtype == torch.int64
+        else Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
+    )
 
 
-def window(sequences: Sequences, draft: Draft) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
-    """What the target is fed: each row's last committed token and its draft, and their positions; -1 beyond the row's own length."""
+def window(
+    sequences: Sequences, draft: Draft
+) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
+    """What the target is fed: each row's last committed token and its draft, and their positions;
+    -1 beyond the row's own length.
+    """
     if serves(sequences.lens):
         from bass.kernels.rows import window as kernel
 
-        return kernel(sequences.tokens, sequences.lens, sequences.active, draft.tokens, draft.lengths)
+        return kernel(
+            sequences.tokens, sequences.lens, sequences.active, draft.tokens, draft.lengths
+        )
     last, position = sequences.last(1)
     tokens = torch.cat((last, draft.tokens), 1)
     ahead = torch.arange(tokens.shape[1], device=tokens.device)
@@ -187,7 +241,10 @@ def packed(
     emitted: Int[Tensor, " batch"],
     logprobs: Float[Tensor, "batch window"],
 ) -> Int[Tensor, "batch report"]:
-    """The report of a step that is committed: 6 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits."""
+    """The report of a step that is committed:
+
+    6 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits.
+    """
     if serves(emitted):
         from bass.kernels.rows import report
 
@@ -213,11 +270,25 @@ def unpack(packed: np.ndarray) -> StepReport:
     lens, active, drafted, accepted, emitted, flags = numbers.T
     floats = np.ascontiguousarray(rest).view(np.float64)
     logprobs, probs = floats[:, :window], floats[:, window:]
-    return StepReport(lens, active.astype(bool), drafted, accepted, emitted, flags, tokens, logprobs, drafts, probs)
+    return StepReport(
+        lens,
+        active.astype(bool),
+        drafted,
+        accepted,
+        emitted,
+        flags,
+        tokens,
+        logprobs,
+        drafts,
+        probs,
+    )
 
 
 def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
-    """The probability of each drafted token in the distribution it was drawn from; NaN for a deterministic draft."""
+    """The probability of each drafted token in the distribution it was drawn from;
+
+    NaN for a deterministic draft.
+    """
     if draft.probs is None:
         return like.new_full(draft.tokens.shape, torch.nan)
     return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]
@@ -225,15 +296,24 @@ def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tens
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
     """The draft of a step in which no row drafts."""
-    return Draft(lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths))
+    return Draft(
+        lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths)
+    )
 
 
-def token_logprobs(logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]) -> Float[Tensor, "batch window"]:
-    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp; NaN for a token that is none."""
+def token_logprobs(
+    logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]
+) -> Float[Tensor, "batch window"]:
+    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp;
+
+    NaN for a token that is none.
+    """
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and serves(logits):
         from bass.kernels.sample import token_logprobs as kernel
 
         return kernel(logits, tokens)
     logprobs, known = logits.to(wide).log_softmax(-1), (tokens >= 0) & (tokens < logits.shape[2])
-    return torch.where(known, logprobs.gather(2, torch.where(known, tokens, 0)[..., None])[..., 0], torch.nan)
+    return torch.where(
+        known, logprobs.gather(2, torch.where(known, tokens, 0)[..., None])[..., 0], torch.nan
+    )

@@ -1,1 +1,3 @@
-"""Scores on tasks: problems, generated code run apart, pass rates within time budgets, summaries and exact answers."""
+"""Scores on tasks: problems, generated code run apart, pass rates within time budgets, summaries
+and exact answers.
+"""

@@ -1,6 +1,7 @@
 """The process that runs a generated program and answers calls to it. Standard library only.
 
-Nothing here is trusted once the program has run: whatever it sends is only ever an answer to a question of the checker.
+Nothing here is trusted once the program has run: whatever it sends is only ever an answer to a
+question of the checker.
 """
 
 import builtins

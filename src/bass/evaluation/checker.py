@@ -1,12 +1,16 @@
-"""The process that decides: it starts the one with the program, then runs the tests, which only it knows, on what that one answers.
+"""The process that decides: it starts the one with the program, then runs the tests, which only it
+knows, on what that one answers.
 
-Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before", "names", "tests"}. On standard
-output two lines: {"layers"} or {"refused"}, when both processes are confined; {"nonce", "reason",
-"detail"}, in the end. The order is what makes it safe:
+Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before",
+"names", "tests"}. On standard output two lines: {"layers"} or {"refused"}, when both processes are
+confined; {"nonce", "reason", "detail"}, in the end. The order is what makes it safe:
 
-    1. the process for the program is forked before a byte of standard input is read: the tests and the nonce were never in its memory
-    2. it closes its copies of standard input and output, confines itself, and only then is sent the program
-    3. the tests are run here, on values of built-in types; the verdict goes out on a pipe that the other process does not have
+    1. the process for the program is forked before a byte of standard input is read: the tests and
+       the nonce were never in its memory
+    2. it closes its copies of standard input and output, confines itself, and only then is sent the
+       program
+    3. the tests are run here, on values of built-in types; the verdict goes out on a pipe that the
+       other process does not have
 """
 
 import builtins
@@ -19,17 +23,30 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).parents[2])  # where `bass` is, instead of this folder, whose names are nobody's modules
+    # where `bass` is, instead of this folder, whose names are nobody's modules
+    sys.path[0] = str(Path(__file__).parents[2])
 
 from bass.evaluation.candidate import serve
-from bass.evaluation.confine import Limits, Unconfined, confine, die_with_parent, hide, layers, mount_scratch, wall
+from bass.evaluation.confine import (
+    Limits,
+    Unconfined,
+    confine,
+    die_with_parent,
+    hide,
+    layers,
+    mount_scratch,
+    wall,
+)
 from bass.evaluation.values import decode, encode
 
 LONGEST_ANSWER = 2**25  # bytes
 
 
 class Gone(BaseException):
-    """The process with the program has ended, or answers nonsense. Not an Exception: tests are not to catch it."""
+    """The process with the program has ended, or answers nonsense.
+
+    Not an Exception: tests are not to catch it.
+    """
 
 
 class Line:
@@ -76,10 +93,17 @@ class Line:
         if "value" in said:
             return said["value"]
         names = said.get("raised")
-        kinds = [getattr(builtins, n, None) for n in names if isinstance(n, str)] if isinstance(names, list) else []
-        # What would leave an interpreter, SystemExit and its like, is an error here; so is a function's StopIteration, as in a generator
-        # (PEP 479): it would end a test's loop over `map` before anything was compared.
-        kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError)
+        kinds = (
+            [getattr(builtins, n, None) for n in names if isinstance(n, str)]
+            if isinstance(names, list)
+            else []
+        )
+        # What would leave an interpreter, SystemExit and its like, is an error here; so is a
+        # function's StopIteration, as in a generator (PEP 479): it would end a test's loop over
+        # `map` before anything was compared.
+        kind = next(
+            (k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError
+        )
         if issubclass(kind, StopIteration | StopAsyncIteration) and question.get("do") != "next":
             kind = RuntimeError
         try:
@@ -98,7 +122,10 @@ class Line:
 
 
 class Remote:
-    """Something in the other process. It equals itself and nothing else: what the program thinks of equality does not count."""
+    """Something in the other process.
+
+    It equals itself and nothing else: what the program thinks of equality does not count.
+    """
 
     def __init__(self, line: Line, number: int) -> None:
         object.__setattr__(self, "_line", line)
@@ -144,11 +171,16 @@ class Remote:
 def _number(value: Any) -> int:
     if isinstance(value, Remote):
         return value._number
-    raise TypeError(f"a test hands over {type(value).__name__}, which cannot be sent to the program")
+    raise TypeError(
+        f"a test hands over {type(value).__name__}, which cannot be sent to the program"
+    )
 
 
 def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
-    """How the program does: a reason and its detail. `passed` only if every statement of the tests was run to its end."""
+    """How the program does: a reason and its detail.
+
+    `passed` only if every statement of the tests was run to its end.
+    """
     stage = "program"
     try:
         try:
@@ -216,7 +248,8 @@ def main() -> None:
         tell(verdict, {"refused": str(error)})
         return
     tell(verdict, {"layers": layers(walled, writes)})
-    for standard in (0, 1, 2):  # 0 is a deleted file with the tests, which is gone when it is closed
+    # 0 is a deleted file with the tests, which is gone when it is closed
+    for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)

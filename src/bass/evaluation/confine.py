@@ -1,7 +1,9 @@
-"""What a process does to itself before it runs a program that nobody has read. Standard library only; Linux; needs no privileges.
+"""What a process does to itself before it runs a program that nobody has read. Standard library
+only; Linux; needs no privileges.
 
-Three layers that cannot be taken off again: resource limits; a filter of calls to the kernel (seccomp), without which no program is
-run; and, where the kernel has it, a list of the folders that can be read and of the one that can be written (Landlock).
+Three layers that cannot be taken off again: resource limits; a filter of calls to the kernel
+(seccomp), without which no program is run; and, where the kernel has it, a list of the folders that
+can be read and of the one that can be written (Landlock).
 """
 
 import ctypes
@@ -31,7 +33,10 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one program. `seconds`: by the clock; `memory`: address space in MiB; `scratch`: MiB that it may write."""
+    """Of one program.
+
+    `seconds`: by the clock; `memory`: address space in MiB; `scratch`: MiB that it may write.
+    """
 
     seconds: float = 10.0
     memory: int = 1024
@@ -51,7 +56,10 @@ def _fail(what: str) -> Unconfined:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the thread that started this process ends; `parent`: its process, which may have ended before."""
+    """Be killed when the thread that started this process ends;
+
+    `parent`: its process, which may have ended before.
+    """
     _libc().prctl(_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -63,12 +71,19 @@ def hide() -> None:
 
 
 def mount_scratch(folder: str, megabytes: int) -> bool:
-    """Put a file system in memory, seen by this process and its children alone, on `folder`. False where the system forbids it."""
+    """Put a file system in memory, seen by this process and its children alone, on `folder`.
+
+    False where the system forbids it.
+    """
     libc, uid, gid = _libc(), os.getuid(), os.getgid()
     if megabytes < 1 or libc.unshare(_NEW_USER | _NEW_MOUNTS) != 0:
         return False
     try:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     except OSError:
@@ -82,7 +97,8 @@ def mount_scratch(folder: str, megabytes: int) -> bool:
 
 
 def wall(scratch: str | None) -> bool:
-    """Restrict this process and its children with Landlock. `scratch`: the folder to write to, if any.
+    """Restrict this process and its children with Landlock. `scratch`: the folder to write to, if
+    any.
 
     Returns False where the kernel has no Landlock. The checker calls it before it forks, and the
     process with the program again: the kernel sends `die_with_parent`'s signal in the name of the
@@ -106,7 +122,8 @@ def confine(limits: Limits, writes: bool) -> None:
     libc, column = _libc(), _column()
     _limit(limits)
     header = struct.pack("Ii", 0x20080522, 0)
-    if libc.syscall(_own("capset", column), header, bytes(24)) != 0:  # root is as powerless as anybody
+    # root is as powerless as anybody
+    if libc.syscall(_own("capset", column), header, bytes(24)) != 0:
         raise _fail("capabilities")
     _filter(libc, platform.machine(), column, writes)
 
@@ -114,7 +131,12 @@ def confine(limits: Limits, writes: bool) -> None:
 def layers(walled: bool, writes: bool) -> list[str]:
     """What a program is confined by."""
     wall = ["Landlock"] if walled else []
-    return ["resource limits", *wall, "scratch folder in memory" if writes else "no writing", "seccomp"]
+    return [
+        "resource limits",
+        *wall,
+        "scratch folder in memory" if writes else "no writing",
+        "seccomp",
+    ]
 
 
 def _column() -> int:
@@ -130,7 +152,8 @@ def _own(name: str, column: int) -> int:
 
 
 def _limit(limits: Limits) -> None:
-    seconds, memory = int(limits.seconds) + 2, limits.memory * 2**20  # the clock is to strike first, which says what happened
+    # the clock is to strike first, which says what happened
+    seconds, memory = int(limits.seconds) + 2, limits.memory * 2**20
     for kind, value in (
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_AS, memory),
@@ -147,9 +170,26 @@ def _limit(limits: Limits) -> None:
 
 
 def readable() -> list[str]:
-    """What a program needs to read: the interpreter, its libraries, time zones, and the devices that are no device."""
-    own = [sys.prefix, sys.base_prefix, "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"]
-    return [*dict.fromkeys(own), "/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"]
+    """What a program needs to read: the interpreter, its libraries, time zones, and the devices
+    that are no device.
+    """
+    own = [
+        sys.prefix,
+        sys.base_prefix,
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/share/zoneinfo",
+    ]
+    return [
+        *dict.fromkeys(own),
+        "/etc/ld.so.cache",
+        "/etc/localtime",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/urandom",
+    ]
 
 
 def landlock_version(libc: ctypes.CDLL, column: int) -> int:
@@ -160,8 +200,8 @@ def landlock_version(libc: ctypes.CDLL, column: int) -> int:
 def landlock_rights(version: int) -> tuple[int, int, int]:
     """All rights that a version of Landlock knows, as three masks: files, TCP ports, scopes.
 
-    Version 2 adds moving between folders, 3 truncation, 4 ports (bind, connect), 5 ioctl of devices,
-    6 scopes (abstract Unix sockets, signals). Version 7 adds no right.
+    Version 2 adds moving between folders, 3 truncation, 4 ports (bind, connect), 5 ioctl of
+    devices, 6 scopes (abstract Unix sockets, signals). Version 7 adds no right.
     Source: https://docs.kernel.org/userspace-api/landlock.html
     """
     files = max(count for since, count in _FILE_RIGHTS.items() if since <= version)
@@ -171,17 +211,23 @@ def landlock_rights(version: int) -> tuple[int, int, int]:
 def _landlock(libc: ctypes.CDLL, column: int, version: int, scratch: str | None) -> None:
     """Take away every right that the kernel knows; give back reading, and writing in `scratch`."""
     files, ports, scopes = landlock_rights(version)
-    rules = libc.syscall(_own("landlock_create", column), struct.pack("QQQ", files, ports, scopes), 24, 0)
+    rules = libc.syscall(
+        _own("landlock_create", column), struct.pack("QQQ", files, ports, scopes), 24, 0
+    )
     if rules < 0:
         raise _fail("Landlock")
-    paths = [(path, _READ_RIGHTS) for path in readable()] + ([(scratch, _SCRATCH_RIGHTS & files)] if scratch else [])
+    paths = [(path, _READ_RIGHTS) for path in readable()] + (
+        [(scratch, _SCRATCH_RIGHTS & files)] if scratch else []
+    )
     for path, rights in paths:
         try:
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # not every system has all of them
         allowed = rights if os.path.isdir(path) else rights & ~0x8
-        added = libc.syscall(_own("landlock_add", column), rules, 1, struct.pack("=Qi", allowed, handle), 0)
+        added = libc.syscall(
+            _own("landlock_add", column), rules, 1, struct.pack("=Qi", allowed, handle), 0
+        )
         os.close(handle)
         if added != 0:
             raise _fail(f"Landlock refuses {path}")
@@ -201,13 +247,22 @@ def _filter(libc: ctypes.CDLL, machine: str, column: int, writes: bool) -> None:
 
 def _lines(machine: str, column: int, writes: bool) -> list[tuple[int, int, int, int]]:
     """Instructions of the filter: (code, jump if true, jump if false, value)."""
-    lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, syscalls.AUDIT[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    lines = [
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, syscalls.AUDIT[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),
+    ]
     if machine == "x86_64":
-        lines += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]  # the x32 calls have numbers of their own
+        # the x32 calls have numbers of their own
+        lines += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
     for numbers, index, values in syscalls.CHECKED.values():
         number = numbers[column]
         if number is not None:
-            block = [_argument(index), *((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))]
+            block = [
+                _argument(index),
+                *((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)),
+            ]
             block += [(_RETURN, 0, 0, _REFUSE | _ENOSYS), (_RETURN, 0, 0, _ALLOW)]
             lines += [(_EQUAL, 0, len(block), number), *block]
     for numbers, index in syscalls.OPENING.values():
@@ -231,7 +286,10 @@ def _opening(index: int, writes: bool) -> list[tuple[int, int, int, int]]:
     ]
     if not writes:
         return block
-    jumps = [(_EQUAL, len(block) + len(syscalls.ACCESSES) - 2 - i, 0, value) for i, value in enumerate(syscalls.ACCESSES)]
+    jumps = [
+        (_EQUAL, len(block) + len(syscalls.ACCESSES) - 2 - i, 0, value)
+        for i, value in enumerate(syscalls.ACCESSES)
+    ]
     return [_argument(index), (_MASK, 0, 0, syscalls.ACCESS_MASK), *jumps, *block]
 
 

@@ -11,7 +11,17 @@ from bass.drafters import NoDrafter
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.folder import Folder, Score, digest
 from bass.evaluation.sandbox import Sandbox
-from bass.evaluation.scores import CLOCKS, Sample, Scored, curve, exact_match, mean_pass_at_k, point, rouge2, useful_budgets
+from bass.evaluation.scores import (
+    CLOCKS,
+    Sample,
+    Scored,
+    curve,
+    exact_match,
+    mean_pass_at_k,
+    point,
+    rouge2,
+    useful_budgets,
+)
 from bass.evaluation.tasks import SCORES, Problem
 from bass.llm import LLM
 from bass.policies import Fixed
@@ -31,12 +41,20 @@ def single(llm: LLM) -> LLM:
     return LLM(llm.models, llm.parts, 1, llm.graphs)
 
 
-METHODS: dict[str, Callable[[LLM], LLM]] = {"batched": lambda llm: llm, "plain": plain, "single": single}
+METHODS: dict[str, Callable[[LLM], LLM]] = {
+    "batched": lambda llm: llm,
+    "plain": plain,
+    "single": single,
+}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is asked. `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, none for ten that follow from the samples."""
+    """What is asked.
+
+    `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, none for ten that follow
+    from the samples.
+    """
 
     task: str
     problems: Sequence[Problem]
@@ -51,50 +69,73 @@ class Evaluation:
             if method not in METHODS:
                 raise unknown_name("method", method, METHODS)
         if len(set(self.methods)) != len(self.methods) or not self.methods:
-            raise OptionError(f"`methods={list(self.methods)}` must name one or more methods, each once.")
+            raise OptionError(
+                f"`methods={list(self.methods)}` must name one or more methods, each once."
+            )
         samples = self.options["num_return_sequences"]
         for k in self.ks:
             if not 1 <= k <= samples:
-                raise OptionError(f"pass@{k} needs 1 to {samples} of {samples} samples: raise `num_return_sequences`, or lower k.")
+                raise OptionError(
+                    f"pass@{k} needs 1 to {samples} of {samples} samples: raise "
+                    "`num_return_sequences`, or lower k."
+                )
         if self.ks and SCORES[self.task] == "rouge2":
-            raise OptionError("pass@k counts samples that pass, and a summary neither passes nor fails: leave it out.")
+            raise OptionError(
+                "pass@k counts samples that pass, and a summary neither passes nor fails: leave it "
+                "out."
+            )
         if not all(is_finite(b) and b > 0 for b in self.budgets):
             raise OptionError(
-                f"`budgets={list(self.budgets)}` must be more than 0 seconds each, and finite: scores without one are told anyway."
+                f"`budgets={list(self.budgets)}` must be more than 0 seconds each, and finite: "
+                "scores without one are told anyway."
             )
 
     @property
     def fingerprint(self) -> str:
         """Of the problems, so that a folder is gone on with for the same ones only."""
-        return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[
+            :16
+        ]
 
 
 def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
-    """The problems after the first `shots`, which stand with their solutions before each of them."""
+    """The problems after the first `shots`, which stand with their solutions before each of
+    them.
+    """
     if not 0 <= shots < len(problems):
-        raise OptionError(f"`shots={shots}` must leave one of the {len(problems)} problems or more to evaluate: give a smaller number.")
+        raise OptionError(
+            f"`shots={shots}` must leave one of the {len(problems)} problems or more to evaluate: "
+            "give a smaller number."
+        )
     before = "".join(f"{p.prompt}{p.solution}\n\n" for p in problems[:shots])
     return [replace(p, prompt=before + p.prompt) for p in problems[shots:]]
 
 
 def check(llm: LLM, evaluation: Evaluation) -> list[str]:
-    """Refuse what cannot be done, before any sample is made: prompts that do not fit, programs that cannot be run, a missing library.
+    """Refuse what cannot be done, before any sample is made: prompts that do not fit, programs that
+    cannot be run, a missing library.
 
     What confines programs is returned.
     """
     tokenizer = llm.models.tokenizer
     if tokenizer is None:
-        raise RequestError("The problems are texts, and the target's folder has no tokenizer: add its files.")
+        raise RequestError(
+            "The problems are texts, and the target's folder has no tokenizer: add its files."
+        )
     room = room_for_prompt(llm, evaluation.options["max_new_tokens"])
     sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
     empty = sizes.count(0)
     if empty:
         named = evaluation.problems[sizes.index(0)].task_id
-        raise RequestError(f"{empty} of {len(sizes)} problems have an empty prompt, the first is `{named}`: take them out of the file.")
+        raise RequestError(
+            f"{empty} of {len(sizes)} problems have an empty prompt, the first is `{named}`: take "
+            "them out of the file."
+        )
     long = sum(size > room for size in sizes)
     if long:
         raise RequestError(
-            f"{long} of {len(sizes)} prompts have more than the {max(room, 0)} tokens that the context leaves beside `max_new_tokens`: "
+            f"{long} of {len(sizes)} prompts have more than the {max(room, 0)} tokens that the "
+            "context leaves beside `max_new_tokens`: "
             "lower it or `shots`, or leave them out with `skip_long`."
         )
     if SCORES[evaluation.task] == "rouge2":
@@ -111,18 +152,32 @@ def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[
 
 def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
     """The tokens that the shorter context leaves for a prompt."""
-    return min(model.shape.max_positions for model in (llm.models.target, llm.models.draft) if model is not None) - max_new_tokens
+    return (
+        min(
+            model.shape.max_positions
+            for model in (llm.models.target, llm.models.draft)
+            if model is not None
+        )
+        - max_new_tokens
+    )
 
 
-def sample(llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress) -> dict[str, list[Sample]]:
-    """Samples of every problem by a method, one problem at a time: the clocks are those of one request with its samples."""
+def sample(
+    llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress
+) -> dict[str, list[Sample]]:
+    """Samples of every problem by a method, one problem at a time: the clocks are those of one
+    request with its samples.
+    """
     done = folder.samples(method)
     model = METHODS[method](llm)
     options = dict(evaluation.options)
     left = [p for p in evaluation.problems if p.task_id not in done]
     progress(f"sampling, {method}", len(evaluation.problems) - len(left), len(evaluation.problems))
     if left:  # what happens once per process is not to count for the first problem
-        few: dict[str, Any] = {"max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]), "time_budget": None}
+        few: dict[str, Any] = {
+            "max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]),
+            "time_budget": None,
+        }
         model.generate(left[0].prompt, **options | few)
     for i, problem in enumerate(left, len(done) + 1):
         own: dict[str, Any] = {"stop": (*problem.stop, *options.get("stop", ()))}
@@ -134,7 +189,18 @@ def sample(llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progre
         for index, c in enumerate(result.completions):
             ended = prefilled.get(index, began) + c.seconds
             text = c.text or ""
-            group.append(Sample(problem.task_id, c.sample_index, text, c.token_ids, c.mean_logprob, c.finish_reason, ended - began, ended))
+            group.append(
+                Sample(
+                    problem.task_id,
+                    c.sample_index,
+                    text,
+                    c.token_ids,
+                    c.mean_logprob,
+                    c.finish_reason,
+                    ended - began,
+                    ended,
+                )
+            )
         folder.add_samples(method, problem.task_id, group)
         done[problem.task_id] = group
         progress(f"sampling, {method}", i, len(evaluation.problems))
@@ -142,7 +208,11 @@ def sample(llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progre
 
 
 def score(
-    evaluation: Evaluation, method: str, samples: Mapping[str, Sequence[Sample]], folder: Folder, progress: Progress
+    evaluation: Evaluation,
+    method: str,
+    samples: Mapping[str, Sequence[Sample]],
+    folder: Folder,
+    progress: Progress,
 ) -> list[list[Scored]]:
     """The scores of all samples, problem by problem in the order of the file."""
     known = folder.scores(method)
@@ -157,38 +227,58 @@ def score(
     else:
         measure = exact_match if kind == "exact_match" else rouge2
         judged = ((measure(problems[s.task_id], s.text), "", "") for s in left)
-    for i, (one, (value, reason, detail)) in enumerate(zip(left, judged, strict=True), len(drawn) - len(left) + 1):
+    for i, (one, (value, reason, detail)) in enumerate(
+        zip(left, judged, strict=True), len(drawn) - len(left) + 1
+    ):
         task_id, index, text = _identity(one)
         folder.add_score(method, Score(task_id, index, text, value, reason, detail))
         known[task_id, index, text] = value
         progress(f"scoring, {method}", i, len(drawn))
-    return [[Scored(s, known[_identity(s)]) for s in samples[p.task_id]] for p in evaluation.problems]
+    return [
+        [Scored(s, known[_identity(s)]) for s in samples[p.task_id]] for p in evaluation.problems
+    ]
 
 
 def _identity(sample: Sample) -> tuple[str, int, str]:
     return sample.task_id, sample.sample, digest(sample.text)
 
 
-def evaluate(llm: LLM, evaluation: Evaluation, folder: Folder, progress: Progress = lambda stage, done, total: None) -> dict[str, Any]:
+def evaluate(
+    llm: LLM,
+    evaluation: Evaluation,
+    folder: Folder,
+    progress: Progress = lambda stage, done, total: None,
+) -> dict[str, Any]:
     """Sample and score by every method, and write the summary, which is returned."""
     layers = check(llm, evaluation)
-    drawn = {method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods}
-    scored = {method: score(evaluation, method, drawn[method], folder, progress) for method in evaluation.methods}
+    drawn = {
+        method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods
+    }
+    scored = {
+        method: score(evaluation, method, drawn[method], folder, progress)
+        for method in evaluation.methods
+    }
     # The same budgets for all methods, so that their curves can be laid over each other.
-    budgets = sorted(set(evaluation.budgets)) or useful_budgets([group for groups in scored.values() for group in groups])
+    budgets = sorted(set(evaluation.budgets)) or useful_budgets(
+        [group for groups in scored.values() for group in groups]
+    )
     summary = {
         "task": evaluation.task,
         "score": SCORES[evaluation.task],
         "problems": len(evaluation.problems),
         "samples": evaluation.options["num_return_sequences"],
         "confined_by": layers,
-        "methods": {method: summarize(groups, evaluation.ks, budgets) for method, groups in scored.items()},
+        "methods": {
+            method: summarize(groups, evaluation.ks, budgets) for method, groups in scored.items()
+        },
     }
     folder.finish(summary)
     return summary
 
 
-def summarize(groups: Sequence[Sequence[Scored]], ks: Sequence[int], budgets: Sequence[float]) -> dict[str, Any]:
+def summarize(
+    groups: Sequence[Sequence[Scored]], ks: Sequence[int], budgets: Sequence[float]
+) -> dict[str, Any]:
     """Scores without a budget, pass@k, and the curve."""
     whole = point(groups, math.inf, CLOCKS[0])
     flat = [s for group in groups for s in group]

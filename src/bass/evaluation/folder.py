@@ -1,4 +1,5 @@
-"""The folder of an evaluation: written line by line, locked, and gone on with after an interruption of whatever kind.
+"""The folder of an evaluation: written line by line, locked, and gone on with after an interruption
+of whatever kind.
 
 FOLDER/manifest.json        what is evaluated, and how
 FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
@@ -23,8 +24,14 @@ from bass.files import append, read_regular, whole_lines, write_atomically
 
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
-MANIFEST, SUMMARY, SAMPLES, SCORES = "manifest.json", "summary.json", "samples.jsonl", "scores.jsonl"
-MADE_WITH = ("bass", "torch", "device", "inputs")  # of the manifest: what else all samples have in common
+MANIFEST, SUMMARY, SAMPLES, SCORES = (
+    "manifest.json",
+    "summary.json",
+    "samples.jsonl",
+    "scores.jsonl",
+)
+# of the manifest: what else all samples have in common
+MADE_WITH = ("bass", "torch", "device", "inputs")
 
 L = TypeVar("L", bound=Json)
 
@@ -41,7 +48,10 @@ class End(Json):
 @final
 @dataclass(frozen=True)
 class Score(Json):
-    """What a sample is worth, from 0 to 1. `text`: which text that is, by `digest`. `reason`, `detail`: of a program, see `Outcome`."""
+    """What a sample is worth, from 0 to 1.
+
+    `text`: which text that is, by `digest`. `reason`, `detail`: of a program, see `Outcome`.
+    """
 
     task_id: str
     sample: int
@@ -68,7 +78,9 @@ class Folder:
     path: Path
 
     def samples(self, method: str) -> dict[str, list[Sample]]:
-        """Those of the problems that were finished, in the order in which they were; what came of an unfinished one is dropped for good."""
+        """Those of the problems that were finished, in the order in which they were; what came of
+        an unfinished one is dropped for good.
+        """
         file = self.path / method / SAMPLES
         done = read_samples(file)
         _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
@@ -100,23 +112,38 @@ class Folder:
 
 @contextmanager
 def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Folder]:
-    """The folder for this configuration, new or begun before. `about`: what the manifest says beside it.
+    """The folder for this configuration, new or begun before. `about`: what the manifest says
+    beside it.
 
-    Raises `RequestError` if another process writes to it, it holds something else, or an evaluation that was asked otherwise.
+    Raises `RequestError` if another process writes to it, it holds something else, or an evaluation
+    that was asked otherwise.
     """
     manifest = path / MANIFEST
     try:
-        if path.exists() and not manifest.exists() and any(p.name not in ("lock", "manifest.json.part") for p in path.iterdir()):
-            raise RequestError(f"`{path}` holds something that is no evaluation: name a new folder.")
+        if (
+            path.exists()
+            and not manifest.exists()
+            and any(p.name not in ("lock", "manifest.json.part") for p in path.iterdir())
+        ):
+            raise RequestError(
+                f"`{path}` holds something that is no evaluation: name a new folder."
+            )
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        handle = os.open(
+            path / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666
+        )
     except OSError as error:
-        raise RequestError(f"`{path}` cannot be written ({error.strerror}): name another folder.") from error
+        raise RequestError(
+            f"`{path}` cannot be written ({error.strerror}): name another folder."
+        ) from error
     with os.fdopen(handle, "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RequestError(f"`{path}` is being written by another process: wait for it, or name another folder.") from error
+            raise RequestError(
+                f"`{path}` is being written by another process: wait for it, or name another "
+                "folder."
+            ) from error
         asked = json.loads(json.dumps(config))
         if manifest.exists():
             _check(path, read_manifest(path), asked, about)
@@ -133,36 +160,47 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(f"`{file}` cannot be read ({reason}): name another folder.") from error
-    if not isinstance(found, dict) or found.get("kind") != "evaluation" or not isinstance(found.get("config"), dict):
+    if (
+        not isinstance(found, dict)
+        or found.get("kind") != "evaluation"
+        or not isinstance(found.get("config"), dict)
+    ):
         raise RequestError(f"`{file}` is no manifest of an evaluation: name another folder.")
     if found.get("format") != FORMAT:
         raise RequestError(
-            f"`{file}` has the format version {found.get('format')!r}, and this `bass` reads version {FORMAT}: use the `bass` that "
+            f"`{file}` has the format version {found.get('format')!r}, and this `bass` reads "
+            f"version {FORMAT}: use the `bass` that "
             f"wrote it ({found.get('bass', 'unknown version')}), or name another folder."
         )
     return found
 
 
-def _check(path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]) -> None:
+def _check(
+    path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]
+) -> None:
     kept = manifest["config"]
     for name in dict.fromkeys([*asked, *kept]):
         if asked.get(name) != kept.get(name):
             raise RequestError(
-                f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and {asked.get(name)!r:.80} is asked: "
+                f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and "
+                f"{asked.get(name)!r:.80} is asked: "
                 "name another folder, or ask as before to go on with it."
             )
     for name in MADE_WITH:
         then, now = manifest.get(name), about.get(name)
         if then is not None and now is not None and then != now:  # older folders say less
             raise RequestError(
-                f"`{path}` holds samples that were made with something else ({_change(name, then, now)}): name another folder."
+                f"`{path}` holds samples that were made with something else "
+                f"({_change(name, then, now)}): name another folder."
             )
 
 
 def _change(name: str, then: Any, now: Any) -> str:
     if not (isinstance(then, dict) and isinstance(now, dict)):
         return f"{name} was {then!s:.80} and is {now!s:.80}"
-    return f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
+    return (
+        f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
+    )
 
 
 def read_samples(file: Path) -> dict[str, list[Sample]]:
@@ -178,22 +216,29 @@ def read_samples(file: Path) -> dict[str, list[Sample]]:
 
 
 def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[L]:
-    """The whole lines of a file; the last one may have been cut off by a crash. Raises `RequestError` for any other damage.
+    """The whole lines of a file; the last one may have been cut off by a crash. Raises
+    `RequestError` for any other damage.
 
     `other`: what a line with `end` is.
     """
     try:
         texts, _ = whole_lines(file)
     except OSError as error:
-        raise RequestError(f"`{file}` cannot be read ({error.strerror}): name another folder.") from error
+        raise RequestError(
+            f"`{file}` cannot be read ({error.strerror}): name another folder."
+        ) from error
     lines = []
     for number, text in enumerate(texts, 1):
         where = f"Line {number} of `{file}`"
         try:
             data = parsed(text.decode(), where)
-            lines.append(checked(other if other is not None and "end" in data else kind, data, where))
+            lines.append(
+                checked(other if other is not None and "end" in data else kind, data, where)
+            )
         except (ValueError, RecursionError, RunFolderError) as error:
-            raise RequestError(f"{where} is damaged: remove it, and the command that wrote it fills the gap.") from error
+            raise RequestError(
+                f"{where} is damaged: remove it, and the command that wrote it fills the gap."
+            ) from error
     return lines
 
 

@@ -1,4 +1,6 @@
-"""An evaluation's folder, read for its report: nothing is written, and it may still be under way."""
+"""An evaluation's folder, read for its report: nothing is written, and it may still be under
+way.
+"""
 
 import functools
 import json
@@ -13,7 +15,18 @@ from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
 from bass.evaluation.evaluate import METHODS
-from bass.evaluation.folder import LARGEST_JSON, MANIFEST, SAMPLES, SCORES, SUMMARY, Score, digest, read_lines, read_manifest, read_samples
+from bass.evaluation.folder import (
+    LARGEST_JSON,
+    MANIFEST,
+    SAMPLES,
+    SCORES,
+    SUMMARY,
+    Score,
+    digest,
+    read_lines,
+    read_manifest,
+    read_samples,
+)
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
 from bass.experiments.report.words import counted
@@ -25,10 +38,12 @@ Groups = list[list[Scored]]
 @final
 @dataclass(frozen=True, eq=False)  # it is itself: comparing all its samples would be slow
 class Evaluated:
-    """What there is of an evaluation. All methods have the same problems, in the same order: those that each of them has scored.
+    """What there is of an evaluation. All methods have the same problems, in the same order: those
+    that each of them has scored.
 
-    problems: of the whole evaluation. notes: what a reader must know before the figures. pairs: methods to be compared with each other,
-    the first with the second; none: all with the best. ks: of pass@k, as they were asked for.
+    problems: of the whole evaluation. notes: what a reader must know before the figures. pairs:
+    methods to be compared with each other, the first with the second; none: all with the best. ks:
+    of pass@k, as they were asked for.
     """
 
     name: str
@@ -57,7 +72,9 @@ class Evaluated:
         return max(len(group) for groups in self.methods.values() for group in groups)
 
     @functools.cache  # noqa: B019  one page asks a few times for the same
-    def scores(self, method: str, budget: float, clock: str) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
+    def scores(
+        self, method: str, budget: float, clock: str
+    ) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
         """First and All of each problem."""
         found = [within(group, budget, clock)[:2] for group in self.methods[method]]
         first, best = np.array(found).T
@@ -67,29 +84,53 @@ class Evaluated:
 def read_evaluation(path: Path) -> Evaluated:
     """Raises `RequestError` where there is nothing to report, or something is damaged."""
     manifest = read_manifest(path)
-    task, options, whole = manifest["config"].get("task"), manifest["config"].get("options"), manifest.get("problems")
+    task, options, whole = (
+        manifest["config"].get("task"),
+        manifest["config"].get("options"),
+        manifest.get("problems"),
+    )
     if not (isinstance(options, dict | None) and isinstance(whole, int | None)):
-        raise RequestError(f"`{path / MANIFEST}` is damaged: restore it, or run the evaluation again in a new folder.")
+        raise RequestError(
+            f"`{path / MANIFEST}` is damaged: restore it, or run the evaluation again in a new "
+            "folder."
+        )
     if not isinstance(task, str) or task not in KINDS:
         raise RequestError(
-            f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: use the one that wrote it."
+            f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
+            "use the one that wrote it."
         )
     scored = {name: found for name in _methods(path) if (found := _scored(path / name))}
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:
-        raise RequestError(f"`{path}` has nothing to report: no sample has its score yet; run the same `bass eval` again, which goes on.")
-    shared = [task_id for task_id in next(iter(scored.values())) if all(task_id in found for found in scored.values())]
+        raise RequestError(
+            f"`{path}` has nothing to report: no sample has its score yet; run the same `bass "
+            "eval` again, which goes on."
+        )
+    shared = [
+        task_id
+        for task_id in next(iter(scored.values()))
+        if all(task_id in found for found in scored.values())
+    ]
     if not shared:
-        raise RequestError(f"`{path}` has nothing to report: its methods have no problem in common; run the same `bass eval` again.")
+        raise RequestError(
+            f"`{path}` has nothing to report: its methods have no problem in common; run the same "
+            "`bass eval` again."
+        )
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
     whole = len(shared) if whole is None else whole
     notes = []
     if len(shared) < whole:
-        notes.append(f"The evaluation is not finished: {len(shared)} of {whole} problems have their scores. What there is, is shown.")
+        notes.append(
+            f"The evaluation is not finished: {len(shared)} of {whole} problems have their scores. "
+            "What there is, is shown."
+        )
     if begun:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
     if not manifest.get("lossless", True):
-        notes.append("The verifier is not lossless: samples of a method that drafts do not follow the target's distribution.")
+        notes.append(
+            "The verifier is not lossless: samples of a method that drafts do not follow the "
+            "target's distribution."
+        )
     if not manifest.get("batch_invariant", True):
         notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
     budgets, ks = _asked(path)
@@ -98,30 +139,43 @@ def read_evaluation(path: Path) -> Evaluated:
 
 
 def both(a: Evaluated, b: Evaluated) -> Evaluated:
-    """Two evaluations of the same problems as one, whose methods are `A: batched`, `B: batched` and so on."""
+    """Two evaluations of the same problems as one, whose methods are `A: batched`, `B: batched` and
+    so on.
+    """
     if a.manifests[0]["config"].get("problems") != b.manifests[0]["config"].get("problems"):
         raise RunFolderError(
-            f"{a.name} ({a.task}, {counted(a.problems, 'problem')}) and {b.name} ({b.task}, {b.problems}) are not of the same problems: "
+            f"{a.name} ({a.task}, {counted(a.problems, 'problem')}) and {b.name} ({b.task}, "
+            f"{b.problems}) are not of the same problems: "
             "report them one by one."
         )
     known = _ids(a)
     shared = [task_id for task_id in _ids(b) if task_id in known]
     if not shared:
-        raise RunFolderError(f"{a.name} and {b.name} have no problem in common that is scored in both: there is nothing to compare.")
+        raise RunFolderError(
+            f"{a.name} and {b.name} have no problem in common that is scored in both: there is "
+            "nothing to compare."
+        )
     methods = {}
     for letter, one in (("A", a), ("B", b)):
         for name, groups in one.methods.items():
             by_id = {group[0].sample.task_id: group for group in groups}
             methods[f"{letter}: {name}"] = [by_id[task_id] for task_id in shared]
-    budgets = a.budgets if list(a.budgets) == list(b.budgets) else useful_budgets([g for groups in methods.values() for g in groups])
+    budgets = (
+        a.budgets
+        if list(a.budgets) == list(b.budgets)
+        else useful_budgets([g for groups in methods.values() for g in groups])
+    )
     notes = [f"{letter}: {note}" for letter, one in (("A", a), ("B", b)) for note in one.notes]
     if len(shared) < max(a.count, b.count):
         notes.append(
-            f"Only the {counted(len(shared), 'problem')} that both have scored are compared, of {a.count} in A and {b.count} in B."
+            f"Only the {counted(len(shared), 'problem')} that both have scored are compared, of "
+            f"{a.count} in A and {b.count} in B."
         )
     return replace(
-        a, name=f"{a.name} (A) and {b.name} (B)", manifests=[*a.manifests, *b.manifests], problems=len(shared), methods=methods,
-        budgets=budgets, notes=notes, pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
+        a, name=f"{a.name} (A) and {b.name} (B)", manifests=[*a.manifests, *b.manifests],
+        problems=len(shared), methods=methods,
+        budgets=budgets, notes=notes,
+        pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
         ks=sorted({*a.ks, *b.ks}),
     )  # fmt: skip
 
@@ -136,7 +190,10 @@ def _methods(path: Path) -> list[str]:
 
 def _scored(folder: Path) -> dict[str, list[Scored]]:
     """The problems of which every sample has its score."""
-    values = {(line.task_id, line.sample, line.text): line.value for line in read_lines(folder / SCORES, Score)}
+    values = {
+        (line.task_id, line.sample, line.text): line.value
+        for line in read_lines(folder / SCORES, Score)
+    }
 
     def value(sample: Sample) -> float | None:
         return values.get((sample.task_id, sample.sample, digest(sample.text)))
@@ -144,12 +201,17 @@ def _scored(folder: Path) -> dict[str, list[Scored]]:
     found = {}
     for task_id, group in read_samples(folder / SAMPLES).items():
         if group and all(value(sample) is not None for sample in group):
-            found[task_id] = [Scored(sample, values[task_id, sample.sample, digest(sample.text)]) for sample in group]
+            found[task_id] = [
+                Scored(sample, values[task_id, sample.sample, digest(sample.text)])
+                for sample in group
+            ]
     return found
 
 
 def _asked(path: Path) -> tuple[list[float], list[int]]:
-    """Budgets, asked for or following from the samples, and each k of pass@k; none before the evaluation has ended."""
+    """Budgets, asked for or following from the samples, and each k of pass@k; none before the
+    evaluation has ended.
+    """
     file = path / SUMMARY
     if not file.exists():
         return [], []
@@ -159,5 +221,16 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
         if not all(0 < budget < math.inf for budget in budgets):
             raise ValueError("a budget is no number of seconds")
         return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise RequestError(f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it anew.") from error
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise RequestError(
+            f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it "
+            "anew."
+        ) from error

@@ -23,9 +23,16 @@ from bass.evaluation.confine import Limits
 CHECKER = Path(__file__).with_name("checker.py")
 LONGEST_VERDICT = 2**16  # bytes
 REASONS = ("passed", "failed", "raised", "ended", "time")
-STARTING_SECONDS = 20.0  # beyond the program's own, which the checker counts: for processes to start on a busy machine
-# All that the two processes see. Libraries are not to start threads, of which there are none; sets have the same order every time.
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# beyond the program's own, which the checker counts: for processes to start on a busy machine
+STARTING_SECONDS = 20.0
+# All that the two processes see. Libraries are not to start threads, of which there are none; sets
+# have the same order every time.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 class SandboxError(BassError):
@@ -36,8 +43,9 @@ class SandboxError(BassError):
 class Program:
     """Generated code, and the tests that decide on it.
 
-    code: what nobody has read. names: those of it that the tests use. before: code of the problem's own that the tests need,
-    such as imports and helper functions, which takes the place of what the program has by the same name unless it is in `names`.
+    code: what nobody has read. names: those of it that the tests use. before: code of the problem's
+    own that the tests need, such as imports and helper functions, which takes the place of what the
+    program has by the same name unless it is in `names`.
     """
 
     code: str
@@ -48,7 +56,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program: `passed`, `failed` (a test), `raised`, `ended` (before the tests did), or `time`."""
+    """What came of a program:
+
+    `passed`, `failed` (a test), `raised`, `ended` (before the tests did), or `time`.
+    """
 
     reason: str
     detail: str = ""
@@ -73,12 +84,24 @@ class Sandbox:
         check_integer("memory", self.limits.memory, 64)
         check_integer("scratch", self.limits.scratch, 0)
         if not is_finite(self.limits.seconds) or self.limits.seconds <= 0:
-            raise OptionError(f"`seconds={self.limits.seconds!r}` must be more than 0: give the seconds that a program may take.")
+            raise OptionError(
+                f"`seconds={self.limits.seconds!r}` must be more than 0: give the seconds that a "
+                "program may take."
+            )
 
     def check(self, program: Program) -> Outcome:
-        """Judge one program. Raises `SandboxError` where it cannot be run confined; it was not run."""
+        """Judge one program.
+
+        Raises `SandboxError` where it cannot be run confined; it was not run.
+        """
         nonce = secrets.token_hex(16)
-        task = {"nonce": nonce, "program": program.code, "before": program.before, "names": program.names, "tests": program.tests}
+        task = {
+            "nonce": nonce,
+            "program": program.code,
+            "before": program.before,
+            "names": program.names,
+            "tests": program.tests,
+        }
         limit, began = self.limits.seconds + STARTING_SECONDS, time.monotonic()
         try:
             with (
@@ -89,8 +112,10 @@ class Sandbox:
                 given.write(json.dumps(task).encode())
                 given.seek(0)
                 process = subprocess.Popen(
-                    [sys.executable, "-s", "-B", "-X", "utf8", str(CHECKER), json.dumps(asdict(self.limits))],
-                    stdin=given, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=ENVIRONMENT, start_new_session=True,
+                    [sys.executable, "-s", "-B", "-X", "utf8", str(CHECKER),
+                        json.dumps(asdict(self.limits))],
+                    stdin=given, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=ENVIRONMENT,
+                    start_new_session=True,
                 )  # fmt: skip
                 try:
                     given.close()  # it holds the tests; the checker closes it too
@@ -101,7 +126,8 @@ class Sandbox:
                 layers = _layers(started, errors)
         except OSError as error:
             raise _cannot_start(error.strerror or str(error)) from error
-        if not verdict and time.monotonic() - began >= self.limits.seconds:  # killed, at its limit of time or at ours
+        # killed, at its limit of time or at ours
+        if not verdict and time.monotonic() - began >= self.limits.seconds:
             return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
         return _outcome(verdict, layers, nonce)
 
@@ -119,19 +145,24 @@ class Sandbox:
         outcome = self.check(Program("def f(x):\n    return x + 1\n", "assert f(1) == 2", ("f",)))
         if not outcome.passed:
             raise SandboxError(
-                f"A program that is right does not pass here ({outcome.reason}: {outcome.detail}): raise `program_seconds` or "
+                f"A program that is right does not pass here ({outcome.reason}: {outcome.detail}): "
+                "raise `program_seconds` or "
                 "`program_memory`."
             )
         return outcome.layers
 
 
 def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """What the checker writes until it ends or the time is over; little more than `LONGEST_VERDICT`."""
+    """What the checker writes until it ends or the time is over; little more than
+    `LONGEST_VERDICT`.
+    """
     assert process.stdout is not None
     pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    while len(written) <= LONGEST_VERDICT and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    while len(written) <= LONGEST_VERDICT and poll.poll(
+        max(0.0, deadline - time.monotonic()) * 1000
+    ):
         piece = os.read(pipe, 2**16)
         if not piece:
             break
@@ -162,7 +193,8 @@ def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
     said = _object(started)
     if "refused" in said:
         raise SandboxError(
-            f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux on x86_64 or aarch64 with seccomp, "
+            f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux "
+            "on x86_64 or aarch64 with seccomp, "
             "or score the samples elsewhere."
         )
     if "layers" not in said:
@@ -174,7 +206,8 @@ def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
 
 def _cannot_start(reason: str) -> SandboxError:
     return SandboxError(
-        f"The process that checks generated programs does not start ({reason}): see that `{sys.executable}` runs and that there is "
+        f"The process that checks generated programs does not start ({reason}): see that "
+        f"`{sys.executable}` runs and that there is "
         "room for processes and temporary files, then run the same command again."
     )
 

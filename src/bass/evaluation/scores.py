@@ -1,4 +1,7 @@
-"""From samples to scores: pass@k, First and All within a time budget, ROUGE-2, exact match. Pure functions of records."""
+"""From samples to scores: pass@k, First and All within a time budget, ROUGE-2, exact match.
+
+Pure functions of records.
+"""
 
 import functools
 import math
@@ -15,8 +18,9 @@ from bass.experiments.strict import Json
 class Sample(Json):
     """One completion of one problem.
 
-    Both times are from the problem's own clocks, in seconds until the sample's last token: `from_prefill` from the moment when the
-    problem's first prefill had ended, `from_start` from when the request was made. `finish`: as in `bass.results.Completion`.
+    Both times are from the problem's own clocks, in seconds until the sample's last token:
+    `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
+    when the request was made. `finish`: as in `bass.results.Completion`.
     """
 
     task_id: str
@@ -34,7 +38,9 @@ class Sample(Json):
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of tokens."""
+        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of
+        tokens.
+        """
         return self.finish in ("eos", "stop", "length")
 
     def seconds(self, clock: str) -> float:
@@ -54,8 +60,10 @@ class Scored:
 class Point:
     """Scores within one budget, of all problems: those of which nothing was finished count as 0.
 
-    first: mean score of the finished sample with the highest mean log-probability. all: mean of the best score of any finished one.
-    finished: share of samples that were finished in time. served: share of problems with one such sample or more.
+    first: mean score of the finished sample with the highest mean log-probability. all: mean of the
+    best score of any finished one.
+    finished: share of samples that were finished in time. served: share of problems with one such
+    sample or more.
     """
 
     budget: float
@@ -70,9 +78,15 @@ CLOCKS = ("prefill", "start")
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Probability that of k samples drawn without replacement one or more pass: 1 - C(n-c, k) / C(n, k), Chen et al. (2021), eq. 1."""
+    """Probability that of k samples drawn without replacement one or more pass:
+
+    1 - C(n-c, k) / C(n, k), Chen et al. (2021), eq. 1.
+    """
     if not 1 <= k <= samples:
-        raise OptionError(f"pass@{k} needs {k} samples or more of each problem and at least one, and there are {samples}: lower k.")
+        raise OptionError(
+            f"pass@{k} needs {k} samples or more of each problem and at least one, and there are "
+            f"{samples}: lower k."
+        )
     return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
 
 
@@ -82,7 +96,9 @@ def mean_pass_at_k(problems: Sequence[Sequence[Scored]], k: int) -> float:
 
 
 def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, float, int]:
-    """First and All of one problem's samples within a budget, and how many of them were finished in time."""
+    """First and All of one problem's samples within a budget, and how many of them were finished in
+    time.
+    """
     finished = [s for s in group if s.sample.finished and s.sample.seconds(clock) <= budget]
     if not finished:
         return 0.0, 0.0, 0
@@ -112,7 +128,11 @@ def curve(problems: Sequence[Sequence[Scored]], budgets: Iterable[float]) -> lis
 def useful_budgets(problems: Sequence[Sequence[Scored]], count: int = 10) -> list[float]:
     """Budgets at equal shares of the samples' times from the start, up to the last of them."""
     times = sorted(s.sample.from_start for group in problems for s in group if s.sample.finished)
-    return sorted({times[max(0, math.ceil(len(times) * i / count) - 1)] for i in range(1, count + 1)}) if times else []
+    return (
+        sorted({times[max(0, math.ceil(len(times) * i / count) - 1)] for i in range(1, count + 1)})
+        if times
+        else []
+    )
 
 
 def exact_match(problem: Problem, text: str) -> float:
@@ -122,7 +142,9 @@ def exact_match(problem: Problem, text: str) -> float:
 
 
 def rouge2(problem: Problem, text: str) -> float:
-    """F-measure of the pairs of words that summary and reference share, stemmed, by the library rouge-score (Lin, 2004)."""
+    """F-measure of the pairs of words that summary and reference share, stemmed, by the library
+    rouge-score (Lin, 2004).
+    """
     return float(_rouge().score(problem.reference, text)["rouge2"].fmeasure)
 
 
@@ -131,7 +153,9 @@ def _rouge() -> Any:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise OptionError("ROUGE-2 needs the package rouge-score: install it with `pip install 'bass[eval]'`.") from error
+        raise OptionError(
+            "ROUGE-2 needs the package rouge-score: install it with `pip install 'bass[eval]'`."
+        ) from error
     return RougeScorer(["rouge2"], use_stemmer=True)
 
 

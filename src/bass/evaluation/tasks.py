@@ -15,15 +15,17 @@ from bass.evaluation.sandbox import Program
 from bass.evaluation.sources import locate, read_records
 
 LONGEST_CODE = 2**18  # characters to parse; each takes the parser some 2 µs and 500 bytes
-TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')  # where a function has ended
+# where a function has ended
+TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')
 
 
 @dataclass(frozen=True)
 class Problem:
     """One prompt, and how its completion is scored.
 
-    Of `program`, `answer` and `reference` exactly one is there: the tests of code (with `before`, what they need; `opening`: what stands
-    before the completion in the program), the exact answer, or the reference summary. `solution`: a completion known to be right.
+    Of `program`, `answer` and `reference` exactly one is there: the tests of code (with `before`,
+    what they need; `opening`: what stands before the completion in the program), the exact answer,
+    or the reference summary. `solution`: a completion known to be right.
     """
 
     task_id: str
@@ -44,7 +46,10 @@ class Problem:
 
 
 def read_problems(task: str, data: str | Path) -> list[Problem]:
-    """All problems of a file or a file on the hub, see `sources.locate`. Raises `RequestError` or `OptionError`, one sentence each."""
+    """All problems of a file or a file on the hub, see `sources.locate`.
+
+    Raises `RequestError` or `OptionError`, one sentence each.
+    """
     if task not in TASKS:
         raise unknown_name("task", task, TASKS)
     path = locate(data)
@@ -53,23 +58,44 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
     for number, record in enumerate(records, 1):
         try:
             problems.append(TASKS[task](record, number))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError, RecursionError, MemoryError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            SyntaxError,
+            RecursionError,
+            MemoryError,
+        ) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
-            if isinstance(error, RecursionError | MemoryError):  # both are what Python's parser raises
+            # both are what Python's parser raises
+            if isinstance(error, RecursionError | MemoryError):
                 what = "it is nested too deeply"
             raise RequestError(
-                f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a file of that task, or name another task."
+                f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a "
+                "file of that task, or name another task."
             ) from error
     if not problems:
         raise RequestError(f"`{path}` has no problems: give a file with one JSON object per line.")
-    twice = [name for name, count in Counter(problem.task_id for problem in problems).items() if count > 1]
+    twice = [
+        name
+        for name, count in Counter(problem.task_id for problem in problems).items()
+        if count > 1
+    ]
     if twice:
-        raise RequestError(f"`{path}` has more than one problem with the `task_id` `{twice[0]}`: give each its own.")
+        raise RequestError(
+            f"`{path}` has more than one problem with the `task_id` `{twice[0]}`: give each its "
+            "own."
+        )
     return problems
 
 
 def humaneval(record: dict[str, Any], number: int) -> Problem:
-    """Chen et al. (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's."""
+    """Chen et al.
+
+    (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's.
+    """
     prompt, entry = _text(record, "prompt"), _text(record, "entry_point")
     return Problem(
         task_id=_text(record, "task_id"),
@@ -84,7 +110,11 @@ def humaneval(record: dict[str, Any], number: int) -> Problem:
 
 
 def mbpp(record: dict[str, Any], number: int) -> Problem:
-    """Austin et al. (2021), the whole set or the sanitized one: a docstring with the text and its tests, then the function."""
+    """Austin et al.
+
+    (2021), the whole set or the sanitized one: a docstring with the text and its tests, then the
+    function.
+    """
     code, tests = _text(record, "code"), [_whole(test) for test in record["test_list"]]
     text = _text(record, "text" if "text" in record else "prompt")
     setup = _whole(record.get("test_setup_code") or "")
@@ -108,26 +138,48 @@ def gsm8k(record: dict[str, Any], number: int) -> Problem:
     if answer is None:
         raise ValueError("its answer has no number after ####")
     prompt = f"Question: {_text(record, 'question')}\nAnswer:"
-    return Problem(f"GSM8K/{number - 1}", prompt, ("\nQuestion:",), answer=answer, solution=f" {record['answer']}")
+    return Problem(
+        f"GSM8K/{number - 1}",
+        prompt,
+        ("\nQuestion:",),
+        answer=answer,
+        solution=f" {record['answer']}",
+    )
 
 
 def summaries(record: dict[str, Any], number: int) -> Problem:
-    """A document and its summary: XSum (Narayan et al., 2018), or any file with both; also `turns` with `reference`."""
+    """A document and its summary:
+
+    XSum (Narayan et al., 2018), or any file with both; also `turns` with `reference`.
+    """
     document = record["document"] if "document" in record else record["turns"]
     summary = record["summary"] if "summary" in record else record["reference"]
     document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
     if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
         raise ValueError("its document and its summary are to be texts")
     name = record.get("id", record.get("question_id", number - 1))
-    return Problem(f"summary/{name}", f"Document: {document.strip()}\nSummary:", ("\n",), reference=summary, solution=f" {summary}")
+    return Problem(
+        f"summary/{name}",
+        f"Document: {document.strip()}\nSummary:",
+        ("\n",),
+        reference=summary,
+        solution=f" {summary}",
+    )
 
 
-TASKS: dict[str, Callable[[dict[str, Any], int], Problem]] = {"humaneval": humaneval, "mbpp": mbpp, "gsm8k": gsm8k, "summaries": summaries}
+TASKS: dict[str, Callable[[dict[str, Any], int], Problem]] = {
+    "humaneval": humaneval,
+    "mbpp": mbpp,
+    "gsm8k": gsm8k,
+    "summaries": summaries,
+}
 SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
 
 
 def final_number(text: str) -> str | None:
-    """The last number of a text without signs of currency and thousands, as GSM8K's own script compares it; None: there is none."""
+    """The last number of a text without signs of currency and thousands, as GSM8K's own script
+    compares it; None: there is none.
+    """
     found = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
     if not found:
         return None
@@ -149,11 +201,17 @@ def _whole(code: str) -> str:
 
 
 def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
-    """The names that the tests use and the reference solution defines; and its imports of what they use, which the tests need too."""
+    """The names that the tests use and the reference solution defines; and its imports of what they
+    use, which the tests need too.
+    """
     used = {node.id for node in ast.walk(_parsed(tests)) if isinstance(node, ast.Name)}
     body = _parsed(_whole(code)).body
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-    own = [node for node in imports if used & {(alias.asname or alias.name).split(".")[0] for alias in node.names}]
+    own = [
+        node
+        for node in imports
+        if used & {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    ]
     names = {name for node in body for name in _bound(node)} & used
     if not names:
         raise ValueError("its tests use nothing that its code defines")
@@ -162,7 +220,9 @@ def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
 
 def _parsed(code: str) -> ast.Module:
     if len(code) > LONGEST_CODE:
-        raise ValueError(f"it has {len(code)} characters of code or of tests, and {LONGEST_CODE} are the most")
+        raise ValueError(
+            f"it has {len(code)} characters of code or of tests, and {LONGEST_CODE} are the most"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none, as some solutions have them
         return ast.parse(code)

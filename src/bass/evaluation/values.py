@@ -1,7 +1,8 @@
-"""Plain values as JSON, between a program that nobody trusts and the checker that decides. Standard library only.
+"""Plain values as JSON, between a program that nobody trusts and the checker that decides. Standard
+library only.
 
-What is decoded is made of built-in types alone, whatever the program made: an object that says it equals everything arrives as a
-handle, and an integer with a method of its own as the integer.
+What is decoded is made of built-in types alone, whatever the program made: an object that says it
+equals everything arrives as a handle, and an integer with a method of its own as the integer.
 """
 
 import builtins
@@ -13,7 +14,13 @@ from numbers import Integral
 from typing import Any
 
 _SAFE = 2**53
-_SEQUENCES: tuple[tuple[str, type], ...] = (("l", list), ("t", tuple), ("s", set), ("z", frozenset), ("q", deque))
+_SEQUENCES: tuple[tuple[str, type], ...] = (
+    ("l", list),
+    ("t", tuple),
+    ("s", set),
+    ("z", frozenset),
+    ("q", deque),
+)
 _BY_TAG = dict(_SEQUENCES)
 
 
@@ -49,7 +56,10 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
 
 
 def decode(coded: Any, of_handle: Callable[[int], Any]) -> Any:
-    """The value. Raises ValueError, TypeError, IndexError or AttributeError for what `encode` does not write."""
+    """The value.
+
+    Raises ValueError, TypeError, IndexError or AttributeError for what `encode` does not write.
+    """
     if coded is None or isinstance(coded, bool | str | int):
         return coded
     if not isinstance(coded, list):

@@ -1,6 +1,8 @@
-"""Metrics of drafts: what was drafted, what was accepted, what was wasted. None where one does not apply.
+"""Metrics of drafts: what was drafted, what was accepted, what was wasted. None where one does not
+apply.
 
-A *call* is the target's call for one row: one active row of one step. The docstrings are the definitions of docs/metrics.md.
+A *call* is the target's call for one row: one active row of one step. The docstrings are the
+definitions of docs/metrics.md.
 """
 
 import numpy as np
@@ -36,18 +38,23 @@ def emitted(repeat: Repeat) -> float | None:
 
 
 def tau(repeat: Repeat) -> float | None:
-    """Mean acceptance length: committed tokens / target calls, bonus and correction included, pooled over all requests.
+    """Mean acceptance length: committed tokens / target calls, bonus and correction included,
+    pooled over all requests.
 
-    vLLM: mean acceptance length, which is 1 + accepted / drafts there, of the calls that had a draft; SGLang: accept length;
-    Spec-Bench: #Mean accepted tokens.
+    vLLM: mean acceptance length, which is 1 + accepted / drafts there, of the calls that had a
+    draft; SGLang: accept length; Spec-Bench: #Mean accepted tokens.
     """
     return repeat.counts.tau
 
 
 def acceptance_lengths(repeat: Repeat) -> dict[int, float]:
-    """tau of each request, so that short ones weigh as much as long ones. vLLM, per request: mean acceptance length."""
+    """tau of each request, so that short ones weigh as much as long ones. vLLM, per request: mean
+    acceptance length.
+    """
     rows = repeat.rows
-    return {int(r): float(rows.emitted[rows.requests == r].mean()) for r in np.unique(rows.requests)}
+    return {
+        int(r): float(rows.emitted[rows.requests == r].mean()) for r in np.unique(rows.requests)
+    }
 
 
 def accepted_per_call(repeat: Repeat) -> float | None:
@@ -61,7 +68,8 @@ def drafted_per_call(repeat: Repeat) -> float | None:
 
 
 def acceptance_rate(repeat: Repeat) -> float | None:
-    """Accepted / drafted tokens, pooled. It falls with the length of drafts even where drafts are as good.
+    """Accepted / drafted tokens, pooled. It falls with the length of drafts even where drafts are
+    as good.
 
     vLLM: draft acceptance rate.
     """
@@ -69,10 +77,11 @@ def acceptance_rate(repeat: Repeat) -> float | None:
 
 
 def token_acceptance_rate(repeat: Repeat) -> float | None:
-    """Of the drafted tokens that were judged after nothing but accepted ones, the share that was accepted.
+    """Of the drafted tokens that were judged after nothing but accepted ones, the share that was
+    accepted.
 
-    Unlike acceptance_rate it does not depend on the length of drafts if every token is accepted with one probability. Leviathan et
-    al. (2023): alpha.
+    Unlike acceptance_rate it does not depend on the length of drafts if every token is accepted
+    with one probability. Leviathan et al. (2023): alpha.
     """
     reached = sum(results.acceptance_by_position(repeat.steps)[1])
     return repeat.counts.accepted / reached if reached else None
@@ -85,7 +94,11 @@ def wasted_drafted_tokens(repeat: Repeat) -> float | None:
 
 def wasted_per_token(repeat: Repeat) -> float | None:
     """Drafted tokens that were not committed, for each committed token."""
-    return (repeat.counts.drafted - repeat.counts.accepted) / repeat.counts.emitted if repeat.counts.emitted else None
+    return (
+        (repeat.counts.drafted - repeat.counts.accepted) / repeat.counts.emitted
+        if repeat.counts.emitted
+        else None
+    )
 
 
 def share_without_draft(repeat: Repeat) -> float | None:
@@ -94,7 +107,8 @@ def share_without_draft(repeat: Repeat) -> float | None:
 
 
 def padding_waste(repeat: Repeat) -> float | None:
-    """Share of the target's window positions, batch x (k + 1) a step, that belonged to an idle row or lay beyond a row's own draft.
+    """Share of the target's window positions, batch x (k + 1) a step, that belonged to an idle row
+    or lay beyond a row's own draft.
 
     So it is on a device with static shapes. On a CPU, columns that no row uses are not computed.
     """
@@ -112,7 +126,8 @@ def cache_padding_waste(repeat: Repeat) -> float | None:
 
 
 def acceptance_by_position(repeat: Repeat) -> list[float | None]:
-    """Entry i: of the drafts whose position i+1 was judged and that had all before it accepted, the share accepted there.
+    """Entry i: of the drafts whose position i+1 was judged and that had all before it accepted, the
+    share accepted there.
 
     NeMo-Skills: conditional acceptance rate.
     """
@@ -125,17 +140,23 @@ def reached_by_position(repeat: Repeat) -> list[float]:
 
 
 def unconditional_acceptance_by_position(repeat: Repeat) -> list[float | None]:
-    """Entry i: of the drafts whose position i+1 exists (and does not lie beyond the end of the text), the share that kept it.
+    """Entry i: of the drafts whose position i+1 exists (and does not lie beyond the end of the
+    text), the share that kept it.
 
     vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
     """
     counts = judged_by_position(repeat)
-    return [float((repeat.rows.accepted > i).sum()) / n if n else None for i, n in enumerate(counts)]
+    return [
+        float((repeat.rows.accepted > i).sum()) / n if n else None for i, n in enumerate(counts)
+    ]
 
 
 def judged_by_position(repeat: Repeat) -> list[float]:
     """The denominators of unconditional_acceptance_by_position."""
-    return [float((repeat.rows.judged > i).sum()) for i in range(int(repeat.rows.drafted.max(initial=0)))]
+    return [
+        float((repeat.rows.judged > i).sum())
+        for i in range(int(repeat.rows.drafted.max(initial=0)))
+    ]
 
 
 def histogram(repeat: Repeat) -> Int[np.ndarray, "lengths accepted"]:
@@ -152,7 +173,9 @@ def drafted_histogram(repeat: Repeat) -> list[float]:
 
 
 def accepted_histogram(repeat: Repeat) -> list[float]:
-    """Entry n: how many calls accepted n draft tokens. vLLM, per request: accepted-draft-length distribution."""
+    """Entry n: how many calls accepted n draft tokens. vLLM, per request: accepted-draft-length
+    distribution.
+    """
     return histogram(repeat).sum(0).astype(float).tolist()
 
 

@@ -1,4 +1,5 @@
-"""Metrics that hold a repeat against plain decoding of the same requests at the same batch. None where there is none to compare.
+"""Metrics that hold a repeat against plain decoding of the same requests at the same batch. None
+where there is none to compare.
 
 The docstrings are the definitions of docs/metrics.md.
 """
@@ -14,7 +15,10 @@ from bass.experiments.speed import first, last, mean_of_all, tokens_per_second
 
 
 def speedup(repeat: Repeat) -> float | None:
-    """tokens_per_second over that of plain decoding. Spec-Bench: speedup ratio, which it takes of means over requests."""
+    """tokens_per_second over that of plain decoding.
+
+    Spec-Bench: speedup ratio, which it takes of means over requests.
+    """
     own, plain = _both(repeat, tokens_per_second)
     return own / plain if own and plain else None
 
@@ -30,15 +34,19 @@ def speedup_last(repeat: Repeat) -> float | None:
 
 
 def speedup_all(repeat: Repeat) -> float | None:
-    """`all` of plain decoding over `all`: what predicted_speedup predicts. BASS paper: speed-up of the mean."""
+    """`all` of plain decoding over `all`: what predicted_speedup predicts.
+
+    BASS paper: speed-up of the mean.
+    """
     return _latency_ratio(repeat, mean_of_all)
 
 
 def draft_cost_ratio(repeat: Repeat) -> float | None:
     """c: what a drafted position adds to a step, over the time of a plain step.
 
-    (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of plain decoding. The wider window of the
-    target and the verification are in it, the host's work is not. Leviathan et al. (2023): c, of the draft model's pass alone.
+    (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of
+    plain decoding. The wider window of the target and the verification are in it, the host's work
+    is not. Leviathan et al. (2023): c, of the draft model's pass alone.
     """
     drafted = sum(s.k for s in repeat.steps)
     if repeat.plain is None or not repeat.plain.stepping or not drafted:
@@ -48,15 +56,19 @@ def draft_cost_ratio(repeat: Repeat) -> float | None:
 
 
 def expected_tokens(a: float, length: int) -> float:
-    """What a draft of that length commits if every token is accepted with probability a: (1 - a^(length+1)) / (1 - a)."""
+    """What a draft of that length commits if every token is accepted with probability a:
+
+    (1 - a^(length+1)) / (1 - a).
+    """
     return sum(a**i for i in range(length + 1))
 
 
 def predicted_speedup(repeat: Repeat) -> float | None:
-    """(1 - a^(k+1)) / ((1 - a) (k c + 1)), with token_acceptance_rate as a and draft_cost_ratio as c.
+    """(1 - a^(k+1)) / ((1 - a) (k c + 1)), with token_acceptance_rate as a and draft_cost_ratio as
+    c.
 
-    Where lengths vary: the sum of the numerators, each with its row's own length, over that of k c + 1, both over all calls. Leviathan et
-    al. (2023), theorem 3.8.
+    Where lengths vary: the sum of the numerators, each with its row's own length, over that of k c
+    + 1, both over all calls. Leviathan et al. (2023), theorem 3.8.
     """
     a, c = token_acceptance_rate(repeat), draft_cost_ratio(repeat)
     if a is None or c is None:
@@ -69,27 +81,36 @@ def predicted_speedup(repeat: Repeat) -> float | None:
 def exact_matches(repeat: Repeat) -> dict[int, float]:
     """Of each request that both decoded: 1 if its tokens are those of plain decoding, else 0.
 
-    One that the time budget cut is compared as far as it goes. It says something of greedy decoding, and of a coupled verifier beside
-    plain decoding with one; other verifiers draw other tokens from the same law.
+    One that the time budget cut is compared as far as it goes. It says something of greedy
+    decoding, and of a coupled verifier beside plain decoding with one; other verifiers draw other
+    tokens from the same law.
     """
     return {request: float(at is None) for request, at in divergences(repeat).items()}
 
 
 def first_divergence(repeat: Repeat) -> float | None:
-    """Of the requests that differ from plain decoding, the median number of tokens before the first one that differs.
+    """Of the requests that differ from plain decoding, the median number of tokens before the first
+    one that differs.
 
-    Left out where none differs. Rounding decides near ties, so that even greedy decoding may part from plain decoding in low precision.
+    Left out where none differs. Rounding decides near ties, so that even greedy decoding may part
+    from plain decoding in low precision.
     """
     parted = [at for at in divergences(repeat).values() if at is not None]
     return float(np.median(parted)) if parted else None
 
 
 def divergences(repeat: Repeat) -> dict[int, int | None]:
-    """Of each request that both decoded: the index of the first token that differs, None where all are the same."""
+    """Of each request that both decoded: the index of the first token that differs, None where all
+    are the same.
+    """
     if repeat.plain is None:
         return {}
     plain = {line.request: line for line in repeat.plain.requests}
-    return {line.request: _divergence(line, plain[line.request]) for line in repeat.requests if line.request in plain}
+    return {
+        line.request: _divergence(line, plain[line.request])
+        for line in repeat.requests
+        if line.request in plain
+    }
 
 
 def _divergence(a: RequestLine, b: RequestLine) -> int | None:
@@ -98,10 +119,16 @@ def _divergence(a: RequestLine, b: RequestLine) -> int | None:
         if x != y:
             return i
     shorter = min(a, b, key=lambda line: len(line.tokens))
-    return None if len(a.tokens) == len(b.tokens) or shorter.finish == "budget" else len(shorter.tokens)
+    return (
+        None
+        if len(a.tokens) == len(b.tokens) or shorter.finish == "budget"
+        else len(shorter.tokens)
+    )
 
 
-def _both(repeat: Repeat, metric: Callable[[Repeat], float | None]) -> tuple[float | None, float | None]:
+def _both(
+    repeat: Repeat, metric: Callable[[Repeat], float | None]
+) -> tuple[float | None, float | None]:
     return metric(repeat), None if repeat.plain is None else metric(repeat.plain)
 
 

@@ -1,4 +1,6 @@
-"""One cell of an ablation, run into its folder turn by turn: a function of its settings and of what the folder already holds."""
+"""One cell of an ablation, run into its folder turn by turn: a function of its settings and of what
+the folder already holds.
+"""
 
 import contextlib
 import fcntl
@@ -19,7 +21,15 @@ from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, Draft
 from bass.experiments.lines import append_line, read_lines
 from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.parts import parts_in_ms
-from bass.experiments.records import CellLines, EndLine, Facts, RequestLine, RunFolder, StepLine, Summary
+from bass.experiments.records import (
+    CellLines,
+    EndLine,
+    Facts,
+    RequestLine,
+    RunFolder,
+    StepLine,
+    Summary,
+)
 from bass.experiments.repeats import repeats_of
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
@@ -57,7 +67,10 @@ class Task:
     @property
     def turns(self) -> list[list[Call]]:
         """Its calls, those of each seed together: cells that are compared take turns."""
-        return [list(calls) for _, calls in itertools.groupby(self.settings.calls, key=lambda call: call.seed)]
+        return [
+            list(calls)
+            for _, calls in itertools.groupby(self.settings.calls, key=lambda call: call.seed)
+        ]
 
 
 @final
@@ -75,7 +88,9 @@ class Pairs:
             self._order, self._models = order, order.read()
         if order.draft is not None or self._models.draft is None:
             return self._models
-        return replace(self._models, draft=None, quantizations=(self._models.quantizations[0], None))
+        return replace(
+            self._models, draft=None, quantizations=(self._models.quantizations[0], None)
+        )
 
 
 def _serves(loaded: Order, wanted: Order) -> bool:
@@ -84,16 +99,22 @@ def _serves(loaded: Order, wanted: Order) -> bool:
     def target(order: Order) -> tuple[Any, ...]:
         return str(order.target), order.device, order.dtype, order.quantizations[0]
 
-    drafts = wanted.draft is None or (str(loaded.draft), loaded.quantizations[1]) == (str(wanted.draft), wanted.quantizations[1])
+    drafts = wanted.draft is None or (str(loaded.draft), loaded.quantizations[1]) == (
+        str(wanted.draft),
+        wanted.quantizations[1],
+    )
     return target(loaded) == target(wanted) and drafts
 
 
-def run_turn(task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] = lambda share: None) -> Summary | None:
-    """Make the calls of one of `task.turns` that the cell's folder does not hold yet. `say` is told the share of the cell that is done.
+def run_turn(
+    task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] = lambda share: None
+) -> Summary | None:
+    """Make the calls of one of `task.turns` that the cell's folder does not hold yet. `say` is told
+    the share of the cell that is done.
 
-    When all turns have ended, or one of them fails, the cell gets its summary, which is returned; so is the one that it has already.
-    Raises `UnwritableError` where the folder cannot be written, and `RunFolderError` where what it holds is damaged; what is there is
-    kept.
+    When all turns have ended, or one of them fails, the cell gets its summary, which is returned;
+    so is the one that it has already. Raises `UnwritableError` where the folder cannot be written,
+    and `RunFolderError` where what it holds is damaged; what is there is kept.
     """
     with writing(task.folder):
         task.folder.mkdir(parents=True, exist_ok=True)
@@ -114,21 +135,32 @@ def run_turn(task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] =
             repeats = repeats_of(run.lines(task.id), facts, task.settings.limits)
             measured = [measure(repeat) for repeat in repeats]
             seconds = earlier + time.perf_counter() - began
-            summary = Summary(task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts)
+            summary = Summary(
+                task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts
+            )
         except (UnwritableError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
-            told = str(error) if isinstance(error, BassError) else "".join(traceback.format_exception_only(error))
+        # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
+        except BaseException as error:
+            told = (
+                str(error)
+                if isinstance(error, BassError)
+                else "".join(traceback.format_exception_only(error))
+            )
             summary = failed(task, told, earlier + time.perf_counter() - began)
             with writing(task.folder):
-                write_atomically(task.folder / TRACEBACK, traceback.format_exc().encode(errors="backslashreplace").decode())
+                write_atomically(
+                    task.folder / TRACEBACK,
+                    traceback.format_exc().encode(errors="backslashreplace").decode(),
+                )
         finish(task, summary)
     return summary
 
 
 def failed(task: Task, error: str, seconds: float) -> Summary:
     """The summary of a cell that could not be run to its end."""
-    told = " ".join(error.split()).encode(errors="backslashreplace").decode()  # half a character would be in no page
+    # half a character would be in no page
+    told = " ".join(error.split()).encode(errors="backslashreplace").decode()
     return Summary(task.id, task.labels, "failed", told, {}, [], seconds)
 
 
@@ -150,29 +182,55 @@ def _sync(folder: Path) -> None:
 def share_done(task: Task) -> float:
     """The share of the cell's repeats that have ended, as its folder tells."""
     path = task.folder / RunFolder.REQUESTS
-    return path.read_bytes().count(b'"end": true') / len(task.settings.calls) if path.exists() else 0.0
+    return (
+        path.read_bytes().count(b'"end": true') / len(task.settings.calls) if path.exists() else 0.0
+    )
 
 
 def has_results(task: Task) -> bool:
     """Whether the cell's folder holds figures: of a repeat that ended, or of the whole cell."""
-    return share_done(task) > 0 or ((summary := RunFolder(Path(task.run)).summary(task.id)) is not None and summary.state == "done")
+    return share_done(task) > 0 or (
+        (summary := RunFolder(Path(task.run)).summary(task.id)) is not None
+        and summary.state == "done"
+    )
 
 
 def discard(task: Task) -> None:
     """Remove all that came of the cell."""
     with writing(task.folder), locked(task.folder):
-        for name in (RunFolder.SUMMARY, RunFolder.REQUESTS, RunFolder.AGAINST_PLAIN, RunFolder.STEPS, DRAFTS, CONDITIONS, TRACEBACK):
+        for name in (
+            RunFolder.SUMMARY,
+            RunFolder.REQUESTS,
+            RunFolder.AGAINST_PLAIN,
+            RunFolder.STEPS,
+            DRAFTS,
+            CONDITIONS,
+            TRACEBACK,
+        ):
             (task.folder / name).unlink(missing_ok=True)
 
 
 def resumed(run: RunFolder, cell: str) -> CellLines:
-    """The lines of the repeats that ended; those of a repeat that did not are taken out of the files."""
+    """The lines of the repeats that ended; those of a repeat that did not are taken out of the
+    files.
+    """
     lines, folder = run.lines(cell), run.cell_folder(cell)
     ends = [EndLine(repeat) for repeat in lines.repeats]
-    requests = [one for end in ends for one in (*(r for r in lines.requests if r.repeat == end.repeat), end)]
-    drafts = [line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values if line.repeat in lines.repeats]
+    requests = [
+        one for end in ends for one in (*(r for r in lines.requests if r.repeat == end.repeat), end)
+    ]
+    drafts = [
+        line
+        for line in read_lines(folder / DRAFTS, DraftLine.from_json).values
+        if line.repeat in lines.repeats
+    ]
     conditions = [line for line in read_conditions(folder) if line.repeat in lines.repeats]
-    for name, kept in ((run.STEPS, lines.steps), (run.REQUESTS, requests), (DRAFTS, drafts), (CONDITIONS, conditions)):
+    for name, kept in (
+        (run.STEPS, lines.steps),
+        (run.REQUESTS, requests),
+        (DRAFTS, drafts),
+        (CONDITIONS, conditions),
+    ):
         text = "".join(f"{one.to_json()}\n" for one in kept)
         path = folder / name
         if path.exists() and path.read_bytes() != text.encode():
@@ -181,17 +239,27 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
     return lines
 
 
-def _generate(task: Task, pairs: Pairs, left: list[Call], last: bool, say: Callable[[float], None]) -> Facts | None:
+def _generate(
+    task: Task, pairs: Pairs, left: list[Call], last: bool, say: Callable[[float], None]
+) -> Facts | None:
     """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls
     llm = task.order.serve(pairs.models(task.order))
-    measure_peaks(llm.models.device, llm.models.dtype)  # now, once: what it allocates is no memory of the cell
+    # now, once: what it allocates is no memory of the cell
+    measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn: other cells were run since the one before
-        llm.warm_up(left[0].prompts, num_return_sequences=left[0].samples, seed=left[0].seed, **settings.stream_with)
+        llm.warm_up(
+            left[0].prompts,
+            num_return_sequences=left[0].samples,
+            seed=left[0].seed,
+            **settings.stream_with,
+        )
     generation = None
     for call in left:
         conditions = Conditions(llm.models.device)
-        generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with)
+        generation = llm.stream(
+            call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with
+        )
         tokens = 0
         for event in generation:
             tokens += len(event.token_ids)
@@ -202,28 +270,42 @@ def _generate(task: Task, pairs: Pairs, left: list[Call], last: bool, say: Calla
         return None
     call = (left or calls)[-1]
     if generation is None:  # all repeats had ended, and the process before the summary was written
-        generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with)
+        generation = llm.stream(
+            call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with
+        )
         generation.result()
     memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
     cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
     del generation  # its storage is given back first
-    return Facts.of(cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace))
+    return Facts.of(
+        cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace)
+    )
 
 
 def _record(folder: Path, call: Call, generation: Generation, conditions: ConditionLine) -> None:
-    """A call's lines. They are written when it has ended, so that no file is written while its steps are timed."""
+    """A call's lines.
+
+    They are written when it has ended, so that no file is written while its steps are timed.
+    """
     run, result = generation.run, generation.result()
     with writing(folder):
         for step in run.trace.steps:
             append_line(folder / RunFolder.STEPS, StepLine.of(step, call.number))
-        for i, step in enumerate(run.trace.steps[:WATCHED_STEPS] if call.number == WATCHED_REPEAT else ()):
+        for i, step in enumerate(
+            run.trace.steps[:WATCHED_STEPS] if call.number == WATCHED_REPEAT else ()
+        ):
             append_line(folder / DRAFTS, DraftLine.of(step, call.number, i))
-        for i, (request, completion) in enumerate(zip(run.requests, result.completions, strict=True)):
+        for i, (request, completion) in enumerate(
+            zip(run.requests, result.completions, strict=True)
+        ):
             prefilled = run.trace.prefilled.get(i, 0.0)
-            line = RequestLine.of(completion, i, call.number, len(request.prompt), prefilled, call.seed)
+            line = RequestLine.of(
+                completion, i, call.number, len(request.prompt), prefilled, call.seed
+            )
             append_line(folder / RunFolder.REQUESTS, line)
         append_line(folder / CONDITIONS, conditions)
-        _sync(folder)  # a machine that goes down must not keep the mark of the end and lose what stands before it
+        # a machine that goes down must not keep the mark of the end and lose what stands before it
+        _sync(folder)
         append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
 
 
@@ -235,7 +317,8 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else folder
         raise UnwritableError(
-            f"`{where}` cannot be written ({error.strerror or error}): make room or name another folder with `--output`, and give the "
+            f"`{where}` cannot be written ({error.strerror or error}): make room or name another "
+            "folder with `--output`, and give the "
             "command again; what was finished is kept."
         ) from error
 

@@ -15,14 +15,17 @@ from bass.llm import Order
 from bass.loading import Checkpoint, check_pair
 from bass.models.first_layers import FirstLayers
 
-_OF_PAIR = {"target", "draft", "policy", "drafter"}  # where one has been replaced, nobody knows what pair was meant
+# where one has been replaced, nobody knows what pair was meant
+_OF_PAIR = {"target", "draft", "policy", "drafter"}
 _OF_LENGTH = {"target", "draft", "prompts", "num_prompts", "max_new_tokens"}
 
 
 def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
-    """Refuse a plan whose checkpoints are missing or damaged, are no pair, or are too small for a cell.
+    """Refuse a plan whose checkpoints are missing or damaged, are no pair, or are too small for a
+    cell.
 
-    All problems are told, those that were found before among them; where there are any, nothing is asked of the hub.
+    All problems are told, those that were found before among them; where there are any, nothing is
+    asked of the hub.
     """
     problems = problems or Problems()
     checks = _Checks(problems, offline=bool(problems.told))
@@ -36,7 +39,9 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
 @final
 @dataclass
 class _Checks:
-    """Checks cells, of which thousands may have the same checkpoints and prompts: each question is asked once."""
+    """Checks cells, of which thousands may have the same checkpoints and prompts: each question is
+    asked once.
+    """
 
     problems: Problems
     offline: bool
@@ -46,19 +51,35 @@ class _Checks:
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
     def check(self, settings: Settings, order: Order, replaced: Collection[str]) -> None:
-        """Note what is wrong with a cell. Nothing is concluded from settings that were replaced by their defaults."""
+        """Note what is wrong with a cell.
+
+        Nothing is concluded from settings that were replaced by their defaults.
+        """
         method = order.parts.drafter
-        key = (str(order.target), str(order.draft), method.needs_draft, method.target_layers, frozenset(replaced))
+        key = (
+            str(order.target),
+            str(order.draft),
+            method.needs_draft,
+            method.target_layers,
+            frozenset(replaced),
+        )
         key = (*key, id(settings.prompts), settings.num_prompts, settings.max_new_tokens)
         if key in self._checked:
             return
         self._checked.add(key)
         target = self._checkpoint(str(order.target))
         draft = None if order.draft is None else self._checkpoint(str(order.draft))
-        if target is None or (order.draft is not None and draft is None) or not _OF_PAIR.isdisjoint(replaced):
+        if (
+            target is None
+            or (order.draft is not None and draft is None)
+            or not _OF_PAIR.isdisjoint(replaced)
+        ):
             return
         if order.draft is None and method.needs_draft:
-            self.problems.add(f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that needs no draft model.")
+            self.problems.add(
+                f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that "
+                "needs no draft model."
+            )
             return
         if method.target_layers:
             with self.problems.noted():
@@ -87,22 +108,38 @@ class _Checks:
                 self._vocabularies[key] = target.outline.decoder.shape.vocab_size
         return self._vocabularies[key]
 
-    def _check_prompts(self, settings: Settings, vocabulary: int, target: Checkpoint, draft: Checkpoint | None) -> None:
+    def _check_prompts(
+        self, settings: Settings, vocabulary: int, target: Checkpoint, draft: Checkpoint | None
+    ) -> None:
         key = (str(target.outline.folder), id(settings.prompts), settings.num_prompts)
         if key not in self._longest:
             self._longest[key] = None
             with self.problems.noted():
                 prompts = settings.read_prompts()
                 self._longest[key] = max(_length(target, prompt) for prompt in prompts)
-                wrong = [token for prompt in prompts if not isinstance(prompt, str) for token in prompt if not 0 <= token < vocabulary]
+                wrong = [
+                    token
+                    for prompt in prompts
+                    if not isinstance(prompt, str)
+                    for token in prompt
+                    if not 0 <= token < vocabulary
+                ]
                 if wrong:
                     last = vocabulary - 1
-                    raise RequestError(f"A prompt has the token id {wrong[0]}, which is outside the vocabulary: ids go from 0 to {last}.")
+                    raise RequestError(
+                        f"A prompt has the token id {wrong[0]}, which is outside the vocabulary: "
+                        f"ids go from 0 to {last}."
+                    )
         longest = self._longest[key]
-        room = min(checkpoint.outline.decoder.shape.max_positions for checkpoint in (target, draft) if checkpoint is not None)
+        room = min(
+            checkpoint.outline.decoder.shape.max_positions
+            for checkpoint in (target, draft)
+            if checkpoint is not None
+        )
         if longest is not None and longest + settings.max_new_tokens > room:
             self.problems.add(
-                f"The longest prompt has {longest} tokens, which with `max_new_tokens: {settings.max_new_tokens}` exceeds the context of "
+                f"The longest prompt has {longest} tokens, which with `max_new_tokens: "
+                f"{settings.max_new_tokens}` exceeds the context of "
                 f"{room}: lower it, or shorten the prompt."
             )
 
@@ -111,5 +148,8 @@ def _length(target: Checkpoint, prompt: Prompt) -> int:
     if not isinstance(prompt, str):
         return len(prompt)
     if target.tokenizer is None:
-        raise RequestError(f"The prompts are texts, and `{target.outline.folder}` has no tokenizer: give token ids, or add its files.")
+        raise RequestError(
+            f"The prompts are texts, and `{target.outline.folder}` has no tokenizer: give token "
+            "ids, or add its files."
+        )
     return len(target.tokenizer.encode(prompt))

@@ -1,6 +1,8 @@
-"""The machine during each repeat, so that what it does is not taken for an effect: an optional file of a cell's folder.
+"""The machine during each repeat, so that what it does is not taken for an effect: an optional file
+of a cell's folder.
 
-FOLDER/cells/ID/conditions.jsonl    one `ConditionLine` per repeat; a folder of an older run has none
+FOLDER/cells/ID/conditions.jsonl    one `ConditionLine` per repeat; a folder of an older run has
+                                    none
 """
 
 import functools
@@ -23,7 +25,8 @@ from bass.experiments.strict import Json
 CONDITIONS = "conditions.jsonl"
 MOST_SPREAD = 0.1  # of the calibrations of a run, see `spread`: beyond it the machine was noisy
 PIECES = 5  # of a calibration, one directly after the other
-SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}  # side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU
+# side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU
+SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}
 WORK = {  # what is timed, in the words of a report
     "product": "matrix product",
     "read": "read of memory",
@@ -35,7 +38,10 @@ WORK = {  # what is timed, in the words of a report
 @final
 @dataclass(frozen=True)
 class ConditionLine(Json):
-    """What the machine was like directly before a repeat and during it. None: the system does not say, or there is no GPU."""
+    """What the machine was like directly before a repeat and during it.
+
+    None: the system does not say, or there is no GPU.
+    """
 
     repeat: int
     began: str  # ISO 8601
@@ -70,7 +76,9 @@ class Conditions:
         now = busy_seconds()
         others = None
         if busy is not None and now is not None:
-            others = max(now - busy - (time.process_time() - own), 0.0) / max(time.perf_counter() - wall, 1e-9)
+            others = max(now - busy - (time.process_time() - own), 0.0) / max(
+                time.perf_counter() - wall, 1e-9
+            )
         return ConditionLine(
             repeat,
             self._began.isoformat(timespec="milliseconds"),
@@ -85,9 +93,13 @@ class Conditions:
 
 
 def calibrated(device: torch.device) -> tuple[float | None, float | None]:
-    """Seconds of a fixed matrix product and of a fixed read of memory, in float32; None where there is no room for them."""
+    """Seconds of a fixed matrix product and of a fixed read of memory, in float32;
+
+    None where there is no room for them.
+    """
     try:
-        square, data = _operands(device) if device.type == "cpu" else _operands.__wrapped__(device)  # a GPU's are given back
+        # a GPU's are given back
+        square, data = _operands(device) if device.type == "cpu" else _operands.__wrapped__(device)
         return _seconds(lambda: square @ square, device), _seconds(lambda: data.sum(), device)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -115,9 +127,18 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def busy_seconds() -> float | None:
-    """Processor time of all processes since the machine was started, and what a hypervisor took; None where the system does not say."""
+    """Processor time of all processes since the machine was started, and what a hypervisor took;
+
+    None where the system does not say.
+    """
     try:
-        ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+        ticks = [
+            int(word)
+            for word in Path("/proc/stat")
+            .read_text(encoding="ascii")
+            .split("\n", 1)[0]
+            .split()[1:9]
+        ]
         user, nice, system, _idle, _waiting, *interrupts_and_stolen = ticks
         return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
@@ -126,7 +147,11 @@ def busy_seconds() -> float | None:
 
 def cpu_clock() -> float | None:
     """Mean clock of the processors in MHz, where the system says it."""
-    found = [float(text) / 1000 for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq") if (text := _text(path))]
+    found = [
+        float(text) / 1000
+        for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq")
+        if (text := _text(path))
+    ]
     if not found:
         lines = (_text(Path("/proc/cpuinfo")) or "").splitlines()
         found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
@@ -160,7 +185,9 @@ def spread(values: Iterable[float]) -> float:
 
 
 def remarks(run: RunFolder) -> list[str]:
-    """What the figures of a run have to be read with: that the machine was noisy, and what changed between its sessions."""
+    """What the figures of a run have to be read with: that the machine was noisy, and what changed
+    between its sessions.
+    """
     lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
     return [*noise(lines), *(run.manifest.notes or [])]
 
@@ -168,17 +195,27 @@ def remarks(run: RunFolder) -> list[str]:
 def noise(lines: Iterable[ConditionLine]) -> list[str]:
     """A sentence where the calibrations differ by more than `MOST_SPREAD`."""
     lines = list(lines)
-    times = {name: [value for line in lines if (value := getattr(line, name)) is not None] for name in WORK}
+    times = {
+        name: [value for line in lines if (value := getattr(line, name)) is not None]
+        for name in WORK
+    }
     spreads = {name: spread(values) for name, values in times.items() if len(values) > 1}
     worst = max(spreads, key=lambda name: spreads[name], default="")
     if not worst or spreads[worst] <= MOST_SPREAD:
         return []
     low, high = (1e3 * value for value in np.percentile(times[worst], [10, 90]))
     busy = [line.others for line in lines if line.others is not None]
-    others = f" Other processes kept {np.mean(busy):.1f} of {os.cpu_count()} processors busy." if busy else ""
+    others = (
+        f" Other processes kept {np.mean(busy):.1f} of {os.cpu_count()} processors busy."
+        if busy
+        else ""
+    )
     return [
-        f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} repeats, "
-        f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} of its median; "
-        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be the machine's: "
+        f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} "
+        "repeats, "
+        f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} "
+        "of its median; "
+        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be "
+        "the machine's: "
         "measure again when it is quiet."
     ]

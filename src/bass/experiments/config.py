@@ -2,14 +2,18 @@
 
     name: lengths                     # of the run's folder
     about: one sentence
-    base: {temperature: 0.8, policy: bass}            # settings of every cell, see `Settings`; a parameter as `policy.start: 4`
-    axes:                                             # each a list of values, or a mapping from labels to values;
-      batch: [1, 8]                                   # cells are all combinations
+    # settings of every cell, see `Settings`; a parameter as `policy.start: 4`
+    base: {temperature: 0.8, policy: bass}
+    axes:                             # cells are all combinations; an axis is a list of values,
+      batch: [1, 8]                   # or a mapping from labels to values
       policy.increment: [1, 2]
-      method: {pad: {cache: padded}, split: {cache: split}}    # any other name: labels for several settings at once
-    points: [{batch: 3, method: pad}]                 # cells beside the grid; what a point does not say is the base run's
+      # any other name: labels for several settings at once
+      method: {pad: {cache: padded}, split: {cache: split}}
+    # cells next to the grid; what a point does not say is the base run's
+    points: [{batch: 3, method: pad}]
     exclude: [{batch: 1, method: split}]              # combinations to leave out
-    quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}    # what `--quick` puts over all that
+    # what `--quick` puts over all that
+    quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}
 
 Whatever is wrong is told at once, before anything runs.
 """
@@ -37,7 +41,8 @@ from bass.files import read_text
 from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
-_SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}  # in the names of cells
+# in the names of cells
+_SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 BASE = "base"  # the label of a point that names no value of an axis with labels of its own
 MOST_CELLS = 10_000
 _MOST_LOOKED_AT = 100  # values of an axis, where there are too many cells
@@ -56,7 +61,10 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class Repaired:
-    """A cell that cannot be, put right as far as its checkpoints can be looked at. `replaced`: settings that have their defaults."""
+    """A cell that cannot be, put right as far as its checkpoints can be looked at.
+
+    `replaced`: settings that have their defaults.
+    """
 
     settings: Settings
     replaced: frozenset[str]
@@ -65,7 +73,10 @@ class Repaired:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What an ablation will run. `config`: what it was made of, from which `plan` makes it again. `repaired`: cells left out."""
+    """What an ablation will run.
+
+    `config`: what it was made of, from which `plan` makes it again. `repaired`: cells left out.
+    """
 
     name: str
     about: str
@@ -91,21 +102,32 @@ def read_config(name: str) -> dict[str, Any]:
         said = read_yaml(read_text(path, LARGEST_YAML))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(f"`{name}` cannot be read ({reason}): give a YAML file, or one of {', '.join(shipped())}.") from error
+        raise OptionError(
+            f"`{name}` cannot be read ({reason}): give a YAML file, or one of "
+            f"{', '.join(shipped())}."
+        ) from error
     except yaml.YAMLError as error:
-        raise OptionError(f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config.") from error
+        raise OptionError(
+            f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config."
+        ) from error
     if not isinstance(said, dict):
-        raise OptionError(f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`.")
+        raise OptionError(
+            f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`."
+        )
     return {"name": path.stem} | said
 
 
 def with_overrides(
-    raw: Mapping[str, Any], quick: bool, overrides: Sequence[tuple[str, Any]], problems: Problems | None = None
+    raw: Mapping[str, Any],
+    quick: bool,
+    overrides: Sequence[tuple[str, Any]],
+    problems: Problems | None = None,
 ) -> dict[str, Any]:
-    """The config with its `quick` part over it where that is asked for, and over both what the command line says.
+    """The config with its `quick` part over it where that is asked for, and over both what the
+    command line says.
 
-    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any more. problems: takes what is
-    wrong; without it that is raised.
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any
+    more. problems: takes what is wrong; without it that is raised.
     """
     result = copy.deepcopy(dict(raw))
     faster = result.pop("quick", None) or {}
@@ -113,29 +135,55 @@ def with_overrides(
     if quick and not faster:
         problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
     if not isinstance(faster, Mapping):
-        problems.told.append(f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it.")
+        problems.told.append(
+            f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
+        )
         faster = {}
-    problems.told += [unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude")) for key in faster if key not in KEYS[2:6]]
-    layers = [(f"{part}.{key}", value) for part in ("base", "axes") for key, value in mapping(faster, part, problems).items()]
+    problems.told += [
+        unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude"))
+        for key in faster
+        if key not in KEYS[2:6]
+    ]
+    layers = [
+        (f"{part}.{key}", value)
+        for part in ("base", "axes")
+        for key, value in mapping(faster, part, problems).items()
+    ]
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))  # an axis that is taken out overrides nothing
+    # an axis that is taken out overrides nothing
+    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
     for path, value in [*(layers if quick else ()), *ordered]:
         part, _, key = path.partition(".")
         whole = result.get(part) or {}
         if not isinstance(whole, Mapping):  # which is told when the plan is made
             continue
-        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)  # as options are written
-        kept = {k: v for k, v in whole.items() if k != key and not (part == "base" and str(k).startswith(f"{key}."))}
+        # as options are written
+        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
+        kept = {
+            k: v
+            for k, v in whole.items()
+            if k != key and not (part == "base" and str(k).startswith(f"{key}."))
+        }
         if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
             if axis in (key, key.partition(".")[0]):
-                problems.told.append(f"`{key}` is an axis of the config, and would be overridden by it: give `--axes.{key} [{value}]`.")
+                problems.told.append(
+                    f"`{key}` is an axis of the config, and would be overridden by it: give "
+                    f"`--axes.{key} [{value}]`."
+                )
             else:
-                problems.told.append(f"`{key}` is said by every label of the axis `{axis}`: take the axis out (`--axes.{axis} null`).")
+                problems.told.append(
+                    f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
+                    f"(`--axes.{axis} null`)."
+                )
         gone = part == "axes" and value is None
         if gone and key not in whole:
             problems.told.append(unknown(f"axes.{key}", key, whole))
-        result[part] = {k: value if k == key else v for k, v in whole.items() if k in kept or (k == key and not gone)}
+        result[part] = {
+            k: value if k == key else v
+            for k, v in whole.items()
+            if k in kept or (k == key and not gone)
+        }
         result[part] |= {} if gone else {key: value}
     if given is None:
         problems.raise_any("The command line")
@@ -143,22 +191,33 @@ def with_overrides(
 
 
 def plan(raw: Mapping[str, Any]) -> Plan:
-    """All cells of a config, each found to be possible as far as can be seen without loading anything."""
+    """All cells of a config, each found to be possible as far as can be seen without loading
+    anything.
+    """
     made, problems = examined(raw)
     problems.raise_any(f"The config `{made.name}`")
     return made
 
 
 def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[Plan, Problems]:
-    """The cells of a config that are possible, and all that is wrong with the others, beside the problems that are given."""
+    """The cells of a config that are possible, and all that is wrong with the others, beside the
+    problems that are given.
+    """
     problems = problems or Problems()
     problems.told += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
     if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
-        problems.told.append(f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the run's folder.")
+        problems.told.append(
+            f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the "
+            "run's folder."
+        )
     if not isinstance(about, str):
         problems.told.append(f"`about: {about!r:.60}` must be a text.")
-    problems.told += [f"`{where}` must be a finite number." for part in KEYS for where in endless(raw.get(part), part)]
+    problems.told += [
+        f"`{where}` must be a finite number."
+        for part in KEYS
+        for where in endless(raw.get(part), part)
+    ]
     base = _settled(dict(DEFAULTS), mapping(raw, "base", problems), "base", problems)
     base = _anchored(base, problems)
     varied, large = _varied(raw, problems)
@@ -188,12 +247,19 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
-    """The axes, and whether they have too many cells: then only the first values of each are looked at."""
+    """The axes, and whether they have too many cells: then only the first values of each are looked
+    at.
+    """
     axes = mapping(raw, "axes", problems)
-    count = math.prod(len(values) for values in axes.values() if isinstance(values, list | Mapping) and values)
+    count = math.prod(
+        len(values) for values in axes.values() if isinstance(values, list | Mapping) and values
+    )
     if count <= MOST_CELLS:
         return axes, False
-    told = f"The grid of `{raw.get('name')}` has {count} cells, and {MOST_CELLS} are the most: make several configs of it."
+    told = (
+        f"The grid of `{raw.get('name')}` has {count} cells, and {MOST_CELLS} are the most: make "
+        "several configs of it."
+    )
     problems.told.append(told)
 
     def first(values: Any) -> Any:
@@ -204,36 +270,64 @@ def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any],
     return {key: first(values) for key, values in axes.items()}, True
 
 
-def _axis(key: str, values: Any, base: dict[str, Any], problems: Problems) -> dict[Any, dict[str, Any]]:
+def _axis(
+    key: str, values: Any, base: dict[str, Any], problems: Problems
+) -> dict[Any, dict[str, Any]]:
     """The settings for each label of an axis."""
     own = key.partition(".")[0] in SETTINGS
     if isinstance(values, Mapping) and values:
         labelled = dict(values.items())
-        odd = [label for label in labelled if not isinstance(label, str | int | float | bool | None)]
-        problems.told += [f"`axes.{key}` has the label {label!r:.60}: give a text or a number." for label in odd]
+        odd = [
+            label for label in labelled if not isinstance(label, str | int | float | bool | None)
+        ]
+        problems.told += [
+            f"`axes.{key}` has the label {label!r:.60}: give a text or a number." for label in odd
+        ]
     elif isinstance(values, list) and values and own:
         labelled = {called(value): value for value in values}
         if len(labelled) < len(values):
-            problems.told.append(f"The axis `{key}` has two values of one name: leave one out, or give a mapping from labels to values.")
+            problems.told.append(
+                f"The axis `{key}` has two values of one name: leave one out, or give a mapping "
+                "from labels to values."
+            )
     elif isinstance(values, list) and values:
-        problems.told.append(unknown(f"axes.{key}", key, SETTINGS) + " An axis of another name maps labels to settings.")
+        problems.told.append(
+            unknown(f"axes.{key}", key, SETTINGS)
+            + " An axis of another name maps labels to settings."
+        )
         return {}
     else:
-        problems.told.append(f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from labels to values.")
+        problems.told.append(
+            f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from "
+            "labels to values."
+        )
         return {}
     overlays = {label: {key: value} if own else named(value) for label, value in labelled.items()}
     for label, overlay in overlays.items():
         if not isinstance(overlay, Mapping):
-            problems.told.append(f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since `{key}` is none itself.")
+            problems.told.append(
+                f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since "
+                f"`{key}` is none itself."
+            )
             overlays[label] = {}
         else:  # parameters depend on other axes, and are looked at cell by cell
             whole = {k: v for k, v in overlay.items() if "." not in k}
             settled = _anchored(_settled(base, whole, f"axes.{key}", problems), problems)
-            overlays[label] = {k: settled[k] if k in whole else v for k, v in overlay.items() if k in settled or "." in k}
+            overlays[label] = {
+                k: settled[k] if k in whole else v
+                for k, v in overlay.items()
+                if k in settled or "." in k
+            }
     return overlays
 
 
-def _point(i: int, point: Mapping[str, Any], axes: Mapping[str, Any], base: dict[str, Any], problems: Problems) -> Any:
+def _point(
+    i: int,
+    point: Mapping[str, Any],
+    axes: Mapping[str, Any],
+    base: dict[str, Any],
+    problems: Problems,
+) -> Any:
     """Labels and settings of an explicit cell."""
     labels = {key: _base_label(key, base) for key in axes}
     overlay: dict[str, Any] = {}
@@ -246,12 +340,17 @@ def _point(i: int, point: Mapping[str, Any], axes: Mapping[str, Any], base: dict
         else:
             problems.told.append(unknown(f"points.{i}.{key}", label, axes.get(key) or SETTINGS))
         labels[key] = label
-    settled = _settled(base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems)
+    settled = _settled(
+        base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems
+    )
     return labels, {k: settled.get(k, v) for k, v in overlay.items()}
 
 
 def _cells(
-    base: dict[str, Any], drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]], problems: Problems, orders: Orders
+    base: dict[str, Any],
+    drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]],
+    problems: Problems,
+    orders: Orders,
 ) -> tuple[list[Cell], list[Repaired]]:
     """The cells that can be, and those that cannot, each problem of which is told once."""
     cells: list[Cell] = []
@@ -272,17 +371,27 @@ def _cells(
         else:
             cells.append(Cell(id_, labels, settings))
     for problem, ids in wrong.items():
-        problems.told.append(f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})")
-    unused = base["draft"] is not None and all(orders.of(cell.settings).draft is None for cell in cells)
+        problems.told.append(
+            f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
+        )
+    unused = base["draft"] is not None and all(
+        orders.of(cell.settings).draft is None for cell in cells
+    )
     if cells and whole and not wrong and unused:
         problems.told.append(
-            f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter that needs a draft model."
+            f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter "
+            "that needs a draft model."
         )
     return cells, repaired
 
 
-def _examined(base: dict[str, Any], overlay: Mapping[str, Any], orders: Orders, problems: Problems) -> Settings:
-    """The settings of a cell, those that cannot be replaced by their defaults. Nothing is loaded, and no checkpoint looked at."""
+def _examined(
+    base: dict[str, Any], overlay: Mapping[str, Any], orders: Orders, problems: Problems
+) -> Settings:
+    """The settings of a cell, those that cannot be replaced by their defaults.
+
+    Nothing is loaded, and no checkpoint looked at.
+    """
     settings = Settings(**_settled(base, overlay, "", problems))
     settings.examine(problems)
     settings = settings.with_defaults(problems.replaced)
@@ -294,7 +403,10 @@ def _examined(base: dict[str, Any], overlay: Mapping[str, Any], orders: Orders, 
 
 def cell_id(number: int, labels: Mapping[str, Any]) -> str:
     """`0007-bass-b8`: a name for files and people."""
-    parts = [f"{_SHORT.get(key, '' if isinstance(label, str) else f'{key}-')}{label}" for key, label in labels.items()]
+    parts = [
+        f"{_SHORT.get(key, '' if isinstance(label, str) else f'{key}-')}{label}"
+        for key, label in labels.items()
+    ]
     slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-")[:60].rstrip("-.")
     return f"{number:04d}-{slug}" if slug else f"{number:04d}"
 
@@ -309,51 +421,86 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
     head, _, rest = key.partition(".")
     value: Any = base.get(head, BASE)
     for part in rest.split(".") if rest else ():
-        value = (value.get("init_args") or {}).get(part, BASE) if isinstance(value, Mapping) else BASE
+        value = (
+            (value.get("init_args") or {}).get(part, BASE) if isinstance(value, Mapping) else BASE
+        )
     return called(value)
 
 
-def _exclusions(given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], problems: Problems) -> list[dict[str, list[Any]]]:
+def _exclusions(
+    given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], problems: Problems
+) -> list[dict[str, list[Any]]]:
     found: list[dict[str, list[Any]]] = []
     for one in given:
-        wanted = {key: [called(v) for v in value] if isinstance(value, list) else [called(value)] for key, value in one.items()}
+        wanted = {
+            key: [called(v) for v in value] if isinstance(value, list) else [called(value)]
+            for key, value in one.items()
+        }
         for key, labels in wanted.items():
             known = [str(label) for label in axes.get(key, {})]
             if key not in axes:
                 problems.told.append(unknown(f"exclude.{key}", key, axes))
-            problems.told += [unknown(f"exclude.{key}", str(label), known) for label in labels if key in axes and str(label) not in known]
+            problems.told += [
+                unknown(f"exclude.{key}", str(label), known)
+                for label in labels
+                if key in axes and str(label) not in known
+            ]
         if wanted.keys() <= {*axes}:
             found.append(wanted)
     return found
 
 
 def _refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Problems) -> None:
-    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said to nobody."""
+    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said
+    to nobody.
+    """
     for key in base:
         head, dot, parameter = key.partition(".")
-        for axis in (axis for axis, labels in axes.items() if dot and labels and all(head in overlay for overlay in labels.values())):
-            problems.told.append(f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: give `{parameter}` there.")
+        for axis in (
+            axis
+            for axis, labels in axes.items()
+            if dot and labels and all(head in overlay for overlay in labels.values())
+        ):
+            problems.told.append(
+                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: "
+                f"give `{parameter}` there."
+            )
 
 
-def _refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
-    keys = {axis: {key for overlay in labels.values() for key in overlay} for axis, labels in axes.items()}
+def _refuse_overlap(
+    axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems
+) -> None:
+    keys = {
+        axis: {key for overlay in labels.values() for key in overlay}
+        for axis, labels in axes.items()
+    }
     for one, other in itertools.combinations(keys, 2):
         both = sorted(keys[one] & keys[other])
         if both:
-            problems.told.append(f"The axes `{one}` and `{other}` both say `{both[0]}`: take it out of one of them.")
+            problems.told.append(
+                f"The axes `{one}` and `{other}` both say `{both[0]}`: take it out of one of them."
+            )
 
 
 def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
     """An axis of the config that says, in all its cells, what `key` is about."""
     axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
     for axis, values in axes.items() if isinstance(axes, Mapping) else ():
-        labelled = list(values.values()) if isinstance(values, Mapping) and axis.partition(".")[0] not in SETTINGS else []
-        if axis in keys or (labelled and all(isinstance(one, Mapping) and keys & {*one} for one in labelled)):
+        labelled = (
+            list(values.values())
+            if isinstance(values, Mapping) and axis.partition(".")[0] not in SETTINGS
+            else []
+        )
+        if axis in keys or (
+            labelled and all(isinstance(one, Mapping) and keys & {*one} for one in labelled)
+        ):
             return axis
     return None
 
 
-def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Any]:
+def _settled(
+    base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems
+) -> dict[str, Any]:
     """The settings with what is said over them, and a problem for each key that cannot be."""
     with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
         return overlaid(base, {str(key): value for key, value in said.items()})
@@ -364,7 +511,9 @@ def _settled(base: dict[str, Any], said: Mapping[str, Any], where: str, problems
 
 
 def _anchored(settings: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """With paths that hold anywhere; where prompts cannot be read, that is told once and others stand in for them."""
+    """With paths that hold anywhere; where prompts cannot be read, that is told once and others
+    stand in for them.
+    """
     try:
         return anchored(settings)
     except OptionError as error:

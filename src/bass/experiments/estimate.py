@@ -14,16 +14,25 @@ TOKENS = 4  # of a timed call
 
 
 def estimate(tasks: Sequence[Task]) -> float:
-    """Seconds that the cells will take one after the other, loading included, about: one call of each batch size is timed.
+    """Seconds that the cells will take one after the other, loading included, about: one call of
+    each batch size is timed.
 
-    A cell's pace is taken to be that of the first one with its models and its batch. Raises what the cells would raise.
+    A cell's pace is taken to be that of the first one with its models and its batch. Raises what
+    the cells would raise.
     """
     pairs, orders, total = Pairs(), Orders(), 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
     for task in by_models(tasks, orders):
         settings = task.settings
         order = orders.of(settings)
-        key = (str(order.target), str(order.device), order.dtype, repr(order.quantizations), settings.batch, order.draft is None)
+        key = (
+            str(order.target),
+            str(order.device),
+            order.dtype,
+            repr(order.quantizations),
+            settings.batch,
+            order.draft is None,
+        )
         if key not in paces:
             began, order = time.perf_counter(), settings.order()
             llm = order.serve(pairs.models(order))
@@ -35,17 +44,27 @@ def estimate(tasks: Sequence[Task]) -> float:
 
 
 def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
-    """Seconds of a prefill, and then of each token of a full batch. Statistics, which need the device's ceilings, are not asked for."""
+    """Seconds of a prefill, and then of each token of a full batch.
+
+    Statistics, which need the device's ceilings, are not asked for.
+    """
     call = settings.calls[0]
     prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
     options = settings.stream_with
-    options |= {"max_new_tokens": TOKENS, "time_budget": None, "ignore_eos": True, "stop": (), "num_return_sequences": samples}
+    options |= {
+        "max_new_tokens": TOKENS,
+        "time_budget": None,
+        "ignore_eos": True,
+        "stop": (),
+        "num_return_sequences": samples,
+    }
     generation = llm.stream(prompts, **options)
     for _ in generation:
         pass
     trace = generation.run.trace
     prefill = min(trace.prefilled.values())
-    first, *rest = trace.steps  # the first pays for what happens once; it counts where there is no other
+    # the first pays for what happens once; it counts where there is no other
+    first, *rest = trace.steps
     began, timed = (first.at, rest) if rest else (prefill, [first])
     tokens = sum(float(step.emitted.sum()) / int(step.active.sum()) for step in timed)
     return prefill, (timed[-1].at - began) / tokens

@@ -37,7 +37,10 @@ class Watch(Protocol):
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs cells, each turn of each by `run_turn`, in any process. No cell gets its next turn before its rivals had theirs."""
+    """Runs cells, each turn of each by `run_turn`, in any process.
+
+    No cell gets its next turn before its rivals had theirs.
+    """
 
     @abstractmethod
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
@@ -66,9 +69,11 @@ class Local(Executor):
 @final
 @dataclass(frozen=True)
 class Ray(Executor):
-    """As many cells at a time as a Ray cluster has room for. The run folder must be on a file system that all its machines share.
+    """As many cells at a time as a Ray cluster has room for. The run folder must be on a file
+    system that all its machines share.
 
-    address: of the cluster, as `ray start` prints it; None: one of this machine's processors, for as long as the run takes.
+    address: of the cluster, as `ray start` prints it; None: one of this machine's processors, for
+    as long as the run takes.
     cpus, gpus: what a cell takes of the cluster.
     """
 
@@ -79,16 +84,23 @@ class Ray(Executor):
     def __post_init__(self) -> None:
         for name, asked in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= asked < math.inf or (asked > 1 and asked != int(asked)):
-                raise OptionError(f"`--{name}_per_cell {asked:g}` must be a part of one, or a whole number, and no less than 0.")
+                raise OptionError(
+                    f"`--{name}_per_cell {asked:g}` must be a part of one, or a whole number, and "
+                    "no less than 0."
+                )
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
-            raise OptionError("`--executor ray` needs Ray, which is not installed: `pip install 'bass[ray]'`, or leave it out.") from error
+            raise OptionError(
+                "`--executor ray` needs Ray, which is not installed: `pip install 'bass[ray]'`, or "
+                "leave it out."
+            ) from error
         try:
-            # Ray puts the folder it is initialised in first on its workers' paths, where its files would shadow installed modules.
+            # Ray puts the folder it is initialised in first on its workers' paths, where its files
+            # would shadow installed modules.
             with tempfile.TemporaryDirectory(prefix="bass-") as empty, contextlib.chdir(empty):
                 ray.init(
                     address=self.address,
@@ -97,24 +109,33 @@ class Ray(Executor):
                     **({} if self.address else {"include_dashboard": False}),
                 )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise OptionError(f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray start --head`.") from error
+            raise OptionError(
+                f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray "
+                "start --head`."
+            ) from error
         try:
             self._run(ray, tasks, watch)
         finally:
             ray.shutdown()
 
     def _run(self, ray: Any, tasks: Sequence[Task], watch: Watch) -> None:
-        remote = ray.remote(remote_turn).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES)
+        remote = ray.remote(remote_turn).options(
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES
+        )
         has = ray.cluster_resources()
         for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
             if wanted > has.get(name, 0):
                 raise OptionError(
-                    f"A cell asks for {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: ask for less, or add machines."
+                    f"A cell asks for {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: "
+                    "ask for less, or add machines."
                 )
         ended = set[str]()
-        for turn, tasks_of_turn in itertools.groupby(sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)):
+        for turn, tasks_of_turn in itertools.groupby(
+            sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)
+        ):
             left = [task for task, _ in tasks_of_turn if task.id not in ended]
-            waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}  # without what was made of it here
+            # without what was made of it here
+            waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}
             while waiting:
                 ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
                 for reference in ready:
@@ -129,12 +150,18 @@ class Ray(Executor):
         try:
             text = ray.get(reference)
             return None if text is None else Summary.from_json(text)
-        except ray.exceptions.RayTaskError as error:  # raised by the cell itself: nothing can be written, or what is there is damaged
-            if isinstance(error.cause, BassError):  # in its own words, without the worker's traceback
+        # raised by the cell itself: nothing can be written, or what is there is damaged
+        except ray.exceptions.RayTaskError as error:
+            # in its own words, without the worker's traceback
+            if isinstance(error.cause, BassError):
                 raise error.cause from error
             raise
         except ray.exceptions.RayError as error:
-            summary = failed(task, f"Its process was ended {RETRIES + 1} times ({str(error).splitlines()[0]}).", 0.0)
+            summary = failed(
+                task,
+                f"Its process was ended {RETRIES + 1} times ({str(error).splitlines()[0]}).",
+                0.0,
+            )
             finish(task, summary)
             return summary
 
@@ -143,7 +170,9 @@ _PAIRS = Pairs()  # of a worker's process
 
 
 def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:
-    """`run_turn` in a worker, which finds the user's own modules as the process that sent it does."""
+    """`run_turn` in a worker, which finds the user's own modules as the process that sent it
+    does.
+    """
     sys.path += [folder for folder in path if folder not in sys.path]
     summary = run_turn(task, turn, _PAIRS)
     return None if summary is None else summary.to_json()

@@ -1,4 +1,6 @@
-"""Files of one JSON value per line: appended to while a run goes on, read without a line that a crash has cut off."""
+"""Files of one JSON value per line: appended to while a run goes on, read without a line that a
+crash has cut off.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +18,10 @@ Value = TypeVar("Value")
 @final
 @dataclass(frozen=True)
 class Lines(Generic[Value]):
-    """The values of a jsonl file. `dropped`: a sentence about an incomplete last line that was left out, or None."""
+    """The values of a jsonl file.
+
+    `dropped`: a sentence about an incomplete last line that was left out, or None.
+    """
 
     values: list[Value]
     dropped: str | None = None
@@ -28,11 +33,24 @@ def append_line(path: Path, value: Json) -> None:
 
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
-    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not exist."""
+    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not
+    exist.
+    """
     check_no_link(path)
     try:
         whole, rest = whole_lines(path)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
-    dropped = f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out." if rest else None
-    return Lines([read(decoded(line, where), where) for i, line in enumerate(whole) if (where := f"{path}, line {i + 1}")], dropped)
+    dropped = (
+        f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out."
+        if rest
+        else None
+    )
+    return Lines(
+        [
+            read(decoded(line, where), where)
+            for i, line in enumerate(whole)
+            if (where := f"{path}, line {i + 1}")
+        ],
+        dropped,
+    )

@@ -1,7 +1,9 @@
-"""Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by name.
+"""Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by
+name.
 
-`result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names, and one rule: what does not apply has
-no value (None in Python, null in JSON, no entry in a run folder, a dash in a table), and is never 0.
+`result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names,
+and one rule: what does not apply has no value (None in Python, null in JSON, no entry in a run
+folder, a dash in a table), and is never 0.
 
 measure(repeat)           the value of each metric that applies
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
@@ -27,8 +29,8 @@ Better = Literal["lower", "higher", "neither"]
 class Metric:
     """A number of a repeat; None where it does not apply. `heading`: what it is called in tables.
 
-    `by_request`, where there is one: the values of single requests, of which the metric is the mean. They are what intervals over
-    requests and paired comparisons are made of.
+    `by_request`, where there is one: the values of single requests, of which the metric is the
+    mean. They are what intervals over requests and paired comparisons are made of.
     """
 
     name: str
@@ -56,7 +58,10 @@ class Metric:
 @final
 @dataclass(frozen=True)
 class Profile:
-    """A list of numbers of a repeat, by draft position or length; empty where there is none. An entry that does not apply is None."""
+    """A list of numbers of a repeat, by draft position or length; empty where there is none.
+
+    An entry that does not apply is None.
+    """
 
     name: str
     doc: str
@@ -77,14 +82,18 @@ def _metric(
     return Metric(name or function.__name__, unit, better, _doc(function), function, by_request)
 
 
-def _mean(name: str, unit: str, better: Better, by_request: Callable[[Repeat], dict[int, float]]) -> Metric:
+def _mean(
+    name: str, unit: str, better: Better, by_request: Callable[[Repeat], dict[int, float]]
+) -> Metric:
     """The mean over requests."""
 
     def function(repeat: Repeat) -> float | None:
         values = list(by_request(repeat).values())
         return float(np.mean(values)) if values else None
 
-    return Metric(name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request)
+    return Metric(
+        name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request
+    )
 
 
 _HEADINGS = {
@@ -134,7 +143,12 @@ _METRICS = (
     _metric("seconds", "lower", speed.itl_p50),
     _metric("seconds", "lower", speed.itl_p99),
     _metric("tokens per second", "higher", speed.tokens_per_second),
-    _mean("tokens_per_second_per_user", "tokens per second", "higher", speed.tokens_per_second_of_requests),
+    _mean(
+        "tokens_per_second_per_user",
+        "tokens per second",
+        "higher",
+        speed.tokens_per_second_of_requests,
+    ),
     _metric("tokens per second", "higher", speed.decode_tokens_per_second),
     _metric("requests per second", "higher", speed.goodput),
     _metric("share", "lower", speed.host_share),
@@ -158,16 +172,26 @@ _PROFILES = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
 AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
-# What `result.stats` and `--json` say of one call, and a run folder says of its cells in other ways.
+# What `result.stats` and `--json` say of one call, and a run folder says of its cells in other
+# ways.
 OF_A_CALL: Mapping[str, str] = {
-    "capture_seconds": "Seconds in which the call waited for CUDA graphs to be captured; no other time has them in it.",
+    "capture_seconds": (
+        "Seconds in which the call waited for CUDA graphs to be captured; no other time has them "
+        "in it."
+    ),
     "lossless": "Whether the verifier says that the tokens follow the target's distribution.",
-    "batch_invariant": "Whether the drafter says that a row's tokens do not depend on its batch; with a batch-wide policy they do.",
+    "batch_invariant": (
+        "Whether the drafter says that a row's tokens do not depend on its batch; with a "
+        "batch-wide policy they do."
+    ),
 }
 # Of a table, in its order: those that a reader asks for first, and what of the device was used.
 FIGURES = ("all", "first", "last", "tokens_per_second", "speedup_all", "tau", "acceptance_rate")
 COLUMNS = (*FIGURES, "mbu", "mfu")
-PROFILES: Mapping[str, Profile] = {function.__name__: Profile(function.__name__, _doc(function), function) for function in _PROFILES}
+PROFILES: Mapping[str, Profile] = {
+    function.__name__: Profile(function.__name__, _doc(function), function)
+    for function in _PROFILES
+}
 
 
 def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
@@ -183,4 +207,8 @@ def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
 
 def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
     """The mean over repeats of each metric, over those in which it applies."""
-    return {name: float(np.mean(values)) for name in METRICS if (values := [one[name] for one in measured if name in one])}
+    return {
+        name: float(np.mean(values))
+        for name in METRICS
+        if (values := [one[name] for one in measured if name in one])
+    }

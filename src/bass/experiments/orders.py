@@ -7,14 +7,24 @@ from bass.errors import BassError
 from bass.experiments.settings import ORDERED, Settings
 from bass.llm import Order
 
-# What may be wrong with an order, and is put right by the defaults of these settings: single ones, then those that must fit together.
-_SUSPECTS = (*((name,) for name in ORDERED), ("drafter", "stop_rule", "draft"), ("cache", "attention"), ("device", "cuda_graphs"))
+# What may be wrong with an order, and is put right by the defaults of these settings: single ones,
+# then those that must fit together.
+_SUSPECTS = (
+    *((name,) for name in ORDERED),
+    ("drafter", "stop_rule", "draft"),
+    ("cache", "attention"),
+    ("device", "cuda_graphs"),
+)
 
 
 @final
 @dataclass
 class Orders:
-    """The orders of settings. Those that name the same parts share one, so nothing may be run with it: strategies may hold state."""
+    """The orders of settings.
+
+    Those that name the same parts share one, so nothing may be run with it: strategies may hold
+    state.
+    """
 
     _known: dict[str, Order] = field(default_factory=dict, repr=False)
     _wrong: dict[str, tuple[list[str], frozenset[str]]] = field(default_factory=dict, repr=False)
@@ -36,7 +46,9 @@ class Orders:
         return self._wrong[key]
 
     def _examined(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
-        """One error after the other, each put right by the first defaults that change what is raised next."""
+        """One error after the other, each put right by the first defaults that change what is
+        raised next.
+        """
         told: list[str] = []
         changed: set[str] = set()
         error = self._error(settings)

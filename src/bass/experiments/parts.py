@@ -10,17 +10,23 @@ from bass.experiments.settings import Call
 from bass.llm import LLM
 
 
-def parts_in_ms(llm: LLM, call: Call, options: dict[str, Any], trace: list[StepRecord]) -> tuple[int, dict[str, float]] | None:
-    """The draft length that half of the steps of a repeat do not exceed, and what the parts of a step of that length take, in ms.
+def parts_in_ms(
+    llm: LLM, call: Call, options: dict[str, Any], trace: list[StepRecord]
+) -> tuple[int, dict[str, float]] | None:
+    """The draft length that half of the steps of a repeat do not exceed, and what the parts of a
+    step of that length take, in ms.
 
-    trace: the steps of the repeat, which `call` and `options` made. It is begun once more and stopped half-way, where `parts_of` times
-    the parts; to the host's are added its seconds before a step, the median of the trace. None where a repeat has too few steps to be
-    stopped half-way, or there is no room.
+    trace: the steps of the repeat, which `call` and `options` made. It is begun once more and
+    stopped half-way, where `parts_of` times the parts; to the host's are added its seconds before a
+    step, the median of the trace. None where a repeat has too few steps to be stopped half-way, or
+    there is no room.
     """
     if len(trace) < 2:
         return None
     k = statistics.median_low([step.k for step in trace])
-    generation = llm.stream(call.prompts, num_return_sequences=call.samples, seed=call.seed, **options)
+    generation = llm.stream(
+        call.prompts, num_return_sequences=call.samples, seed=call.seed, **options
+    )
     run = generation.run
     try:
         for _ in generation:

@@ -1,4 +1,7 @@
-"""Which cell of plain decoding each cell is held against, and what comes of it: `AgainstPlain` in the cell's folder."""
+"""Which cell of plain decoding each cell is held against, and what comes of it:
+
+`AgainstPlain` in the cell's folder.
+"""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -15,17 +18,30 @@ from bass.experiments.settings import LIMITS, Settings
 from bass.files import write_atomically
 from bass.llm import Order
 
-# In these a cell may differ from the one that it is held against; in the first line they are compared as `Order` has them.
+# In these a cell may differ from the one that it is held against; in the first line they are
+# compared as `Order` has them.
 _AS_ORDERED = ("target", "device", "dtype", "quantization")
-_OWN = ("draft", "draft_quantization", "policy", "drafter", "stop_rule", "verifier", "cache", "attention", "cuda_graphs", *LIMITS)
+_OWN = (
+    "draft",
+    "draft_quantization",
+    "policy",
+    "drafter",
+    "stop_rule",
+    "verifier",
+    "cache",
+    "attention",
+    "cuda_graphs",
+    *LIMITS,
+)
 ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     """The cell of plain decoding for each cell that drafts and has one.
 
-    It decodes the same requests with the same target at the same batch. Of several, the one most like the cell: in whether noise belongs
-    to positions (a coupled verifier), in the cache, in the attention, in the use of graphs; of those, the first.
+    It decodes the same requests with the same target at the same batch. Of several, the one most
+    like the cell: in whether noise belongs to positions (a coupled verifier), in the cache, in the
+    attention, in the use of graphs; of those, the first.
     """
     orders = Orders()
     ordered = [(task, orders.of(task.settings)) for task in tasks]
@@ -37,13 +53,16 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     for task, order in ordered:
         candidates = [] if _is_plain(order) else plains.get(_decoding(task.settings, order), [])
         if candidates:
-            nearest, _ = max(candidates, key=lambda one, own=order: _likeness(one[1], own))  # the first of equals
+            # the first of equals
+            nearest, _ = max(candidates, key=lambda one, own=order: _likeness(one[1], own))
             found[task.id] = nearest.id
     return found
 
 
 def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
-    """Write what is not there, or of other summaries, for every pair of cells that are done; take away what has no pair."""
+    """Write what is not there, or of other summaries, for every pair of cells that are done; take
+    away what has no pair.
+    """
     found = counterparts(tasks)
     stale: dict[str, list[str]] = {}
     for task in tasks:
@@ -51,7 +70,9 @@ def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
         if plain is None or not (_is_done(run, task.id) and _is_done(run, plain)):
             with writing(task.folder):
                 path.unlink(missing_ok=True)
-        elif (made := run.against_plain(task.id)) is None or made.made_of != _fingerprint(run, task.id, plain):
+        elif (made := run.against_plain(task.id)) is None or made.made_of != _fingerprint(
+            run, task.id, plain
+        ):
             stale.setdefault(plain, []).append(task.id)
     for plain, cells in stale.items():
         lines = run.lines(plain)
@@ -59,15 +80,22 @@ def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
         for cell in cells:
             made = _compared(run, cell, plain, of_plain)
             with writing(run.cell_folder(cell)):
-                write_atomically(run.cell_folder(cell) / RunFolder.AGAINST_PLAIN, made.to_json(indent=1) + "\n")
+                write_atomically(
+                    run.cell_folder(cell) / RunFolder.AGAINST_PLAIN, made.to_json(indent=1) + "\n"
+                )
 
 
 def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]) -> AgainstPlain:
     """Each repeat against the one of the same prompts and the same seed."""
     lines = run.lines(cell)
     repeats = zip(lines.repeats, repeats_of(lines), strict=True)
-    measured = [measure(replace(repeat, plain=of_plain[number]), AGAINST_PLAIN) for number, repeat in repeats]
-    return AgainstPlain(cell, plain, over_repeats(measured), measured, _fingerprint(run, cell, plain))
+    measured = [
+        measure(replace(repeat, plain=of_plain[number]), AGAINST_PLAIN)
+        for number, repeat in repeats
+    ]
+    return AgainstPlain(
+        cell, plain, over_repeats(measured), measured, _fingerprint(run, cell, plain)
+    )
 
 
 def _is_plain(order: Order) -> bool:
@@ -76,14 +104,24 @@ def _is_plain(order: Order) -> bool:
 
 def _decoding(settings: Settings, order: Order) -> str:
     """What is decoded, by which target, on which device, as a key."""
-    loaded: Iterable[Any] = (str(order.target), str(order.device), order.dtype, order.quantizations[0])
+    loaded: Iterable[Any] = (
+        str(order.target),
+        str(order.device),
+        order.dtype,
+        order.quantizations[0],
+    )
     return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
 
 
 def _likeness(plain: Order, own: Order) -> tuple[bool, bool, bool, bool]:
     a, b = plain.parts, own.parts
     same_noise = a.verifier.coupled == b.verifier.coupled
-    return same_noise, a.cache is b.cache, a.attention == b.attention, plain.cuda_graphs == own.cuda_graphs
+    return (
+        same_noise,
+        a.cache is b.cache,
+        a.attention == b.attention,
+        plain.cuda_graphs == own.cuda_graphs,
+    )
 
 
 def _is_done(run: RunFolder, cell: str) -> bool:
@@ -93,4 +131,6 @@ def _is_done(run: RunFolder, cell: str) -> bool:
 
 def _fingerprint(run: RunFolder, *cells: str) -> str:
     """Of summaries. A clock may go backwards, so that the ages of files say nothing."""
-    return hashlib.sha256(b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)).hexdigest()
+    return hashlib.sha256(
+        b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)
+    ).hexdigest()

@@ -13,7 +13,10 @@ MOST_TOLD = 100  # problems, of perhaps thousands
 @final
 @dataclass
 class Problems:
-    """What is wrong, sentence by sentence. `replaced`: settings that have a default instead of a value that cannot be."""
+    """What is wrong, sentence by sentence.
+
+    `replaced`: settings that have a default instead of a value that cannot be.
+    """
 
     told: list[str] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)

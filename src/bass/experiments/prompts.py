@@ -8,14 +8,33 @@ from bass.errors import OptionError
 from bass.files import read_text
 
 PYTHON = [
-    'class Account:\n    """A bank account with an owner and a balance."""\n\n    def __init__(self, owner, balance=0):\n',
+    (
+        'class Account:\n    """A bank account with an owner and a balance."""\n\n    def '
+        "__init__(self, owner, balance=0):\n"
+    ),
     'def read_lines(path):\n    """Return the lines of a text file, without their newlines."""\n',
-    'def group_by(items, key):\n    """Return a dictionary from key(item) to the list of items that have it."""\n',
-    'class Stack:\n    """A last-in first-out stack."""\n\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n',
+    (
+        'def group_by(items, key):\n    """Return a dictionary from key(item) to the list of items '
+        'that have it."""\n'
+    ),
+    (
+        'class Stack:\n    """A last-in first-out stack."""\n\n    def __init__(self):\n        '
+        "self.items = []\n\n    def push(self, item):\n"
+    ),
     'def is_prime(n):\n    """Return True if n is a prime number."""\n',
-    'import unittest\n\n\nclass TestSplit(unittest.TestCase):\n    def setUp(self):\n        self.text = "a b"\n\n    def test(self):\n',
-    'def merge(left, right):\n    """Merge two sorted lists into one sorted list."""\n    result = []\n',
-    'def parse_args(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of a file.")\n',
+    (
+        "import unittest\n\n\nclass TestSplit(unittest.TestCase):\n    def setUp(self):\n        "
+        'self.text = "a b"\n\n    def test(self):\n'
+    ),
+    (
+        'def merge(left, right):\n    """Merge two sorted lists into one sorted list."""\n    '
+        "result "
+        "= []\n"
+    ),
+    (
+        'def parse_args(argv=None):\n    parser = argparse.ArgumentParser(description="Count the '
+        'words of a file.")\n'
+    ),
 ]
 LARGEST_PROMPTS = 1 << 28  # bytes of a file
 Prompt = str | list[int]
@@ -23,21 +42,26 @@ BUILT_IN = {"python": PYTHON}
 
 
 def read_prompts(given: Any, most: int | None) -> list[Any]:
-    """The prompts that a config's `prompts` stands for, texts or lists of token ids, at most so many.
+    """The prompts that a config's `prompts` stands for, texts or lists of token ids, at most so
+    many.
 
-    given: a list of texts or of lists of token ids, the name of a built-in list, or a file: of JSON lines each with a `prompt` or
-    `token_ids` (a HumanEval file is one), or, with any other ending than .jsonl, one text that is the only prompt.
+    given: a list of texts or of lists of token ids, the name of a built-in list, or a file: of JSON
+    lines each with a `prompt` or `token_ids` (a HumanEval file is one), or, with any other ending
+    than .jsonl, one text that is the only prompt.
     """
     prompts = BUILT_IN.get(given) or _file(given) if isinstance(given, str) else given
     if not (isinstance(prompts, list) and prompts and all(map(_is_prompt, prompts))):
         raise OptionError(
-            f"`prompts: {given!r:.60}` holds no prompts: give a list of texts or of lists of token ids, a file, or {', '.join(BUILT_IN)}."
+            f"`prompts: {given!r:.60}` holds no prompts: give a list of texts or of lists of token "
+            f"ids, a file, or {', '.join(BUILT_IN)}."
         )
     return prompts[:most]
 
 
 def _is_prompt(one: Any) -> bool:
-    ids = isinstance(one, list) and all(isinstance(token, int) and not isinstance(token, bool) for token in one)
+    ids = isinstance(one, list) and all(
+        isinstance(token, int) and not isinstance(token, bool) for token in one
+    )
     return bool(one) and (ids or isinstance(one, str))
 
 
@@ -46,7 +70,10 @@ def _file(name: str) -> list[Any]:
         text = read_text(Path(name), LARGEST_PROMPTS)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(f"`prompts: {name}` cannot be read ({reason}): give a text file, or {', '.join(BUILT_IN)}.") from error
+        raise OptionError(
+            f"`prompts: {name}` cannot be read ({reason}): give a text file, or "
+            f"{', '.join(BUILT_IN)}."
+        ) from error
     if not name.endswith(".jsonl"):
         return [text]
     found: list[Any] = []
@@ -55,5 +82,8 @@ def _file(name: str) -> list[Any]:
             said = json.loads(line)
             found.append(said["token_ids"] if "token_ids" in said else said["prompt"])
         except (ValueError, KeyError, TypeError) as error:
-            raise OptionError(f"`{name}`, line {number}, is no JSON object with a `prompt` or `token_ids`: write one per line.") from error
+            raise OptionError(
+                f"`{name}`, line {number}, is no JSON object with a `prompt` or `token_ids`: write "
+                "one per line."
+            ) from error
     return found

@@ -9,24 +9,33 @@ from typing import TypedDict
 
 
 def bass_version() -> str:
-    """That of the installed package; else what the source tree's pyproject.toml says; else `unknown`."""
+    """That of the installed package; else what the source tree's pyproject.toml says; else
+    `unknown`.
+    """
     try:
         return version("bass")
     except PackageNotFoundError:
         try:
-            said = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text(encoding="utf-8"))
+            said = tomllib.loads(
+                Path(__file__).parents[3].joinpath("pyproject.toml").read_text(encoding="utf-8")
+            )
             return str(said["project"]["version"])
         except (OSError, ValueError, KeyError):
             return "unknown"
 
 
 def cpu_name() -> str:
-    """What the processor is called by its maker, where the system says so; else its architecture."""
+    """What the processor is called by its maker, where the system says so; else its
+    architecture.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 class Here(TypedDict):

@@ -1,4 +1,6 @@
-"""Parts of a config as YAML gave them: a mapping, a list of mappings, and what they must not hold."""
+"""Parts of a config as YAML gave them: a mapping, a list of mappings, and what they must not
+hold.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,9 @@ def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, 
 
 
 def named(value: Any) -> Any:
-    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it is."""
+    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it
+    is.
+    """
     return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
@@ -27,7 +31,9 @@ def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> list[dict
     value = [] if raw.get(part) is None else raw[part]
     if isinstance(value, list) and all(isinstance(one, Mapping) and one for one in value):
         return [named(one) for one in value]
-    problems.told.append(f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}].")
+    problems.told.append(
+        f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}]."
+    )
     return []
 
 
@@ -41,6 +47,16 @@ def endless(value: Any, where: str) -> list[str]:
     """Where numbers are that JSON has no word for."""
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{where}: {value}"]
-    inside = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, Mapping) else ()
-    labels = [f"{where}: {label}" for label in value if isinstance(label, float) and label != label] if isinstance(value, Mapping) else []
+    inside = (
+        enumerate(value)
+        if isinstance(value, list)
+        else value.items()
+        if isinstance(value, Mapping)
+        else ()
+    )
+    labels = (
+        [f"{where}: {label}" for label in value if isinstance(label, float) and label != label]
+        if isinstance(value, Mapping)
+        else []
+    )
     return labels + [found for key, one in inside for found in endless(one, f"{where}.{key}")]

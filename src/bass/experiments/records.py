@@ -1,13 +1,15 @@
 """The lines and files of a run folder, format version 2, and their reader.
 
-    FOLDER/manifest.json             what was asked for, on which machine: `Manifest`
-    FOLDER/cells/ID/steps.jsonl      one `StepLine` per step
-    FOLDER/cells/ID/requests.jsonl   one `RequestLine` per finished request; a repeat that ended is marked by an `EndLine`
-    FOLDER/cells/ID/summary.json     written last: `Summary`; a cell without it is not finished
-    FOLDER/cells/ID/against_plain.json   `AgainstPlain`, when the cell and the one of plain decoding are done; optional
+    FOLDER/manifest.json    what was requested, on which machine: `Manifest`
+    FOLDER/cells/ID/        of each cell:
+      steps.jsonl           one `StepLine` per step
+      requests.jsonl        one `RequestLine` per finished request, an `EndLine` after each repeat
+      summary.json          written last: `Summary`; a cell without it is not finished
+      against_plain.json    `AgainstPlain`, once the cell and the one of plain decoding are done
 
-Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says where. Only the last line of a
-jsonl may be incomplete, since a process can end while it writes: it is left out, and `Lines.dropped` says so.
+Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says
+where. Only the last line of a jsonl may be incomplete, since a process can end while it writes: it
+is left out, and `Lines.dropped` says so.
 """
 
 import functools
@@ -35,7 +37,10 @@ Value = TypeVar("Value")
 @final
 @dataclass(frozen=True)
 class StepLine(Json):
-    """One step of one repeat. The four lists have one entry per row of the batch; see `bass.engine.requests.StepRecord`."""
+    """One step of one repeat.
+
+    The four lists have one entry per row of the batch; see `bass.engine.requests.StepRecord`.
+    """
 
     request_rows: list[int]  # whose row it was: index of the request, -1 for an idle row
     k: int  # the longest draft that was asked for
@@ -51,13 +56,23 @@ class StepLine(Json):
     work: Work  # of its forward passes
 
     def __post_init__(self) -> None:
-        if not len(self.request_rows) == len(self.drafted) == len(self.accepted) == len(self.emitted):
+        if (
+            not len(self.request_rows)
+            == len(self.drafted)
+            == len(self.accepted)
+            == len(self.emitted)
+        ):
             raise RunFolderError("the lists of a step must have one entry for each row")
-        for whose, drafted, accepted, emitted in zip(self.request_rows, self.drafted, self.accepted, self.emitted, strict=True):
+        for whose, drafted, accepted, emitted in zip(
+            self.request_rows, self.drafted, self.accepted, self.emitted, strict=True
+        ):
             if not 0 <= accepted <= drafted:
                 raise RunFolderError(f"a row accepted {accepted} of {drafted} drafted tokens")
             if whose >= 0 and emitted not in (accepted, accepted + 1):
-                raise RunFolderError(f"a row that accepted {accepted} tokens emitted {emitted}: that must be as many, or one more")
+                raise RunFolderError(
+                    f"a row that accepted {accepted} tokens emitted {emitted}: that must be as "
+                    "many, or one more"
+                )
             if whose < 0 and (drafted or emitted):
                 raise RunFolderError("an idle row has no tokens")
 
@@ -81,8 +96,13 @@ class StepLine(Json):
 
     def record(self) -> StepRecord:
         """The step as a trace has it: the inverse of `of`."""
-        rows, drafted, accepted, emitted = np.array([self.request_rows, self.drafted, self.accepted, self.emitted], dtype=np.int64)
-        numbers, times = (self.k, self.span, self.positions), (self.seconds, self.host_seconds, self.at)
+        rows, drafted, accepted, emitted = np.array(
+            [self.request_rows, self.drafted, self.accepted, self.emitted], dtype=np.int64
+        )
+        numbers, times = (
+            (self.k, self.span, self.positions),
+            (self.seconds, self.host_seconds, self.at),
+        )
         return StepRecord(*numbers, rows, drafted, accepted, emitted, *times, work=self.work)
 
 
@@ -91,9 +111,10 @@ class StepLine(Json):
 class RequestLine(Json):
     """One finished request of one repeat.
 
-    Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a wait for a row is in it);
-    `seconds`: from then until its last token; `token_seconds`: when each token was committed, since the repeat began, one per
-    token; None where it was not noted (then the steps tell).
+    Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a
+    wait for a row is in it);
+    `seconds`: from then until its last token; `token_seconds`: when each token was committed, since
+    the repeat began, one per token; None where it was not noted (then the steps tell).
     """
 
     request: int
@@ -110,9 +131,13 @@ class RequestLine(Json):
 
     def __post_init__(self) -> None:
         if self.finish not in FINISHES:
-            raise RunFolderError(f"`finish` is {self.finish!r}, and must be one of {', '.join(FINISHES)}")
+            raise RunFolderError(
+                f"`finish` is {self.finish!r}, and must be one of {', '.join(FINISHES)}"
+            )
         if len(self.logprobs) != len(self.tokens):
-            raise RunFolderError(f"{len(self.logprobs)} log-probabilities for {len(self.tokens)} tokens")
+            raise RunFolderError(
+                f"{len(self.logprobs)} log-probabilities for {len(self.tokens)} tokens"
+            )
         if self.token_seconds is not None and len(self.token_seconds) != len(self.tokens):
             raise RunFolderError(f"{len(self.token_seconds)} times for {len(self.tokens)} tokens")
 
@@ -164,26 +189,45 @@ class EndLine(Json):
 @final
 @dataclass(frozen=True)
 class Facts(Json):
-    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the most memory used."""
+    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the
+    most memory used.
+    """
 
     target: dict[str, int]  # fields of a ModelCost
     draft: dict[str, int]
     bandwidth: float  # bytes per second
     flops: float  # per second
     peak_memory_bytes: int | None
-    parts_ms: dict[str, float] | None = None  # of a step, as `bass.experiments.parts` times them: draft, verify, sample, host
+    # of a step, as `bass.experiments.parts` times them: draft, verify, sample, host
+    parts_ms: dict[str, float] | None = None
     parts_k: int | None = None  # tokens that this step drafts for a row
 
     def __post_init__(self) -> None:
         for name, cost in (("target", self.target), ("draft", self.draft)):
             if set(cost) != set(ModelCost.__dataclass_fields__):
-                raise RunFolderError(f"`{name}` must have {', '.join(ModelCost.__dataclass_fields__)}")
+                raise RunFolderError(
+                    f"`{name}` must have {', '.join(ModelCost.__dataclass_fields__)}"
+                )
 
     @classmethod
-    def of(cls, cost: PairCost, peaks: Peaks, peak_memory_bytes: int | None, parts: tuple[int, dict[str, float]] | None = None) -> "Facts":
+    def of(
+        cls,
+        cost: PairCost,
+        peaks: Peaks,
+        peak_memory_bytes: int | None,
+        parts: tuple[int, dict[str, float]] | None = None,
+    ) -> "Facts":
         """As the engine has them. `parts`: parts_k and parts_ms."""
         k, ms = parts or (None, None)
-        return cls(dict(vars(cost.target)), dict(vars(cost.draft)), peaks.bandwidth, peaks.flops, peak_memory_bytes, ms, k)
+        return cls(
+            dict(vars(cost.target)),
+            dict(vars(cost.draft)),
+            peaks.bandwidth,
+            peaks.flops,
+            peak_memory_bytes,
+            ms,
+            k,
+        )
 
     @property
     def cost(self) -> PairCost:
@@ -199,10 +243,12 @@ class Facts(Json):
 @final
 @dataclass(frozen=True)
 class Summary(Json):
-    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same for each repeat, in order.
+    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
+    for each repeat, in order.
 
-    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no entry. The file has none of those that
-    compare with plain decoding; `RunFolder.summary` adds them.
+    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no
+    entry. The file has none of those that compare with plain decoding; `RunFolder.summary` adds
+    them.
     """
 
     cell: str
@@ -216,7 +262,9 @@ class Summary(Json):
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
-            raise RunFolderError(f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}")
+            raise RunFolderError(
+                f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}"
+            )
         if (self.error is None) != (self.state == "done"):
             raise RunFolderError("a cell has an error if it failed, and none if it is done")
 
@@ -251,7 +299,10 @@ class CellEntry(Json):
 @final
 @dataclass(frozen=True)
 class Manifest(Json):
-    """What a run folder is a run of. `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`; older folders have none."""
+    """What a run folder is a run of.
+
+    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`; older folders have none.
+    """
 
     bass: str
     commit: str
@@ -276,14 +327,16 @@ class Manifest(Json):
         for cell in self.cells:
             if sorted(cell.settings) != sorted(self.axes):
                 raise RunFolderError(
-                    f"cell `{cell.id}` must have a value for each of the axes {', '.join(self.axes) or '(none)'}, and no other"
+                    f"cell `{cell.id}` must have a value for each of the axes "
+                    f"{', '.join(self.axes) or '(none)'}, and no other"
                 )
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
         if data.get("format") != FORMAT:
             raise RunFolderError(
-                f"{where} has the format version {data.get('format')!r}, and this `bass` reads version {FORMAT}: use the `bass` that "
+                f"{where} has the format version {data.get('format')!r}, and this `bass` reads "
+                f"version {FORMAT}: use the `bass` that "
                 f"wrote it ({data.get('bass', 'unknown version')}), or run the experiment again."
             )
 
@@ -322,7 +375,10 @@ class RunFolder:
         """What was asked for."""
         path = self.path / self.MANIFEST
         if not path.exists():
-            raise RunFolderError(f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that `bass ablate` wrote.")
+            raise RunFolderError(
+                f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that "
+                "`bass ablate` wrote."
+            )
         return Manifest.from_json(decoded(content(path), str(path), Manifest.REMEDY), str(path))
 
     @property
@@ -336,30 +392,44 @@ class RunFolder:
         return self.path / "cells" / cell
 
     def summary(self, cell: str) -> Summary | None:
-        """What came of a cell, against plain decoding too where that is known; None while it is not finished."""
+        """What came of a cell, against plain decoding too where that is known;
+
+        None while it is not finished.
+        """
         path = self.cell_folder(cell) / self.SUMMARY
         if not path.exists():
             return None
         summary = Summary.from_json(decoded(content(path), str(path)), str(path))
         against = self.against_plain(cell)
-        if against is None or len(against.repeats) != len(summary.repeats):  # of an earlier life of the cell
+        # of an earlier life of the cell
+        if against is None or len(against.repeats) != len(summary.repeats):
             return summary
         repeats = [one | more for one, more in zip(summary.repeats, against.repeats, strict=True)]
         return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
-        """What the cell is held against, and what came of it; None where the run has no such cell, or it is not finished."""
+        """What the cell is held against, and what came of it;
+
+        None where the run has no such cell, or it is not finished.
+        """
         path = self.cell_folder(cell) / self.AGAINST_PLAIN
         if not path.exists():
             return None
         try:
             return AgainstPlain.from_json(decoded(content(path), str(path)), str(path))
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
-            raise RunFolderError(f"{path} is damaged: delete it, and give the run's command again, which makes it anew.") from error
+            raise RunFolderError(
+                f"{path} is damaged: delete it, and give the run's command again, which makes it "
+                "anew."
+            ) from error
 
     def summaries(self) -> dict[str, Summary]:
         """Those of the finished cells, in the order of the plan."""
-        return {cell.id: summary for cell in self.cells if (summary := self.summary(cell.id)) is not None}
+        return {
+            cell.id: summary
+            for cell in self.cells
+            if (summary := self.summary(cell.id)) is not None
+        }
 
     def lines(self, cell: str) -> CellLines:
         """The steps and requests of the repeats that ended."""
@@ -368,10 +438,17 @@ class RunFolder:
         requests = read_lines(folder / self.REQUESTS, _request_or_end)
         ended = [line.repeat for line in requests.values if isinstance(line, EndLine)]
         if len({*ended}) < len(ended):
-            raise RunFolderError(f"{folder / self.REQUESTS} ends a repeat twice: delete the cell's folder, and run it again.")
+            raise RunFolderError(
+                f"{folder / self.REQUESTS} ends a repeat twice: delete the cell's folder, and run "
+                "it again."
+            )
         return CellLines(
             [line for line in steps.values if line.repeat in ended],
-            [line for line in requests.values if isinstance(line, RequestLine) and line.repeat in ended],
+            [
+                line
+                for line in requests.values
+                if isinstance(line, RequestLine) and line.repeat in ended
+            ],
             ended,
             [note for note in (steps.dropped, requests.dropped) if note],
         )

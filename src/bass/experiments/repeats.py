@@ -16,7 +16,9 @@ from bass.results import Counts, count, judged_lengths
 @final
 @dataclass(frozen=True)
 class Limits:
-    """Latency limits in seconds, each None for none: to the first token, per token after it, to the last token."""
+    """Latency limits in seconds, each None for none: to the first token, per token after it, to the
+    last token.
+    """
 
     ttft: float | None = None
     tpot: float | None = None
@@ -25,13 +27,17 @@ class Limits:
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
             if limit is not None and not limit > 0:
-                raise OptionError(f"The latency limit `{name}={limit}` must be over 0 seconds, or None.")
+                raise OptionError(
+                    f"The latency limit `{name}={limit}` must be over 0 seconds, or None."
+                )
 
 
 @final
 @dataclass(frozen=True)
 class Rows:
-    """Active rows of all steps, one entry per target call of a row: whose it was, and what came of it."""
+    """Active rows of all steps, one entry per target call of a row: whose it was, and what came of
+    it.
+    """
 
     requests: Int[np.ndarray, " calls"]
     drafted: Int[np.ndarray, " calls"]
@@ -45,7 +51,8 @@ class Rows:
 class Repeat:
     """One repeat of a cell.
 
-    `plain`: plain decoding of the same requests at the same batch, for metrics that compare. `facts`: for MFU, MBU and memory.
+    `plain`: plain decoding of the same requests at the same batch, for metrics that compare.
+    `facts`: for MFU, MBU and memory.
     `limits`: for goodput. What is not given leaves out the metrics that need it.
     """
 
@@ -60,11 +67,13 @@ class Repeat:
             return
         if self.plain.counts.drafted:
             raise OptionError(
-                f"A repeat cannot be held against one that drafted {self.plain.counts.drafted} tokens: give one of plain decoding."
+                f"A repeat cannot be held against one that drafted {self.plain.counts.drafted} "
+                "tokens: give one of plain decoding."
             )
         if self.batch != self.plain.batch:
             raise OptionError(
-                f"A repeat at batch {self.batch} cannot be held against plain decoding at batch {self.plain.batch}: give one at the same."
+                f"A repeat at batch {self.batch} cannot be held against plain decoding at batch "
+                f"{self.plain.batch}: give one at the same."
             )
 
     @property
@@ -82,7 +91,11 @@ class Repeat:
         """The active rows of all steps."""
 
         def of(values: list[np.ndarray]) -> Int[np.ndarray, " calls"]:
-            return np.concatenate([v[s.active] for v, s in zip(values, self.steps, strict=True)]) if values else np.zeros(0, dtype=np.int64)
+            return (
+                np.concatenate([v[s.active] for v, s in zip(values, self.steps, strict=True)])
+                if values
+                else np.zeros(0, dtype=np.int64)
+            )
 
         steps = self.steps
         return Rows(
@@ -101,7 +114,9 @@ class Repeat:
     @property
     def seconds(self) -> float:
         """From the beginning to the last token, prefills included, captures and warm-up not."""
-        return max([s.at for s in self.steps[-1:]] + [line.ended for line in self.requests], default=0.0)
+        return max(
+            [s.at for s in self.steps[-1:]] + [line.ended for line in self.requests], default=0.0
+        )
 
     @property
     def stepping(self) -> float:
@@ -115,7 +130,11 @@ class Repeat:
         As noted; where that was not done, the end of the step that committed it.
         """
         rows = self.rows
-        ends = np.concatenate([np.full(int(s.active.sum()), s.at) for s in self.steps]) if self.steps else np.zeros(0)
+        ends = (
+            np.concatenate([np.full(int(s.active.sum()), s.at) for s in self.steps])
+            if self.steps
+            else np.zeros(0)
+        )
         times = {}
         for line in self.requests:
             if line.token_seconds is not None:
@@ -125,14 +144,17 @@ class Repeat:
             committed = np.repeat(ends[own], rows.emitted[own])
             if len(committed) < len(line.tokens):
                 raise RunFolderError(
-                    f"Request {line.request} has {len(line.tokens)} tokens, and the steps of its repeat committed {len(committed)}: "
+                    f"Request {line.request} has {len(line.tokens)} tokens, and the steps of its "
+                    f"repeat committed {len(committed)}: "
                     "the two files are not of one run; delete the cell's folder, and run it again."
                 )
             times[line.request] = committed[: len(line.tokens)]
         return times
 
 
-def repeats_of(lines: CellLines, facts: Facts | None = None, limits: Limits = Limits()) -> list[Repeat]:
+def repeats_of(
+    lines: CellLines, facts: Facts | None = None, limits: Limits = Limits()
+) -> list[Repeat]:
     """The repeats of a cell that ended, in order."""
     steps: dict[int, list[StepRecord]] = {number: [] for number in lines.repeats}
     requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}

@@ -35,8 +35,9 @@ _MOST_TOLD = 4  # changes, of perhaps hundreds
 class Ablation:
     """A plan and the folder of its run.
 
-    retry_failed: whether cells that failed before are run again. redo_changed: whether results that were made with something else than
-    what is there now (a class, a checkpoint, torch) are discarded, and their cells run again, instead of refused.
+    retry_failed: whether cells that failed before are run again. redo_changed: whether results that
+    were made with something else than what is there now (a class, a checkpoint, torch) are
+    discarded, and their cells run again, instead of refused.
     """
 
     plan: Plan
@@ -45,9 +46,11 @@ class Ablation:
     redo_changed: bool = False
 
     def run(self, executor: Executor, watch: Watch) -> dict[str, Summary]:
-        """Run the cells that the folder has no summary of. Returns the summaries of all, in the order of the plan.
+        """Run the cells that the folder has no summary of. Returns the summaries of all, in the
+        order of the plan.
 
-        Raises `RunFolderError` where the folder cannot be written, is another process's, or holds another run.
+        Raises `RunFolderError` where the folder cannot be written, is another process's, or holds
+        another run.
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,9 @@ class Ablation:
         return [task for task in self.tasks if not (task.folder / RunFolder.SUMMARY).exists()]
 
     def _write_texts(self) -> None:
-        """The texts of tokens, which are those of all cells where their targets have one tokenizer."""
+        """The texts of tokens, which are those of all cells where their targets have one
+        tokenizer.
+        """
         if not (self.folder / TEXTS).exists():
             tokenizer = common_tokenizer([str(task.order.target) for task in self.tasks])
             if tokenizer is not None:
@@ -89,13 +94,18 @@ class Ablation:
                     write_texts(self.folder, tokenizer)
 
     def _enter(self) -> None:
-        """Write the manifest, or find that the one in the folder is of the same run, and bring it up to date."""
+        """Write the manifest, or find that the one in the folder is of the same run, and bring it
+        up to date.
+        """
         path, inputs = self.folder / RunFolder.MANIFEST, Inputs.of(self.tasks, self.plan.config)
         ours = manifest(self.plan, inputs.all)
         if path.exists():
             ours = self._gone_on_with(RunFolder(self.folder).manifest, ours, inputs)
         elif any((self.folder / "cells").glob("*/*")):
-            raise RunFolderError(f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or name another folder.")
+            raise RunFolderError(
+                f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or "
+                "name another folder."
+            )
         with writing(self.folder):
             write_atomically(path, ours.to_json(indent=1) + "\n")
 
@@ -103,7 +113,10 @@ class Ablation:
         """The manifest from now on, which describes every result that is kept."""
         another = "name another folder with `--output`"
         if theirs.config != ours.config:
-            raise RunFolderError(f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): {another}.")
+            raise RunFolderError(
+                f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): "
+                f"{another}."
+            )
         if theirs.cells != ours.cells:
             raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
         found = {task.id: changes(theirs, ours, inputs.cells[task.id]) for task in self.tasks}
@@ -114,7 +127,8 @@ class Ablation:
             more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
             cells = "1 cell that was" if len(stale) == 1 else f"{len(stale)} cells that were"
             raise RunFolderError(
-                f"`{self.folder}` holds results of {cells} made with something else ({'; '.join(told[:_MOST_TOLD])}{more}): {another}, "
+                f"`{self.folder}` holds results of {cells} made with something else "
+                f"({'; '.join(told[:_MOST_TOLD])}{more}): {another}, "
                 "or give `--redo_changed`, which discards these results and runs the cells again."
             )
         for task in stale:
@@ -123,7 +137,9 @@ class Ablation:
             with writing(self.folder):
                 (self.folder / TEXTS).unlink(missing_ok=True)
         kept = len(with_results) > len(stale)
-        return replace(theirs, inputs=ours.inputs, notes=notes(theirs, ours) or None) if kept else ours
+        return (
+            replace(theirs, inputs=ours.inputs, notes=notes(theirs, ours) or None) if kept else ours
+        )
 
 
 def manifest(plan: Plan, inputs: dict[str, str] | None = None) -> Manifest:
@@ -148,14 +164,24 @@ def device_name(asked: str) -> str:
 
 
 def commit() -> str:
-    """That of the source tree that bass is imported from, with `-dirty` where files differ; `unknown` where it is none."""
+    """That of the source tree that bass is imported from, with `-dirty` where files differ;
+
+    `unknown` where it is none.
+    """
     here = Path(__file__)
     try:
         for command in (
             ["ls-files", "--error-unmatch", here.parents[1].joinpath("__init__.py").name],
             ["describe", "--always", "--dirty", "--abbrev=40"],
         ):
-            done = subprocess.run(["git", *command], cwd=here.parents[1], capture_output=True, text=True, check=True, timeout=10)
+            done = subprocess.run(
+                ["git", *command],
+                cwd=here.parents[1],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return done.stdout.strip()
@@ -163,7 +189,9 @@ def commit() -> str:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; it is free again when the process ends, however it does."""
+    """The folder for this process alone; it is free again when the process ends, however it
+    does.
+    """
     with writing(folder):
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
@@ -172,7 +200,8 @@ def held(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             who = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
             raise RunFolderError(
-                f"`{folder}` is being written by {who}: wait until it has ended, or name another folder with `--output`."
+                f"`{folder}` is being written by {who}: wait until it has ended, or name another "
+                "folder with `--output`."
             ) from error
         with writing(folder):
             os.truncate(handle, 0)

@@ -1,4 +1,6 @@
-"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how often."""
+"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how
+often.
+"""
 
 import functools
 import inspect
@@ -28,10 +30,12 @@ _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repe
 class Settings:
     """One cell. Names and meanings are those of `bass generate`, but for the last ones.
 
-    batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows are given to the next in line as
-    they end; None: `batch` samples of one prompt at a time, as in the BASS paper, and a call for each prompt. prompts: see
-    `read_prompts`. repeats: how often it is all done, each time with the next seed. warm_up: whether a first step is made before
-    that, whose time does not count. ttft_limit, tpot_limit, e2e_limit: the latency limits of goodput, in seconds, see `Limits`.
+    batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows
+    are given to the next in line as they end; None: `batch` samples of one prompt at a time, as in
+    the BASS paper, and a call for each prompt. prompts: see `read_prompts`. repeats: how often it
+    is all done, each time with the next seed. warm_up: whether a first step is made before that,
+    whose time does not count. ttft_limit, tpot_limit, e2e_limit: the latency limits of goodput, in
+    seconds, see `Limits`.
     """
 
     target: str | None = None
@@ -76,9 +80,14 @@ class Settings:
         for name in ("time_budget", *LIMITS):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                problems.add(f"`{name}: {value}` must be more than 0 seconds, or null for no limit.")
+                problems.add(
+                    f"`{name}: {value}` must be more than 0 seconds, or null for no limit."
+                )
         if not (self.seed >= -(2**63) and self.seed + self.repeats < 2**63):
-            problems.add(f"`seed: {self.seed}` must fit into 64 bits, and so must those of the {self.repeats} repeats.")
+            problems.add(
+                f"`seed: {self.seed}` must fit into 64 bits, and so must those of the "
+                f"{self.repeats} repeats."
+            )
         try:
             Sampling(**{name: getattr(self, name) for name in _SAMPLING})
         except OptionError:  # which says the first thing only
@@ -92,7 +101,11 @@ class Settings:
 
     def with_defaults(self, names: Collection[str]) -> "Settings":
         """With the defaults of these settings; other names are left out of account."""
-        return replace(self, **{name: value for name, value in DEFAULTS.items() if name in names}) if names else self
+        return (
+            replace(self, **{name: value for name, value in DEFAULTS.items() if name in names})
+            if names
+            else self
+        )
 
     def read_prompts(self) -> list[Prompt]:
         """The prompts themselves."""
@@ -106,7 +119,11 @@ class Settings:
     def size(self) -> tuple[int, int]:
         """How many calls have to be made, and how many sequences each of them generates."""
         prompts = len(self.read_prompts())
-        return (self.repeats * prompts, self.batch) if self.samples is None else (self.repeats, prompts * self.samples)
+        return (
+            (self.repeats * prompts, self.batch)
+            if self.samples is None
+            else (self.repeats, prompts * self.samples)
+        )
 
     @property
     def stops(self) -> list[str]:
@@ -119,7 +136,10 @@ class Settings:
         prompts = self.read_prompts()
         groups = [prompts] if self.samples is not None else [[prompt] for prompt in prompts]
         rounds = [(self.seed + turn, group) for turn in range(self.repeats) for group in groups]
-        return [Call(i, group, self.samples or self.batch, seed) for i, (seed, group) in enumerate(rounds)]
+        return [
+            Call(i, group, self.samples or self.batch, seed)
+            for i, (seed, group) in enumerate(rounds)
+        ]
 
     @property
     def stream_with(self) -> dict[str, Any]:
@@ -135,8 +155,8 @@ class Settings:
     def order(self) -> Order:
         """What `load` would be asked for, checked; no weight is read.
 
-        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft model goes without. Raises a
-        `BassError` where parts do not fit together.
+        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
+        model goes without. Raises a `BassError` where parts do not fit together.
         """
         said = {name: getattr(self, name) for name in ORDERED if name != "batch"}
         said |= {key: built(key, said[key]) for key in KIND}
@@ -150,7 +170,10 @@ class Settings:
 @final
 @dataclass(frozen=True)
 class Call:
-    """One call of `LLM.stream`, which is one repeat of a cell. `number`: counts the cell's calls from 0."""
+    """One call of `LLM.stream`, which is one repeat of a cell.
+
+    `number`: counts the cell's calls from 0.
+    """
 
     number: int
     prompts: list[Prompt]
@@ -164,7 +187,8 @@ class Call:
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
-ORDERED = ("batch", *(name for name in inspect.signature(load).parameters if name in SETTINGS))  # what an `Order` is made of
+# what an `Order` is made of
+ORDERED = ("batch", *(name for name in inspect.signature(load).parameters if name in SETTINGS))
 DEFAULTS = asdict(Settings())
 _KINDS = {
     "int": "an integer",
@@ -177,18 +201,26 @@ _KINDS = {
 
 
 def typed_setting(name: str, value: Any) -> Any:
-    """A value as the setting has it; another kind is refused. Strategies are looked at by `Settings.order`."""
+    """A value as the setting has it; another kind is refused.
+
+    Strategies are looked at by `Settings.order`.
+    """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
     hint: Any = SETTINGS[name].type
     if name not in KIND and not _fits(value, hint):
-        kinds = [_KINDS[getattr(one, "__name__", "list")] for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])]
+        kinds = [
+            _KINDS[getattr(one, "__name__", "list")]
+            for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])
+        ]
         said = "null" if value is None else f"{value!r:.60}"
         raise OptionError(f"`{name}: {said}` is of the wrong kind: give {' or '.join(kinds)}.")
     try:
         return float(value) if isinstance(value, int) and hint in (float, float | None) else value
     except OverflowError as error:
-        raise OptionError(f"`{name}: {value!r:.60}` is too large a number: give a smaller one.") from error
+        raise OptionError(
+            f"`{name}: {value!r:.60}` is too large a number: give a smaller one."
+        ) from error
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -204,31 +236,45 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what is said over them, in which `policy.k` means that parameter of the policy.
+    """The settings with what is said over them, in which `policy.k` means that parameter of the
+    policy.
 
     Raises an `OptionError` for what has no place.
     """
     result = dict(settings)
     for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
         head, _, rest = key.partition(".")
-        result[head] = typed_setting(head, said[key]) if not rest else _with_parameter(head, head, result.get(head), rest, said[key])
+        result[head] = (
+            typed_setting(head, said[key])
+            if not rest
+            else _with_parameter(head, head, result.get(head), rest, said[key])
+        )
     return result
 
 
 def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> dict[str, Any]:
     if head not in KIND:
-        raise OptionError(f"`{key}.{path}` is a parameter of something that has none: name one of {', '.join(sorted(KIND))}.")
+        raise OptionError(
+            f"`{key}.{path}` is a parameter of something that has none: name one of "
+            f"{', '.join(sorted(KIND))}."
+        )
     if spec in (None, "auto"):
-        raise OptionError(f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`.")
+        raise OptionError(
+            f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`."
+        )
     whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
     given = dict(whole.get("init_args") or {})
     name, _, rest = path.partition(".")
-    given[name] = _with_parameter(f"{key}.{name}", head, given.get(name), rest, value) if rest else value
+    given[name] = (
+        _with_parameter(f"{key}.{name}", head, given.get(name), rest, value) if rest else value
+    )
     return whole | {"init_args": given}
 
 
 def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with paths that hold wherever a process is, and prompts from a file as what they are now."""
+    """The settings with paths that hold wherever a process is, and prompts from a file as what they
+    are now.
+    """
     result = dict(settings)
     for name in ("target", "draft"):
         if result.get(name) and Path(result[name]).exists():

@@ -1,4 +1,6 @@
-"""The source of classes that are not ours: a hash of each file that they are made of, and the versions of their packages."""
+"""The source of classes that are not ours: a hash of each file that they are made of, and the
+versions of their packages.
+"""
 
 import ast
 import dataclasses
@@ -17,9 +19,17 @@ _SIMPLE = (str, bytes, int, float, bool, type(None))
 
 
 def classes(parts: Iterable[Any]) -> list[type]:
-    """The classes of these objects and of all that they hold, with their bases. An object may be a class itself."""
-    seen: dict[int, Any] = {}  # which keeps alive what was visited, so that no other object has its id
-    return list(dict.fromkeys(base for part in parts for kind in _classes(part, seen) for base in kind.__mro__))
+    """The classes of these objects and of all that they hold, with their bases.
+
+    An object may be a class itself.
+    """
+    # which keeps alive what was visited, so that no other object has its id
+    seen: dict[int, Any] = {}
+    return list(
+        dict.fromkeys(
+            base for part in parts for kind in _classes(part, seen) for base in kind.__mro__
+        )
+    )
 
 
 def _classes(value: Any, seen: dict[int, Any]) -> Iterator[type]:
@@ -41,14 +51,16 @@ def _held(value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | set | frozenset):
         return value
     names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-    return {name: getattr(value, name, None) for name in (*names, *getattr(value, "__dict__", {}))}.values()
+    return {
+        name: getattr(value, name, None) for name in (*names, *getattr(value, "__dict__", {}))
+    }.values()
 
 
 def source(module: str) -> dict[str, str]:
     """What a module of the user's is made of; nothing for one of ours, of torch's or of Python's.
 
-    `module NAME` gives a hash of its file and of each file of the user's that it imports; `package NAME` gives the version of the
-    installed distribution that it belongs to.
+    `module NAME` gives a hash of its file and of each file of the user's that it imports; `package
+    NAME` gives the version of the installed distribution that it belongs to.
     """
     if _top(module) in _KNOWN:
         return {}
@@ -62,7 +74,10 @@ def source(module: str) -> dict[str, str]:
 
 
 def _files(module: str) -> Iterator[tuple[str, Path]]:
-    """The module's file, and those of all modules of the user's that it imports, directly or not. An installed one stands alone."""
+    """The module's file, and those of all modules of the user's that it imports, directly or not.
+
+    An installed one stands alone.
+    """
     waiting, seen = [module], set[str]()
     while waiting:
         name = waiting.pop()
@@ -84,7 +99,8 @@ def _imported(module: ModuleType, path: Path) -> list[str]:
     """The names that a module's file may import."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # no source, or edited since it was imported
+    # no source, or edited since it was imported
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return []
     found: list[str] = []
     for node in ast.walk(tree):

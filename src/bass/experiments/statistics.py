@@ -1,17 +1,21 @@
-"""How sure a mean is, and whether two runs differ by more than noise. All of it is deterministic given the data and the seed.
+"""How sure a mean is, and whether two runs differ by more than noise. All of it is deterministic
+given the data and the seed.
 
 Over what? An interval is over things that were drawn independently:
 
-    requests   for what drafts were worth (tau, acceptance): prompts differ, repeats of greedy decoding do not. Samples of one prompt
-               are alike, so average them first, as `mean_by_request` averages repeats.
-    repeats    for times. The requests of a batch share its steps, so a slow moment makes all of them slow: an interval over
-               requests would be far too narrow.
+    requests   for what drafts were worth (tau, acceptance): prompts differ, repeats of greedy
+               decoding do not. Samples of one prompt are alike, so average them first, as
+               `mean_by_request` averages repeats.
+    repeats    for times. The requests of a batch share its steps, so a slow moment makes all of
+               them slow: an interval over requests would be far too narrow.
 
-By which method? From `FEW` values on, the bootstrap, bias-corrected and accelerated (BCa, Efron 1987), which takes pooled rates too
-and follows skew. Below, Student's t: the bootstrap of n values stays between the least and the greatest of them, and all n lie on the
-same side of a symmetric law's mean with probability 2^(1-n), so for 3 repeats it misses at least every fourth time, whatever level
-it claims. Seen in 300 draws where 95 % is claimed: of 12 normal values t covers 94 % and BCa 89 %, of 20 95 and 93 %, of 30 96 and
-95 %; of 30 exponential or geometric ones both 89 to 91 %, of 50 lognormal ones both 90 %. Skew needs more values than either admits.
+By which method? From `FEW` values on, the bootstrap, bias-corrected and accelerated (BCa, Efron
+1987), which takes pooled rates too and follows skew. Below, Student's t: the bootstrap of n values
+stays between the least and the greatest of them, and all n lie on the same side of a symmetric
+law's mean with probability 2^(1-n), so for 3 repeats it misses at least every fourth time, whatever
+level it claims. Seen in 300 draws where 95 % is claimed: of 12 normal values t covers 94 % and BCa
+89 %, of 20 95 and 93 %, of 30 96 and 95 %; of 30 exponential or geometric ones both 89 to 91 %, of
+50 lognormal ones both 90 %. Skew needs more values than either admits.
 
 scipy has both; it is no dependency of `bass`, and would be a large one for two formulas.
 """
@@ -38,7 +42,10 @@ Statistic = Callable[[Float[np.ndarray, "... n columns"]], Float[np.ndarray, "..
 @final
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, and where the truth lies in a share `level` of experiments like this one. `method`: `student` or `bootstrap`."""
+    """An estimate, and where the truth lies in a share `level` of experiments like this one.
+
+    `method`: `student` or `bootstrap`.
+    """
 
     estimate: float
     low: float
@@ -50,9 +57,11 @@ class Interval:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Run b against run a. `difference`: mean of b less mean of a, with its interval; `relative`: over the mean of a (NaN if that is 0).
+    """Run b against run a. `difference`: mean of b less mean of a, with its interval; `relative`:
+    over the mean of a (NaN if that is 0).
 
-    Two equal runs are told apart with probability 1 - `interval.level`, over all that this comparison is one among.
+    Two equal runs are told apart with probability 1 - `interval.level`, over all that this
+    comparison is one among.
     """
 
     difference: Interval
@@ -71,13 +80,19 @@ def mean(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."]
 
 
 def ratio(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."]:
-    """The sum of the first column over that of the second: a pooled rate, such as tau of (emitted, calls) by request."""
+    """The sum of the first column over that of the second: a pooled rate, such as tau of (emitted,
+    calls) by request.
+    """
     return np.asarray(values[..., 0].sum(-1) / values[..., 1].sum(-1))
 
 
 def interval(values: Float[np.ndarray, " n"], level: float = LEVEL, seed: int = 0) -> Interval:
     """Of the mean: by bootstrap from `FEW` values on, below by Student's t. At least two values."""
-    return student(values, level) if len(values) < FEW else bootstrap(values[:, None], mean, level, seed=seed)
+    return (
+        student(values, level)
+        if len(values) < FEW
+        else bootstrap(values[:, None], mean, level, seed=seed)
+    )
 
 
 def student(values: Float[np.ndarray, " n"], level: float = LEVEL) -> Interval:
@@ -89,7 +104,11 @@ def student(values: Float[np.ndarray, " n"], level: float = LEVEL) -> Interval:
 
 
 def bootstrap(
-    values: Float[np.ndarray, "n columns"], statistic: Statistic = mean, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    values: Float[np.ndarray, "n columns"],
+    statistic: Statistic = mean,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """Of a statistic of independent rows, bias-corrected and accelerated (Efron, 1987)."""
     n = len(values)
@@ -97,38 +116,55 @@ def bootstrap(
     estimate = float(statistic(values))
     random = np.random.default_rng(seed)
     block = max(1, 10**6 // n)  # resamples at a time: bounds the memory
-    drawn = np.concatenate([statistic(values[random.integers(0, n, (min(block, resamples - i), n))]) for i in range(0, resamples, block)])
+    drawn = np.concatenate(
+        [
+            statistic(values[random.integers(0, n, (min(block, resamples - i), n))])
+            for i in range(0, resamples, block)
+        ]
+    )
     left_out = np.array([statistic(np.delete(values, i, 0)) for i in range(n)])
     gaps = left_out.mean() - left_out
     spread = float((gaps**2).sum())
     acceleration = float((gaps**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-    below = (float((drawn < estimate).mean()) + float((drawn <= estimate).mean())) / 2  # ties count half, where values are few
+    # ties count half, where values are few
+    below = (float((drawn < estimate).mean()) + float((drawn <= estimate).mean())) / 2
     normal = NormalDist()
     bias = normal.inv_cdf(min(max(below, 0.5 / resamples), 1 - 0.5 / resamples))
 
     def at(share: float) -> float:
         z = bias + normal.inv_cdf(share)
         stretch = 1 - acceleration * z
-        return float(np.quantile(drawn, normal.cdf(bias + z / stretch) if stretch > 0 else float(z > 0)))
+        return float(
+            np.quantile(drawn, normal.cdf(bias + z / stretch) if stretch > 0 else float(z > 0))
+        )
 
     return Interval(estimate, at((1 - level) / 2), at((1 + level) / 2), level, "bootstrap")
 
 
 def compare(
-    a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], paired: bool, level: float = LEVEL, among: int = 1, seed: int = 0
+    a: Float[np.ndarray, " n"],
+    b: Float[np.ndarray, " m"],
+    paired: bool,
+    level: float = LEVEL,
+    among: int = 1,
+    seed: int = 0,
 ) -> Comparison:
     """Whether the mean of `b` differs from that of `a` by more than noise.
 
-    paired: value i of both is of the same request (or prompt, or seed); then only their differences count, and what requests differ
-    by is no noise. Otherwise by Welch's t. among: how many comparisons are made at once; each gets 1/among of the false alarms
-    (Bonferroni), so that 1 - level is the probability of any.
+    paired: value i of both is of the same request (or prompt, or seed); then only their differences
+    count, and what requests differ by is no noise. Otherwise by Welch's t. among: how many
+    comparisons are made at once; each gets 1/among of the false alarms (Bonferroni), so that 1 -
+    level is the probability of any.
     """
     if among < 1:
-        raise OptionError(f"`among={among}` must be the number of comparisons made at once, 1 or more.")
+        raise OptionError(
+            f"`among={among}` must be the number of comparisons made at once, 1 or more."
+        )
     level = 1 - (1 - level) / among
     if paired and len(a) != len(b):
         raise OptionError(
-            f"A paired comparison of {len(a)} and {len(b)} values: give one of each run for the same requests in the same order."
+            f"A paired comparison of {len(a)} and {len(b)} values: give one of each run for the "
+            "same requests in the same order."
         )
     difference = interval(b - a, level, seed) if paired else _welch(a, b, level)
     base = abs(float(a.mean()))
@@ -136,33 +172,57 @@ def compare(
 
 
 def compare_requests(
-    a: list[dict[int, float]], b: list[dict[int, float]], level: float = LEVEL, among: int = 1, seed: int = 0
+    a: list[dict[int, float]],
+    b: list[dict[int, float]],
+    level: float = LEVEL,
+    among: int = 1,
+    seed: int = 0,
 ) -> Comparison:
-    """Two runs by the values that they have for the same requests: one dictionary for each repeat of a run."""
+    """Two runs by the values that they have for the same requests: one dictionary for each repeat
+    of a run.
+    """
     first, second = mean_by_request(a), mean_by_request(b)
     both = sorted(first.keys() & second.keys())
-    return compare(np.array([first[r] for r in both]), np.array([second[r] for r in both]), True, level, among, seed)
+    return compare(
+        np.array([first[r] for r in both]),
+        np.array([second[r] for r in both]),
+        True,
+        level,
+        among,
+        seed,
+    )
 
 
 def mean_by_request(repeats: list[dict[int, float]]) -> dict[int, float]:
     """Each request's mean over the repeats that have it."""
     requests = sorted({request for values in repeats for request in values})
-    return {request: float(np.mean([values[request] for values in repeats if request in values])) for request in requests}
+    return {
+        request: float(np.mean([values[request] for values in repeats if request in values]))
+        for request in requests
+    }
 
 
 def _welch(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], level: float) -> Interval:
-    """Of the difference of two means with variances of their own; degrees of freedom are rounded down, which widens it."""
+    """Of the difference of two means with variances of their own; degrees of freedom are rounded
+    down, which widens it.
+    """
     _check(min(len(a), len(b)), level)
     shares = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
     error, center = math.sqrt(shares.sum()), float(b.mean() - a.mean())
-    freedom = math.floor(shares.sum() ** 2 / float((shares**2 / [len(a) - 1, len(b) - 1]).sum())) if error else 1
+    freedom = (
+        math.floor(shares.sum() ** 2 / float((shares**2 / [len(a) - 1, len(b) - 1]).sum()))
+        if error
+        else 1
+    )
     reach = student_quantile(max(freedom, 1), level) * error
     return Interval(center, center - reach, center + reach, level, "student")
 
 
 @functools.cache
 def student_quantile(freedom: int, level: float) -> float:
-    """The t that a Student variable with so many degrees of freedom stays within, on both sides, with probability `level`."""
+    """The t that a Student variable with so many degrees of freedom stays within, on both sides,
+    with probability `level`.
+    """
     low, high = 0.0, 1.0
     while _within(high, freedom) < level:
         high *= 2
@@ -185,6 +245,9 @@ def _within(t: float, freedom: int) -> float:
 
 def _check(n: int, level: float) -> None:
     if n < 2:
-        raise OptionError(f"An interval needs at least 2 values, and was given {n}: take more repeats or requests.")
+        raise OptionError(
+            f"An interval needs at least 2 values, and was given {n}: take more repeats or "
+            "requests."
+        )
     if not 0 < level < 1:
         raise OptionError(f"`level={level}` must be between 0 and 1.")

@@ -1,4 +1,6 @@
-"""Strategies as JSON and YAML say them, made into objects, with every parameter's type checked by jsonargparse."""
+"""Strategies as JSON and YAML say them, made into objects, with every parameter's type checked by
+jsonargparse.
+"""
 
 import functools
 import re
@@ -9,17 +11,27 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from bass.errors import BassError, OptionError, unknown_name
-from bass.registry import REGISTRIES, class_of, inner_kinds, make, parameters, takes_any, takes_several, unfold
+from bass.registry import (
+    REGISTRIES,
+    class_of,
+    inner_kinds,
+    make,
+    parameters,
+    takes_any,
+    takes_several,
+    unfold,
+)
 
-KIND = {kind: kind for kind in REGISTRIES} | {"draft_quantization": "quantization"}  # of each setting that names a strategy
+# of each setting that names a strategy
+KIND = {kind: kind for kind in REGISTRIES} | {"draft_quantization": "quantization"}
 NOTHING = (None, "auto")  # where no strategy is named
 
 
 def built(key: str, spec: Any) -> Any:
     """The object for the setting `key`, a cache's class, or `spec` itself where it names nothing.
 
-    spec: a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}, in which other strategies may be. All that is
-    wrong with its parameters is said in one `OptionError`.
+    spec: a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}, in which other
+    strategies may be. All that is wrong with its parameters is said in one `OptionError`.
     """
     kind = KIND[key]
     if spec in NOTHING:
@@ -49,7 +61,9 @@ def built(key: str, spec: Any) -> Any:
 
 
 def typed(cls: type, parameter: str, value: Any) -> Any:
-    """A value as the class's own annotation wants it: a mapping becomes the dataclass it is said to be."""
+    """A value as the class's own annotation wants it: a mapping becomes the dataclass it is said to
+    be.
+    """
     if parameter not in parameters(cls):  # of a class that takes any: it knows what it may be
         return value
     try:
@@ -59,7 +73,8 @@ def typed(cls: type, parameter: str, value: Any) -> Any:
     except (ArgumentError, TypeError, ValueError) as error:
         wanted = getattr(cls, "__annotations__", {}).get(parameter, "another type")
         raise OptionError(
-            f"`{parameter}={value!r}` of `{cls.__name__}` is of the wrong kind: give {getattr(wanted, '__name__', wanted)}."
+            f"`{parameter}={value!r}` of `{cls.__name__}` is of the wrong kind: give "
+            f"{getattr(wanted, '__name__', wanted)}."
         ) from error
 
 
@@ -73,11 +88,17 @@ def _parser(cls: type, parameter: str) -> ArgumentParser:
 
 
 def called(spec: Any) -> Any:
-    """A short name for a value of a setting: of a strategy with parameters Name(k=4), of anything else itself."""
+    """A short name for a value of a setting: of a strategy with parameters Name(k=4), of anything
+    else itself.
+    """
     if isinstance(spec, Mapping) and "class_path" in spec:
         name = str(spec["class_path"]).rpartition(":")[2].rpartition(".")[2]
         given = spec.get("init_args") or {}
-        inside = ", ".join(f"{key}={called(value)}" for key, value in given.items()) if isinstance(given, Mapping) else repr(given)
+        inside = (
+            ", ".join(f"{key}={called(value)}" for key, value in given.items())
+            if isinstance(given, Mapping)
+            else repr(given)
+        )
         return f"{name}({inside})" if inside else name
     if isinstance(spec, list | tuple):
         return "[" + ", ".join(str(called(one)) for one in spec) + "]"

@@ -16,10 +16,14 @@ MOST_INT = 2**63
 class Json:
     """A dataclass that is one JSON object, its fields in order."""
 
-    REMEDY: ClassVar[str] = "restore it, or delete the cell's folder and run it again"  # where the text is damaged
+    # where the text is damaged
+    REMEDY: ClassVar[str] = "restore it, or delete the cell's folder and run it again"
 
     def to_json(self, indent: int | None = None) -> str:
-        """One line, unless `indent` is given. Numbers that JSON has no word for (NaN, infinity) are refused."""
+        """One line, unless `indent` is given.
+
+        Numbers that JSON has no word for (NaN, infinity) are refused.
+        """
         return written(self, indent)
 
     @classmethod
@@ -39,7 +43,8 @@ def written(value: Any, indent: int | None = None) -> str:
         return json.dumps(asdict(value), allow_nan=False, indent=indent)
     except ValueError as error:
         raise RunFolderError(
-            f"A `{type(value).__name__}` holds a number that is not finite ({error}), which JSON cannot hold: leave it out."
+            f"A `{type(value).__name__}` holds a number that is not finite ({error}), which JSON "
+            "cannot hold: leave it out."
         ) from error
 
 
@@ -59,7 +64,10 @@ def parsed(text: str, where: str, remedy: str = Json.REMEDY) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
         raise RunFolderError(f"{where} is damaged ({error}): {remedy}.") from error
     if not isinstance(data, dict):
-        raise RunFolderError(f"{where} holds {type(data).__name__} instead of an object: it is not of a run folder, or damaged.")
+        raise RunFolderError(
+            f"{where} holds {type(data).__name__} instead of an object: it is not of a run folder, "
+            "or damaged."
+        )
     return data
 
 
@@ -74,15 +82,22 @@ def checked(kind: type[T], data: dict[str, Any], where: str) -> T:
     if missing or unknown:
         told = " and ".join(
             part
-            for part in (f"lacks {', '.join(missing)}" if missing else "", f"has the unknown {', '.join(unknown)}" if unknown else "")
+            for part in (
+                f"lacks {', '.join(missing)}" if missing else "",
+                f"has the unknown {', '.join(unknown)}" if unknown else "",
+            )
             if part
         )
-        raise RunFolderError(f"{where} {told}: it is no `{kind.__name__}` of this version, or damaged.")
+        raise RunFolderError(
+            f"{where} {told}: it is no `{kind.__name__}` of this version, or damaged."
+        )
     hints = typing.get_type_hints(kind)
     try:
         return kind(**{name: _as(hints[name], value, name) for name, value in data.items()})
     except RunFolderError as error:
-        raise RunFolderError(f"{where} is no valid `{kind.__name__}`: {str(error).rstrip('.')}.") from error
+        raise RunFolderError(
+            f"{where} is no valid `{kind.__name__}`: {str(error).rstrip('.')}."
+        ) from error
 
 
 def _as(hint: Any, value: Any, name: str) -> Any:
@@ -91,14 +106,23 @@ def _as(hint: Any, value: Any, name: str) -> Any:
     if hint is Any:
         return value
     if origin is types.UnionType:
-        return None if value is None else _as(next(a for a in arguments if a is not type(None)), value, name)
+        return (
+            None
+            if value is None
+            else _as(next(a for a in arguments if a is not type(None)), value, name)
+        )
     if origin is list and isinstance(value, list):
         return [_as(arguments[0], item, f"{name}[{i}]") for i, item in enumerate(value)]
     if origin is dict and isinstance(value, dict):
         return {key: _as(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
     if origin is None and is_dataclass(hint) and isinstance(value, dict):
         return checked(typing.cast(type, hint), value, f"`{name}`")
-    if hint in (int, float) and isinstance(value, int) and not isinstance(value, bool) and not -MOST_INT <= value < MOST_INT:
+    if (
+        hint in (int, float)
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and not -MOST_INT <= value < MOST_INT
+    ):
         raise RunFolderError(f"`{name}` is {value!r:.60}, and must fit into 64 bits")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

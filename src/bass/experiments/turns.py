@@ -1,4 +1,6 @@
-"""In which order cells run: those that are compared take turns, and as few models as possible are loaded."""
+"""In which order cells run: those that are compared take turns, and as few models as possible are
+loaded.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,10 +14,12 @@ Model = tuple[Any, ...]
 
 
 def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
-    """All turns of all cells, by group: the first turn of each cell, then the second of each, so that all meet the same machine.
+    """All turns of all cells, by group: the first turn of each cell, then the second of each, so
+    that all meet the same machine.
 
-    A group are the cells that decode the same work (target, prompts, batch, sampling), which are compared. Groups that need more than
-    one pair of models are merged where they need the same ones, so that each is loaded once in a round.
+    A group are the cells that decode the same work (target, prompts, batch, sampling), which are
+    compared. Groups that need more than one pair of models are merged where they need the same
+    ones, so that each is loaded once in a round.
     """
     known = Orders()
     ordered = by_models(tasks, known)
@@ -33,12 +37,19 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
 
 
 def by_models(tasks: Sequence[Task], known: Orders | None = None) -> list[Task]:
-    """The cells in an order in which no models are loaded twice: those that name the same stand together, the one with a draft first."""
+    """The cells in an order in which no models are loaded twice: those that name the same stand
+    together, the one with a draft first.
+    """
     known = known or Orders()
     models = [_models(known.of(task.settings)) for task in tasks]
     targets = [target for target, _ in models]
-    first_target, first_pair = ({value: i for i, value in reversed([*enumerate(values)])} for values in (targets, models))
-    places = [(first_target[t], draft is None, first_pair[t, draft], i) for i, (t, draft) in enumerate(models)]
+    first_target, first_pair = (
+        {value: i for i, value in reversed([*enumerate(values)])} for values in (targets, models)
+    )
+    places = [
+        (first_target[t], draft is None, first_pair[t, draft], i)
+        for i, (t, draft) in enumerate(models)
+    ]
     return [tasks[i] for *_, i in sorted(places)]
 
 
@@ -56,4 +67,6 @@ def _models(order: Order) -> tuple[Model, Model | None]:
 def _loaded(models: set[tuple[Model, Model | None]]) -> frozenset[tuple[Model, Model | None]]:
     """The pairs that have to be loaded: a target alone is in each of its pairs."""
     paired = {target for target, draft in models if draft is not None}
-    return frozenset((target, draft) for target, draft in models if draft is not None or target not in paired)
+    return frozenset(
+        (target, draft) for target, draft in models if draft is not None or target not in paired
+    )

@@ -1,23 +1,27 @@
-"""The products of `dense.py` for the fewest rows, on Hopper: weights are asked for before the kernel before has ended.
+"""The products of `dense.py` for the fewest rows, on Hopper: weights are asked for before the
+kernel before has ended.
 
-A product of few rows waits for its rows, not for its matrix. As soon as a program is on a multiprocessor it asks the tensor memory
-accelerator for its first blocks of weights, then waits for the kernel before, then asks for the rows that go with them. What is in flight
-leaves room on the multiprocessor for the small kernels between two products, so that these are there early, too (attention for up to 8
-rows).
+A product of few rows waits for its rows, not for its matrix. As soon as a program is on a
+multiprocessor it asks the tensor memory accelerator for its first blocks of weights, then waits for
+the kernel before, then asks for the rows that go with them. What is in flight leaves room on the
+multiprocessor for the small kernels between two products, so that these are there early, too
+(attention for up to 8 rows).
 
-A multiprocessor takes in at most 1.3 times its share of the memory's bandwidth, so one that gets more work than others holds all up.
-Work is divided equally (Osama et al. 2023, "Stream-K"): the blocks of all tiles of 64 rows of w, in one line, cut into one share for each
-multiprocessor, or for fewer where no share would be larger.
+A multiprocessor takes in at most 1.3 times its share of the memory's bandwidth, so one that gets
+more work than others holds all up. Work is divided equally (Osama et al. 2023, "Stream-K"): the
+blocks of all tiles of 64 rows of w, in one line, cut into one share for each multiprocessor, or for
+fewer where no share would be larger.
 
     tile            0         |         1         |         2         | ...
     program     0 ........ | 1 ........ | 2 ........ | 3 ........ | ...
 
-A tile that is cut has several pieces. Of `linear` each is a summand where programs outnumber tiles. Elsewhere the program that has the
-tile's last block adds up all of them: the others give their sums away before they do anything else, so that it hardly ever waits. It
-waits for programs of lower numbers only, which are on their multiprocessors before it.
+A tile that is cut has several pieces. Of `linear` each is a summand where programs outnumber tiles.
+Elsewhere the program that has the tile's last block adds up all of them: the others give their sums
+away before they do anything else, so that it hardly ever waits. It waits for programs of lower
+numbers only, which are on their multiprocessors before it.
 
-What enters may be rows that are still to be divided by their root mean square (`Squares`, which `ahead_added.py` leaves): so is what comes
-out.
+What enters may be rows that are still to be divided by their root mean square (`Squares`, which
+`ahead_added.py` leaves): so is what comes out.
 
 Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
 """
@@ -41,15 +45,22 @@ from bass.kernels.launch import TRITON_DTYPES, kept_zeros
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
 TILE = 64  # rows of w: what one instruction multiplies
-BLOCK = 1024  # bytes of a row of a tile that are asked for at a time; half as many where two tiles are
+# bytes of a row of a tile that are asked for at a time; half as many where two tiles are
+BLOCK = 1024
 LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
-ROOM = 150_000  # bytes in flight of a program, or two blocks; with less memory is idle at times, with more the small kernels come late
+# bytes in flight of a program, or two blocks; with less memory is idle at times, with more the
+# small kernels come late
+ROOM = 150_000
 EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a product is cut: `blocks` of a tile, of `width` numbers of each row, `stages` of them in flight; `pieces` of a tile at most."""
+    """How a product is cut:
+
+    `blocks` of a tile, of `width` numbers of each row, `stages` of them in flight; `pieces` of a
+    tile at most.
+    """
 
     block_rows: int  # of x, with those that are not there
     width: int
@@ -60,13 +71,17 @@ class Cut:
 
 
 def rows_in_block(rows: int) -> int:
-    """Of x, with those that are not there: a power of two, and 8 at least, as instructions want them."""
+    """Of x, with those that are not there: a power of two, and 8 at least, as instructions want
+    them.
+    """
     return max(8, 1 << (rows - 1).bit_length())
 
 
 @functools.cache
 def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) -> Cut:
-    """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of `size` bytes."""
+    """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of
+    `size` bytes.
+    """
     parts = 2 if gated else 1
     block, tiles = BLOCK // parts, -(-n // TILE)
     while block > LEAST_BLOCK and tiles * -(-k * size // block) < processors // 3:
@@ -75,9 +90,13 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) 
     blocks = -(-k // width)
     stage, total = (parts * TILE + rows_in_block(rows)) * block, tiles * blocks
     splits = (1,) if gated else (1, 2, 4, 8)
-    even = [tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks]
-    programs = even[0] if even else -(-total // -(-total // processors))  # no more than the largest share asks for
-    first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]  # the program of a tile's first block, as below
+    even = [
+        tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks
+    ]
+    # no more than the largest share asks for
+    programs = even[0] if even else -(-total // -(-total // processors))
+    # the program of a tile's first block, as below
+    first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]
     last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
     pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
     return Cut(rows_in_block(rows), width, blocks, max(2, ROOM // stage), programs, pieces)
@@ -86,9 +105,11 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) 
 @gluon.jit
 @no_type_check  # Gluon reads the source, not the function
 def _block(i, begin, end, each):
-    """(tile, block of it, whether its piece's first, last) of the block that the program of [begin, end) takes i-th; tiles have `each`.
+    """(tile, block of it, whether its piece's first, last) of the block that the program of [begin,
+    end) takes i-th; tiles have `each`.
 
-    From the last tile to the first; the blocks of one in their order. So a piece without its tile's end comes first.
+    From the last tile to the first; the blocks of one in their order. So a piece without its tile's
+    end comes first.
     """
     last = (end - 1) // each
     head = end - gl.maximum(begin, last * each)  # blocks in the last tile
@@ -109,7 +130,9 @@ def _ask(
     mbarrier.expect(bar, BYTES, live)
     tma.async_copy_global_to_shared(w_map, [tile * TILE, block * WIDTH], bar, w_tile, live)
     if GATED:
-        tma.async_copy_global_to_shared(w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tile, live)
+        tma.async_copy_global_to_shared(
+            w_map, [n_size + tile * TILE, block * WIDTH], bar, up_tile, live
+        )
 
 
 @gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "told"])
@@ -119,18 +142,22 @@ def _product(
     rows, n_size, k_size, tiles, each, told, eps,
     ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
-    BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr, SIZE: gl.constexpr,
+    BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr,
+    SIZE: gl.constexpr,
     TOLD: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE])
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0], [gl.num_warps(), 1], [16, ROWS, 32 // SIZE]
+    )
     parts: gl.constexpr = 2 if GATED else 1
     stage_bytes: gl.constexpr = (TILE * parts + ROWS) * WIDTH * SIZE
     program, programs, blocks = gl.program_id(0), gl.num_programs(0), tiles * each
     begin, end = program * blocks // programs, (program + 1) * blocks // programs
     w_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
     x_tiles = gl.allocate_shared_memory(kind, [STAGES, ROWS, WIDTH], x_map.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())  # one for each stage: it has come
+    # one for each stage: it has come
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     up_tiles = w_tiles
     if GATED:
         up_tiles = gl.allocate_shared_memory(kind, [STAGES, TILE, WIDTH], w_map.layout)
@@ -139,13 +166,31 @@ def _product(
     for stage in gl.static_range(STAGES):
         tile, block, _, _ = _block(stage, begin, end, each)
         w_tile, up_tile = w_tiles.index(stage), up_tiles.index(stage)
-        _ask(w_map, full.index(stage), w_tile, up_tile, tile, block, n_size, begin + stage < end, TILE, WIDTH, stage_bytes, GATED)
+        _ask(
+            w_map,
+            full.index(stage),
+            w_tile,
+            up_tile,
+            tile,
+            block,
+            n_size,
+            begin + stage < end,
+            TILE,
+            WIDTH,
+            stage_bytes,
+            GATED,
+        )
     gdc_launch_dependents()
     gdc_wait()
     for stage in gl.static_range(STAGES):
         _, block, _, _ = _block(stage, begin, end, each)
-        tma.async_copy_global_to_shared(x_map, [0, block * WIDTH], full.index(stage), x_tiles.index(stage), begin + stage < end)
-    m, in_tile = gl.arange(0, ROWS, gl.SliceLayout(0, layout)), gl.arange(0, TILE, gl.SliceLayout(1, layout))
+        tma.async_copy_global_to_shared(
+            x_map, [0, block * WIDTH], full.index(stage), x_tiles.index(stage), begin + stage < end
+        )
+    m, in_tile = (
+        gl.arange(0, ROWS, gl.SliceLayout(0, layout)),
+        gl.arange(0, TILE, gl.SliceLayout(1, layout)),
+    )
     live_m = m < rows
     x_scales = gl.full([ROWS], 1.0, gl.float32, gl.SliceLayout(0, layout))
     w_scales = gl.full([TILE], 1.0, gl.float32, gl.SliceLayout(1, layout))
@@ -153,9 +198,17 @@ def _product(
     if X_SCALED:
         x_scales = gl.load(x_scale + m, mask=live_m, other=0.0)
     if TOLD > 0:
-        of_told: gl.constexpr = gl.BlockedLayout([1, 1], [32 // ROWS, ROWS] if ROWS < 32 else [1, 32], [gl.num_warps(), 1], [1, 0])
-        teller, row = gl.arange(0, TOLD, gl.SliceLayout(1, of_told))[:, None], gl.arange(0, ROWS, gl.SliceLayout(0, of_told))[None, :]
-        sums = gl.sum(gl.load(squares + teller * rows + row, mask=(teller < told) & (row < rows), other=0.0), 0)
+        of_told: gl.constexpr = gl.BlockedLayout(
+            [1, 1], [32 // ROWS, ROWS] if ROWS < 32 else [1, 32], [gl.num_warps(), 1], [1, 0]
+        )
+        teller, row = (
+            gl.arange(0, TOLD, gl.SliceLayout(1, of_told))[:, None],
+            gl.arange(0, ROWS, gl.SliceLayout(0, of_told))[None, :],
+        )
+        sums = gl.sum(
+            gl.load(squares + teller * rows + row, mask=(teller < told) & (row < rows), other=0.0),
+            0,
+        )
         x_scales = gl.convert_layout(gl.rsqrt(sums / k_size + eps), gl.SliceLayout(0, layout))
     total = gl.zeros([TILE, ROWS], SUM, layout)
     if GATED:
@@ -178,8 +231,23 @@ def _product(
         next_tile, next_block, _, _ = _block(i + STAGES, begin, end, each)
         more = begin + i + STAGES < end
         w_tile, up_tile = w_tiles.index(slot), up_tiles.index(slot)
-        _ask(w_map, here, w_tile, up_tile, next_tile, next_block, n_size, more, TILE, WIDTH, stage_bytes, GATED)
-        tma.async_copy_global_to_shared(x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more)
+        _ask(
+            w_map,
+            here,
+            w_tile,
+            up_tile,
+            next_tile,
+            next_block,
+            n_size,
+            more,
+            TILE,
+            WIDTH,
+            stage_bytes,
+            GATED,
+        )
+        tma.async_copy_global_to_shared(
+            x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more
+        )
         if ends:
             owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
             piece, finishes = program - owner, True
@@ -203,32 +271,50 @@ def _product(
                     gl.thread_barrier()
                     gl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
             if finishes:
-                place, written = y + m[None, :] * n_size + n[:, None], live_n[:, None] & live_m[None, :]
+                place, written = (
+                    y + m[None, :] * n_size + n[:, None],
+                    live_n[:, None] & live_m[None, :],
+                )
                 value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
                 if GATED:
-                    value = activated(value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT)
+                    value = activated(
+                        value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT
+                    )
                 if BIAS:
                     added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
                 gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
                 if SUMMANDS > 1:  # those that this tile does not have are zero
                     for other in range(gl.where(block == each - 1, piece + 1, SUMMANDS), SUMMANDS):
-                        gl.store(place + other * rows * n_size, gl.zeros_like(value).to(y.dtype.element_ty), mask=written)
+                        gl.store(
+                            place + other * rows * n_size,
+                            gl.zeros_like(value).to(y.dtype.element_ty),
+                            mask=written,
+                        )
 
 
 def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
-    """Whether the kernel knows the numbers and their places: of one type, rows that begin at multiples of 16 bytes."""
+    """Whether the kernel knows the numbers and their places: of one type, rows that begin at
+    multiples of 16 bytes.
+    """
     return 0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and takes(x) and takes(w)
 
 
 def takes(x: Num[Tensor, "rows size"]) -> bool:
     """Whether the kernel knows the numbers of a matrix and their places."""
-    return x.dtype in KINDS and x.stride(1) == 1 and x.data_ptr() % 16 == 0 and x.stride(0) * x.element_size() % 16 == 0
+    return (
+        x.dtype in KINDS
+        and x.stride(1) == 1
+        and x.data_ptr() % 16 == 0
+        and x.stride(0) * x.element_size() % 16 == 0
+    )
 
 
 @dataclass(frozen=True)
 class Squares:
-    """What the product before left of a norm: x's rows are to be divided by sqrt(Σ sums / size of a row + eps)."""
+    """What the product before left of a norm: x's rows are to be divided by sqrt(Σ sums / size of a
+    row + eps).
+    """
 
     sums: Float32[Tensor, "tiles rows"]
     eps: float
@@ -273,19 +359,26 @@ def _launched(
     gives = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
     summands = 1 if gives else cut.pieces
     y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
-    given = x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums) if gives else None
+    given = (
+        x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums)
+        if gives
+        else None
+    )
     squares, x_scale = (x_scale, None) if isinstance(x_scale, Squares) else (None, x_scale)
     told = 0 if squares is None else len(squares.sums)
     launch: Any = _product[(cut.programs,)]
     with torch.cuda.device_of(x):
         launch(
-            descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale, w_scale,
-            None if squares is None else squares.sums, y, given, kept_zeros("product", multiprocessors(x.device), x.device),
+            descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale,
+            w_scale,
+            None if squares is None else squares.sums, y, given,
+            kept_zeros("product", multiprocessors(x.device), x.device),
             rows, n, k, tiles, cut.blocks, told, 0.0 if squares is None else squares.eps,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
             SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(), TOLD=0 if told == 0 else 1 << (told - 1).bit_length(),
+            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(),
+            TOLD=0 if told == 0 else 1 << (told - 1).bit_length(),
             num_warps=4, launch_pdl=True,
         )  # fmt: skip
     return y

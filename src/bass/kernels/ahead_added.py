@@ -1,12 +1,14 @@
-"""A product that is added to the residual stream, on Hopper, and the norm after it without a kernel of its own.
+"""A product that is added to the residual stream, on Hopper, and the norm after it without a kernel
+of its own.
 
     s' = s + x wᵀ + b ;  left for the next product: s' · weight, and the sums of the squares of s'
 
-so that (s' · weight / sqrt(mean(s'²) + eps)) wᵀ is made by it as ((s' · weight) wᵀ) / sqrt(mean(s'²) + eps) (`ahead.Squares`).
+so that (s' · weight / sqrt(mean(s'²) + eps)) wᵀ is made by it as ((s' · weight) wᵀ) /
+sqrt(mean(s'²) + eps) (`ahead.Squares`).
 
-As in `ahead.py`, weights are asked for before the kernel before has ended. A program has the whole of some rows of w, so that it adds up
-by itself: tiles are narrow, at most one for each multiprocessor. Each warp multiplies a share of a block's columns; all are put together at
-the end.
+As in `ahead.py`, weights are asked for before the kernel before has ended. A program has the whole
+of some rows of w, so that it adds up by itself: tiles are narrow, at most one for each
+multiprocessor. Each warp multiplies a share of a block's columns; all are put together at the end.
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,8 @@ SHARES = 4  # of a block's columns, one for each warp
 @no_type_check  # Gluon reads the source, not the function
 def _added(
     w_map, x_map, bias, stream, weight, y, weighted, squares, rows, n_size, blocks,
-    ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr, SHARES: gl.constexpr, BIAS: gl.constexpr,
+    ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+    SHARES: gl.constexpr, BIAS: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [SHARES, 1, 1], [1, 16, 8])
@@ -50,28 +53,55 @@ def _added(
         mbarrier.init(full.index(stage), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.expect(full.index(stage), stage_bytes, stage < blocks)
-        tma.async_copy_global_to_shared(w_map, [tile * TILE, stage * WIDTH], full.index(stage), w_tiles.index(stage), stage < blocks)
-    n, m = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(1, flat)), gl.arange(0, ROWS, gl.SliceLayout(0, flat))
+        tma.async_copy_global_to_shared(
+            w_map,
+            [tile * TILE, stage * WIDTH],
+            full.index(stage),
+            w_tiles.index(stage),
+            stage < blocks,
+        )
+    n, m = (
+        tile * TILE + gl.arange(0, TILE, gl.SliceLayout(1, flat)),
+        gl.arange(0, ROWS, gl.SliceLayout(0, flat)),
+    )
     place, written = m[None, :] * n_size + n[:, None], (n < n_size)[:, None] & (m < rows)[None, :]
     weights = gl.load(weight + n, mask=n < n_size, other=0.0).to(gl.float32)
     gdc_launch_dependents()
     gdc_wait()
     for stage in gl.static_range(STAGES):
-        tma.async_copy_global_to_shared(x_map, [0, stage * WIDTH], full.index(stage), x_tiles.index(stage), stage < blocks)
+        tma.async_copy_global_to_shared(
+            x_map, [0, stage * WIDTH], full.index(stage), x_tiles.index(stage), stage < blocks
+        )
     value = gl.load(stream + place, mask=written, other=0.0).to(gl.float32)
     total = gl.zeros([SHARES, TILE, ROWS], gl.float32, layout)
     for block in range(blocks):
         slot = block % STAGES
         here = full.index(slot)
         mbarrier.wait(here, block // STAGES & 1)
-        w = w_tiles.index(slot).reshape([TILE, SHARES, each]).permute((1, 0, 2)).load(gl.DotOperandLayout(0, layout, 2))
-        x = x_tiles.index(slot).reshape([ROWS, SHARES, each]).permute((1, 2, 0)).load(gl.DotOperandLayout(1, layout, 2))
+        w = (
+            w_tiles.index(slot)
+            .reshape([TILE, SHARES, each])
+            .permute((1, 0, 2))
+            .load(gl.DotOperandLayout(0, layout, 2))
+        )
+        x = (
+            x_tiles.index(slot)
+            .reshape([ROWS, SHARES, each])
+            .permute((1, 2, 0))
+            .load(gl.DotOperandLayout(1, layout, 2))
+        )
         total = mma_v2(w, x, total)
         if block + STAGES < blocks:
             mbarrier.expect(here, stage_bytes)
-            tma.async_copy_global_to_shared(w_map, [tile * TILE, (block + STAGES) * WIDTH], here, w_tiles.index(slot))
-            tma.async_copy_global_to_shared(x_map, [0, (block + STAGES) * WIDTH], here, x_tiles.index(slot))
-    sums = gl.allocate_shared_memory(gl.float32, [SHARES, TILE, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0]), total)
+            tma.async_copy_global_to_shared(
+                w_map, [tile * TILE, (block + STAGES) * WIDTH], here, w_tiles.index(slot)
+            )
+            tma.async_copy_global_to_shared(
+                x_map, [0, (block + STAGES) * WIDTH], here, x_tiles.index(slot)
+            )
+    sums = gl.allocate_shared_memory(
+        gl.float32, [SHARES, TILE, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0]), total
+    )
     value += gl.sum(sums.load(of_sums), 0)
     if BIAS:
         value += gl.load(bias + n, mask=n < n_size, other=0.0).to(gl.float32)[:, None]
@@ -101,7 +131,12 @@ def tile_for(n: int, processors: int) -> int | None:
 
 def knows(rows: int, w: Float[Tensor, "out in"]) -> bool:
     """Whether the kernel knows so many rows and this matrix, and divides it well."""
-    return 0 < rows <= MOST_ROWS and w.dtype == torch.bfloat16 and takes(w) and tile_for(len(w), multiprocessors(w.device)) is not None
+    return (
+        0 < rows <= MOST_ROWS
+        and w.dtype == torch.bfloat16
+        and takes(w)
+        and tile_for(len(w), multiprocessors(w.device)) is not None
+    )
 
 
 def added(
@@ -120,11 +155,16 @@ def added(
     block_rows, width, tiles = rows_in_block(rows), BLOCK // (2 * tile), -(-n // tile)
     blocks = -(-k // width)
     stages = max(2, min(blocks, ROOM // (2 * (tile + block_rows) * width)))
-    y, weighted, sums = torch.empty_like(stream), torch.empty_like(stream), x.new_empty(tiles, rows, dtype=torch.float32)
+    y, weighted, sums = (
+        torch.empty_like(stream),
+        torch.empty_like(stream),
+        x.new_empty(tiles, rows, dtype=torch.float32),
+    )
     launch: Any = _added[(tiles,)]
     with torch.cuda.device_of(x):
         launch(
-            descriptor(w, tile, width), descriptor(x, block_rows, width), bias, stream, weight, y, weighted, sums, rows, n, blocks,
+            descriptor(w, tile, width), descriptor(x, block_rows, width), bias, stream, weight, y,
+            weighted, sums, rows, n, blocks,
             ROWS=block_rows, TILE=tile, WIDTH=width, STAGES=stages, SHARES=SHARES,
             BIAS=bias is not None, num_warps=SHARES, launch_pdl=True,
         )  # fmt: skip

@@ -1,18 +1,22 @@
-"""A window's attention in one kernel, on Hopper: its queries and keys turned, its keys and values stored, old keys asked for early.
+"""A window's attention in one kernel, on Hopper: its queries and keys turned, its keys and values
+stored, old keys asked for early.
 
-    q, k, v = Σ_i parts_i ;  q and k turned by their positions (as `stream.turn`) ;  k and v to their slots (there, too)
-    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]   (as `attention.ragged`)
+    q, k, v = Σ_i parts_i ;  q and k rotated by their positions, k and v to their slots, both as
+    `stream.turn` does ;  then as `attention.ragged`:
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
-What a row's cache has from earlier passes hangs on nothing that the kernel before writes. So a program, one for each row and key head,
-asks for the first old keys and values before it waits for the window's product. The window's own keys and values are stored, and used
-where they are.
+What a row's cache has from earlier passes hangs on nothing that the kernel before writes. So a
+program, one for each row and key head, asks for the first old keys and values before it waits for
+the window's product. The window's own keys and values are stored, and used where they are.
 
-    program     ask for old keys | wait | sum up, turn, store | window's own keys | old keys, `KEYS` at a time
+    program     ask for old keys | wait | sum, rotate, store | window's keys | old keys, by `KEYS`
 
-Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are neighbours.
+Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are
+neighbours.
 
-That the old keys, the positions and places are there is no matter of luck: each pass begins with a kernel that lets the next one begin only
-when all before it have ended (`stream.embedded`, or a kernel of torch), and none of a pass writes them.
+That the old keys, the positions and places are there is no matter of luck: each pass begins with a
+kernel that lets the next one begin only when all before it have ended (`stream.embedded`, or a
+kernel of torch), and none of a pass writes them.
 """
 
 from typing import Any, no_type_check
@@ -37,8 +41,11 @@ MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
 MOST_REGISTERS = 192  # of a thread, so that a product fits beside
-AT_ONCE = 32  # rows of programs that a multiprocessor has room for by its registers; a program that comes later asks for nothing early
-ROOM = 65536  # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
+# rows of programs that a multiprocessor has room for by its registers; a program that comes later
+# asks for nothing early
+AT_ONCE = 32
+# bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
+ROOM = 65536
 
 
 @gluon.jit
@@ -46,8 +53,16 @@ ROOM = 65536  # bytes of old keys and values in flight: what a product of up to 
 def _angles(cos, sin, at, i, HALF: gl.constexpr):
     """Cosines and sines of both halves of heads at the positions."""
     angle = gl.maximum(at, 0)[:, None] * (2 * HALF) + i[None, :]
-    low_cos, high_cos = gl.load(cos + angle).to(gl.float32), gl.load(cos + angle + HALF).to(gl.float32)
-    return low_cos, high_cos, gl.load(sin + angle).to(gl.float32), gl.load(sin + angle + HALF).to(gl.float32)
+    low_cos, high_cos = (
+        gl.load(cos + angle).to(gl.float32),
+        gl.load(cos + angle + HALF).to(gl.float32),
+    )
+    return (
+        low_cos,
+        high_cos,
+        gl.load(sin + angle).to(gl.float32),
+        gl.load(sin + angle + HALF).to(gl.float32),
+    )
 
 
 @gluon.jit
@@ -65,7 +80,9 @@ def _summed(parts, at, part_size, live, PARTS: gl.constexpr):
 def _for_each(x, SHARES: gl.constexpr, LAYOUT: gl.constexpr):
     """The same operand for every share of the warps."""
     value = x.load(gl.SliceLayout(0, LAYOUT))[None, :, :]
-    alike, _ = gl.broadcast(value, gl.zeros([SHARES, value.shape[1], value.shape[2]], value.dtype, LAYOUT))
+    alike, _ = gl.broadcast(
+        value, gl.zeros([SHARES, value.shape[1], value.shape[2]], value.dtype, LAYOUT)
+    )
     return alike
 
 
@@ -82,18 +99,23 @@ def _more(
         scores = capped(scores, SOFTCAP)
     scores = gl.where(seen, scores, float("-inf"))
     higher = gl.maximum(top, gl.max(scores, 2))
-    level = gl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
+    # no key so far: -inf less -inf is not a number
+    level = gl.where(higher > float("-inf"), higher, 0.0)
     weights = gl.exp(scores - level[:, :, None])
     kept = gl.exp(top - level)
     share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-    low, high = mma_v2(share, v_low, low * kept[:, :, None]), mma_v2(share, v_high, high * kept[:, :, None])
+    low, high = (
+        mma_v2(share, v_low, low * kept[:, :, None]),
+        mma_v2(share, v_high, high * kept[:, :, None]),
+    )
     return higher, total * kept + gl.sum(weights, 2), low, high
 
 
 @gluon.jit
 @no_type_check
 def _ask(
-    k_map, v_map, bar, k_low, k_high, v_low, v_high, slot, head, live, KEYS: gl.constexpr, HALF: gl.constexpr, SIZE: gl.constexpr
+    k_map, v_map, bar, k_low, k_high, v_low, v_high, slot, head, live, KEYS: gl.constexpr,
+    HALF: gl.constexpr, SIZE: gl.constexpr
 ):  # fmt: skip
     mbarrier.expect(bar, 4 * KEYS * HALF * SIZE, live)
     tma.async_copy_global_to_shared(k_map, [slot, head * 2 * HALF], bar, k_low, live)
@@ -105,20 +127,26 @@ def _ask(
 @gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
 @no_type_check
 def _attend_turned(
-    k_map, v_map, parts, cos, sin, k, v, starts, positions, out, queries, part_size, k_key, v_key, position_row, position_query,
-    SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr, HALF: gl.constexpr, ROWS: gl.constexpr,
-    OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr, SIZE: gl.constexpr,
+    k_map, v_map, parts, cos, sin, k, v, starts, positions, out, queries, part_size, k_key, v_key,
+    position_row, position_query,
+    SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr,
+    HALF: gl.constexpr, ROWS: gl.constexpr,
+    OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
+    SIZE: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = k_map.dtype
     dim: gl.constexpr = 2 * HALF
-    shares: gl.constexpr = gl.num_warps() * 16 // ROWS  # of the keys of a tile, one for each warp of the same queries
+    # of the keys of a tile, one for each warp of the same queries
+    shares: gl.constexpr = gl.num_warps() * 16 // ROWS
     each_share: gl.constexpr = KEYS // shares
     layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [shares, ROWS // 16, 1], [1, 16, 8])
     q_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     k_layout: gl.constexpr = gl.DotOperandLayout(1, layout, 2)
     of_lines: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, layout))
     of_columns: gl.constexpr = gl.SliceLayout(1, layout)
-    flat: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HALF, HALF // 8], [gl.num_warps(), 1], [1, 0])
+    flat: gl.constexpr = gl.BlockedLayout(
+        [1, 8], [256 // HALF, HALF // 8], [gl.num_warps(), 1], [1, 0]
+    )
     head, row, kv_heads = gl.program_id(0), gl.program_id(1), gl.num_programs(0)
     heads = kv_heads * (GROUPS + 2)
     k_lows = gl.allocate_shared_memory(kind, [STAGES, KEYS, HALF], k_map.layout)
@@ -129,11 +157,13 @@ def _attend_turned(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
 
-    # The window's own positions, as each part of the kernel lays them out; what is before them is old. Not from the first level's cache,
-    # which may have an earlier pass's.
+    # The window's own positions, as each part of the kernel lays them out; what is before them is
+    # old. Not from the first level's cache, which may have an earlier pass's.
     where = positions + row * position_row
     i, own = gl.arange(0, HALF, gl.SliceLayout(0, flat)), gl.arange(0, OWN, gl.SliceLayout(1, flat))
-    own_at = gl.load(where + own * position_query, mask=own < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    own_at = gl.load(
+        where + own * position_query, mask=own < queries, other=-1, cache_modifier=".cg"
+    ).to(gl.int32)
     old = gl.min(gl.where(own_at < 0, 2147483647, own_at), 0)
     old = gl.where(old == 2147483647, 0, old)
     start = gl.load(starts + row, cache_modifier=".cg").to(gl.int32)
@@ -144,15 +174,29 @@ def _attend_turned(
     for stage in gl.static_range(STAGES):
         at = start + begin + stage * KEYS
         _ask(
-            k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage), v_lows.index(stage), v_highs.index(stage),
+            k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage),
+            v_lows.index(stage), v_highs.index(stage),
             at, head, stage < tiles, KEYS, HALF, SIZE,
         )  # fmt: skip
-    each = gl.arange(0, ROWS, gl.SliceLayout(1, flat))  # query by query, the heads of a group side by side
-    each_at = gl.load(where + each // GROUPS * position_query, mask=each // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    # query by query, the heads of a group side by side
+    each = gl.arange(0, ROWS, gl.SliceLayout(1, flat))
+    each_at = gl.load(
+        where + each // GROUPS * position_query,
+        mask=each // GROUPS < queries,
+        other=-1,
+        cache_modifier=".cg",
+    ).to(gl.int32)
     line, share = gl.arange(0, ROWS, of_lines), gl.arange(0, shares, gl.SliceLayout(1, of_columns))
     column = gl.arange(0, OWN, gl.SliceLayout(0, of_columns))
-    line_at = gl.load(where + line // GROUPS * position_query, mask=line // GROUPS < queries, other=-1, cache_modifier=".cg").to(gl.int32)
-    column_at = gl.load(where + column * position_query, mask=column < queries, other=-1, cache_modifier=".cg").to(gl.int32)
+    line_at = gl.load(
+        where + line // GROUPS * position_query,
+        mask=line // GROUPS < queries,
+        other=-1,
+        cache_modifier=".cg",
+    ).to(gl.int32)
+    column_at = gl.load(
+        where + column * position_query, mask=column < queries, other=-1, cache_modifier=".cg"
+    ).to(gl.int32)
     q_low_cos, q_high_cos, q_low_sin, q_high_sin = _angles(cos, sin, each_at, i, HALF)
     k_low_cos, k_high_cos, k_low_sin, k_high_sin = _angles(cos, sin, own_at, i, HALF)
     gdc_launch_dependents()
@@ -161,19 +205,35 @@ def _attend_turned(
     first_head = parts + row * queries * heads * dim
     place = (each // GROUPS * heads + head * GROUPS + each % GROUPS)[:, None] * dim + i[None, :]
     live = (each // GROUPS < queries)[:, None]
-    low, high = _summed(first_head, place, part_size, live, PARTS), _summed(first_head + HALF, place, part_size, live, PARTS)
+    low, high = (
+        _summed(first_head, place, part_size, live, PARTS),
+        _summed(first_head + HALF, place, part_size, live, PARTS),
+    )
     k_place = (own * heads + kv_heads * GROUPS + head)[:, None] * dim + i[None, :]
     k_live = (own < queries)[:, None]
-    k_low, k_high = _summed(first_head, k_place, part_size, k_live, PARTS), _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
+    k_low, k_high = (
+        _summed(first_head, k_place, part_size, k_live, PARTS),
+        _summed(first_head + HALF, k_place, part_size, k_live, PARTS),
+    )
     v_place = k_place + kv_heads * dim
     v_live = (own_at >= 0)[:, None]  # what is nobody's may be no number
-    v_low, v_high = _summed(first_head, v_place, part_size, v_live, PARTS), _summed(first_head + HALF, v_place, part_size, v_live, PARTS)
+    v_low, v_high = (
+        _summed(first_head, v_place, part_size, v_live, PARTS),
+        _summed(first_head + HALF, v_place, part_size, v_live, PARTS),
+    )
     v_low, v_high = v_low.to(kind), v_high.to(kind)
-    turned_low, turned_high = (low * q_low_cos + high * q_low_sin).to(kind), (high * q_high_cos + low * q_high_sin).to(kind)
-    stored_low, stored_high = (k_low * k_low_cos + k_high * k_low_sin).to(kind), (k_high * k_high_cos + k_low * k_high_sin).to(kind)
+    turned_low, turned_high = (
+        (low * q_low_cos + high * q_low_sin).to(kind),
+        (high * q_high_cos + low * q_high_sin).to(kind),
+    )
+    stored_low, stored_high = (
+        (k_low * k_low_cos + k_high * k_low_sin).to(kind),
+        (k_high * k_high_cos + k_low * k_high_sin).to(kind),
+    )
     q_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HALF], kind)
     k_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, HALF], kind)
-    q_lows = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_low)  # all of them before any is read: one barrier
+    # all of them before any is read: one barrier
+    q_lows = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_low)
     q_highs = gl.allocate_shared_memory(kind, [ROWS, HALF], q_shape, turned_high)
     own_lows = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_low)
     own_highs = gl.allocate_shared_memory(kind, [OWN, HALF], k_shape, stored_high)
@@ -186,23 +246,52 @@ def _attend_turned(
     gl.store(v + to * v_key + at, v_low, mask=v_live)
     gl.store(v + to * v_key + at + HALF, v_high, mask=v_live)
 
-    # The window's own keys, of the first share; then the old ones, of each share its own, so that warps need not wait for each other.
+    # The window's own keys, of the first share; then the old ones, of each share its own, so that
+    # warps need not wait for each other.
     seen = (column_at[None, None, :] >= 0) & (column_at[None, None, :] <= line_at[None, :, None])
     if WINDOW is not None:
         seen = seen & (column_at[None, None, :] > line_at[None, :, None] - WINDOW)
     seen = seen & (share == 0)[:, None][:, None, :]
     top = gl.full([shares, ROWS], float("-inf"), gl.float32, gl.SliceLayout(2, layout))
     total = gl.zeros([shares, ROWS], gl.float32, gl.SliceLayout(2, layout))
-    low, high = gl.zeros([shares, ROWS, HALF], gl.float32, layout), gl.zeros([shares, ROWS, HALF], gl.float32, layout)
-    q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
-    own_low, own_high = _for_each(own_lows.permute((1, 0)), shares, k_layout), _for_each(own_highs.permute((1, 0)), shares, k_layout)
-    own_v_low, own_v_high = _for_each(own_v_lows, shares, k_layout), _for_each(own_v_highs, shares, k_layout)
-    top, total, low, high = _more(
-        q_low, q_high, own_low, own_high, own_v_low, own_v_high, seen, top, total, low, high, SCALE, SOFTCAP, layout
+    low, high = (
+        gl.zeros([shares, ROWS, HALF], gl.float32, layout),
+        gl.zeros([shares, ROWS, HALF], gl.float32, layout),
     )
-    key = share[:, None] * each_share + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
+    q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
+    own_low, own_high = (
+        _for_each(own_lows.permute((1, 0)), shares, k_layout),
+        _for_each(own_highs.permute((1, 0)), shares, k_layout),
+    )
+    own_v_low, own_v_high = (
+        _for_each(own_v_lows, shares, k_layout),
+        _for_each(own_v_highs, shares, k_layout),
+    )
+    top, total, low, high = _more(
+        q_low,
+        q_high,
+        own_low,
+        own_high,
+        own_v_low,
+        own_v_high,
+        seen,
+        top,
+        total,
+        low,
+        high,
+        SCALE,
+        SOFTCAP,
+        layout,
+    )
+    key = (
+        share[:, None] * each_share
+        + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
+    )
     of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
-    share_v, key_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys)), gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
+    share_v, key_v = (
+        gl.arange(0, shares, gl.SliceLayout(1, of_keys)),
+        gl.arange(0, each_share, gl.SliceLayout(0, of_keys)),
+    )
     key_v = share_v[:, None] * each_share + key_v[None, :]
     for tile in range(tiles):
         slot = tile % STAGES
@@ -212,19 +301,44 @@ def _attend_turned(
         visible = (first + key < old)[:, None, :] & (line_at >= 0)[None, :, None]
         if WINDOW is not None:
             visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
-        old_low = k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
-        old_high = k_highs.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        old_low = (
+            k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
+        )
+        old_high = (
+            k_highs.index(slot)
+            .reshape([shares, each_share, HALF])
+            .permute((0, 2, 1))
+            .load(k_layout)
+        )
         old_v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
         old_v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
         if first + KEYS > old:  # beyond the old ones anything may be, even what is not a number
-            old_v_low = gl.where((first + key_v < old)[:, :, None], old_v_low, gl.zeros_like(old_v_low))
-            old_v_high = gl.where((first + key_v < old)[:, :, None], old_v_high, gl.zeros_like(old_v_high))
+            old_v_low = gl.where(
+                (first + key_v < old)[:, :, None], old_v_low, gl.zeros_like(old_v_low)
+            )
+            old_v_high = gl.where(
+                (first + key_v < old)[:, :, None], old_v_high, gl.zeros_like(old_v_high)
+            )
         top, total, low, high = _more(
-            q_low, q_high, old_low, old_high, old_v_low, old_v_high, visible, top, total, low, high, SCALE, SOFTCAP, layout
+            q_low,
+            q_high,
+            old_low,
+            old_high,
+            old_v_low,
+            old_v_high,
+            visible,
+            top,
+            total,
+            low,
+            high,
+            SCALE,
+            SOFTCAP,
+            layout,
         )
         if tile + STAGES < tiles:
             _ask(
-                k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot), v_highs.index(slot),
+                k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot),
+                v_highs.index(slot),
                 start + first + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
             )  # fmt: skip
 
@@ -234,31 +348,53 @@ def _attend_turned(
     total = gl.sum(total * factor, 0)
     factor = factor / gl.where(total > 0, total, 1.0)[None, :]
     plain: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 1, [2, 1, 0])
-    lows = gl.allocate_shared_memory(gl.float32, [shares, ROWS, HALF], plain, low * factor[:, :, None])
-    highs = gl.allocate_shared_memory(gl.float32, [shares, ROWS, HALF], plain, high * factor[:, :, None])
-    of_sums: gl.constexpr = gl.BlockedLayout([shares, 1, 4], [1, 128 // HALF, HALF // 4], [1, gl.num_warps(), 1], [2, 1, 0])
+    lows = gl.allocate_shared_memory(
+        gl.float32, [shares, ROWS, HALF], plain, low * factor[:, :, None]
+    )
+    highs = gl.allocate_shared_memory(
+        gl.float32, [shares, ROWS, HALF], plain, high * factor[:, :, None]
+    )
+    of_sums: gl.constexpr = gl.BlockedLayout(
+        [shares, 1, 4], [1, 128 // HALF, HALF // 4], [1, gl.num_warps(), 1], [2, 1, 0]
+    )
     low, high = gl.sum(lows.load(of_sums), 0), gl.sum(highs.load(of_sums), 0)
     i, line = (
         gl.arange(0, HALF, gl.SliceLayout(0, gl.SliceLayout(0, of_sums))),
         gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(0, of_sums))),
     )
-    place = ((row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS)[:, None] * dim + i[None, :]
+    place = (
+        (row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS
+    )[:, None] * dim + i[None, :]
     gl.store(out + place, low.to(kind), mask=(line // GROUPS < queries)[:, None])
     gl.store(out + place + HALF, high.to(kind), mask=(line // GROUPS < queries)[:, None])
-    for stage in gl.static_range(STAGES):  # only here, so that nothing of the above is put where barriers are
+    # only here, so that nothing of the above is put where barriers are
+    for stage in gl.static_range(STAGES):
         mbarrier.invalidate(full.index(stage))
 
 
-def knows(window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int) -> bool:
+def knows(
+    window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int
+) -> bool:
     """Whether the kernel serves such a window, and keys and values so placed."""
     _, batch, queries, every, dim = window.shape
     kv_heads = k.shape[1]
     rows = queries * (every // kv_heads - 2)
     placed = all(
-        x.stride(2) == 1 and x.stride(1) == dim and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (k, v)
+        x.stride(2) == 1
+        and x.stride(1) == dim
+        and x.stride(0) * x.element_size() % 16 == 0
+        and x.data_ptr() % 16 == 0
+        for x in (k, v)
     )
     alike = k.dtype == v.dtype and k.shape == v.shape and every % kv_heads == 0
-    known = placed and alike and k.dtype in KINDS and dim in DIMS and 1 <= rows <= MOST_ROWS and span <= MOST_SPAN
+    known = (
+        placed
+        and alike
+        and k.dtype in KINDS
+        and dim in DIMS
+        and 1 <= rows <= MOST_ROWS
+        and span <= MOST_SPAN
+    )
     return known and kv_heads * batch * block_rows(rows) <= AT_ONCE * multiprocessors(k.device)
 
 
@@ -274,7 +410,10 @@ def ragged(
     rule_window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """`stream.turn`, then `attention.ragged`, of what it `knows`. Angles, places and positions are older than the kernel before."""
+    """`stream.turn`, then `attention.ragged`, of what it `knows`.
+
+    Angles, places and positions are older than the kernel before.
+    """
     assert cos.is_contiguous() and sin.is_contiguous() and starts.is_contiguous()  # noqa: PT018  (a copy would be read before it is there)
     window = window.contiguous()
     parts, batch, queries, every, dim = window.shape
@@ -285,10 +424,13 @@ def ragged(
     launch: Any = _attend_turned[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
-            *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window, cos, sin, k, v, starts, positions, out,
+            *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window, cos, sin, k,
+            v, starts, positions, out,
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
-            SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2, ROWS=rows,
+            SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
+            ROWS=rows,
             OWN=block_rows(queries), KEYS=KEYS, STAGES=ROOM // (2 * KEYS * dim * k.element_size()),
-            PARTS=parts, SIZE=k.element_size(), num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
+            PARTS=parts, SIZE=k.element_size(), num_warps=rows // 4, maxnreg=MOST_REGISTERS,
+            launch_pdl=True,
         )  # fmt: skip
     return out

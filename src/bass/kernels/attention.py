@@ -1,17 +1,20 @@
-"""Attention of a window of queries over a KV cache, with the keys of a row split across blocks (flash-decoding).
+"""Attention of a window of queries over a KV cache, with the keys of a row split across blocks
+(flash-decoding).
 
-    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G],  p visible to the query
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
-over the positions p <= positions[b, w], of these the last `window` if that is given; cap(x) = softcap tanh(x / softcap). A query at
--1 sees nothing; its output is zero. G query heads share a key head: they are laid along the queries of a block, so that keys are read
-once for all of them.
+over the visible positions p <= positions[b, w], of these the last `window` if that is given;
+cap(x) = softcap tanh(x / softcap). A query at -1 sees nothing; its output is zero. G query heads
+share a key head: they are laid along the queries of a block, so that keys are read once for all of
+them.
 
     rows of a block     query 0: heads 0..G-1 | query 1: heads 0..G-1 | ...      of one key head
-    keys of a row       [ split 0 ....... | split 1 ....... | split 2 .... ]     one block each, of KEYS at a time
+    keys of a row       [ split 0 ....... | split 1 ....... | split 2 .... ]     one block each,
+                                                                                 KEYS at a time
 
-Each split keeps the largest score, the sum and the weighted values of its own keys (Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding";
-Milakov and Gimelshein 2018 for the running maximum); the one that ends last puts them together, in their order. Sums are
-made in float32, for float64 in float64.
+Each split keeps the largest score, the sum and the weighted values of its own keys (Dao, Haziza,
+Massa, Sizov 2023, "Flash-Decoding"; Milakov and Gimelshein 2018 for the running maximum); the one
+that ends last puts them together, in their order. Sums are made in float32, for float64 in float64.
 """
 
 import builtins
@@ -24,7 +27,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.kernels import MOST_SHARED, shared_memory
-from bass.kernels.launch import INTERPRETED, TRITON_DTYPES, dependent, kept_zeros, operand, wait_for_inputs
+from bass.kernels.launch import (
+    INTERPRETED,
+    TRITON_DTYPES,
+    dependent,
+    kept_zeros,
+    operand,
+    wait_for_inputs,
+)
 from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
@@ -34,18 +44,23 @@ MOST_SPLITS = 32
 UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
 LEAST_ROWS = 16  # of a block: what a product of blocks wants
-MOST_ROWS = {2: 64, 4: 32, 8: 16}  # of a block, by the bytes of a number: what fits in registers at a head dimension of 256
-# Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see `in_flight`.
+# of a block, by the bytes of a number: what fits in registers at a head dimension of 256
+MOST_ROWS = {2: 64, 4: 32, 8: 16}
+# Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see
+# `in_flight`.
 ALONE, SHARED, CROWDED = (128, 32768, 3), (64, 16384, 4), (128, 16384, 2)
 
-SCRATCH = 48 * 1024  # bytes of shared memory besides the keys and values in flight: queries, scores, what threads exchange
+# bytes of shared memory besides the keys and values in flight: queries, scores, what threads
+# exchange
+SCRATCH = 48 * 1024
 
 
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
 def capped(scores, SOFTCAP: tl.constexpr):
     """SOFTCAP tanh(scores / SOFTCAP)."""
-    shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))  # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
+    # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
+    shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))
     bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
     return tl.where(scores < 0, -bent, bent)
 
@@ -54,11 +69,19 @@ def capped(scores, SOFTCAP: tl.constexpr):
 @no_type_check
 def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.constexpr):
     """What one split adds to the weighted values at the common level."""
-    weight = tl.exp(tl.load(tops + split * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg") - level)
-    return tl.load(parts + split * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg") * weight[:, None]
+    weight = tl.exp(
+        tl.load(tops + split * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg")
+        - level
+    )
+    return (
+        tl.load(parts + split * count * DIM + at, mask=written, other=0.0, cache_modifier=".cg")
+        * weight[:, None]
+    )
 
 
-@triton.jit(do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"])
+@triton.jit(
+    do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"]
+)
 @no_type_check
 def _attend(
     q,
@@ -114,19 +137,25 @@ def _attend(
     row = (first + tl.program_id(2)).to(tl.int64)
 
     if LAYOUT == "ragged":
-        slot = tl.load(place + row * place_row).to(tl.int64)  # here, so that it comes together with the positions
+        # here, so that it comes together with the positions
+        slot = tl.load(place + row * place_row).to(tl.int64)
 
     each = tile * ROWS + tl.arange(0, ROWS)
     query = each // GROUPS
     heads = head * GROUPS + each % GROUPS
     inside = query < queries
-    own = tl.load(positions + row * position_row + query * position_query, mask=inside, other=-1).to(tl.int32)
+    own = tl.load(
+        positions + row * position_row + query * position_query, mask=inside, other=-1
+    ).to(tl.int32)
     dim = tl.arange(0, WIDTH)
     in_dim = dim < DIM
-    q_places = row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
+    q_places = (
+        row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
+    )
     q_tile = tl.load(q + q_places, mask=inside[:, None] & in_dim[None, :], other=0.0).to(OPERAND)
 
-    # The keys that some query of the block sees, or all of the span; this split's share is a whole number of blocks.
+    # The keys that some query of the block sees, or all of the span; this split's share is a whole
+    # number of blocks.
     stop = tl.max(own, 0) + 1
     start = 0
     if WINDOW is not None:
@@ -153,14 +182,18 @@ def _attend(
         key = at + tl.arange(0, KEYS)
         exists = key < end
         if LAYOUT == "paged":
-            block = tl.load(place + row * place_row + (key // PAGE) * place_entry, mask=exists, other=0).to(tl.int64)
+            block = tl.load(
+                place + row * place_row + (key // PAGE) * place_entry, mask=exists, other=0
+            ).to(tl.int64)
             k_at = block * k_row + (key % PAGE) * k_key
             v_at = block * v_row + (key % PAGE) * v_key
         else:
             k_at = key.to(tl.int64) * k_key
             v_at = key.to(tl.int64) * v_key
         loaded = exists[:, None] & in_dim[None, :]
-        keys = tl.load(k_base + k_at[:, None] + dim[None, :] * k_dim, mask=loaded, other=0.0).to(OPERAND)
+        keys = tl.load(k_base + k_at[:, None] + dim[None, :] * k_dim, mask=loaded, other=0.0).to(
+            OPERAND
+        )
         scores = tl.dot(q_tile, tl.trans(keys), input_precision="ieee").to(SUM) * SCALE
         if SOFTCAP is not None:
             scores = capped(scores, SOFTCAP)
@@ -169,11 +202,16 @@ def _attend(
             visible = visible & (key[None, :] > own[:, None] - WINDOW)
         scores = tl.where(visible, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
-        level = tl.where(higher > float("-inf"), higher, 0.0)  # no key so far: -inf less -inf is not a number
+        # no key so far: -inf less -inf is not a number
+        level = tl.where(higher > float("-inf"), higher, 0.0)
         weights = tl.exp(scores - level[:, None])
         kept = tl.exp(top - level)
-        values = tl.load(v_base + v_at[:, None] + dim[None, :] * v_dim, mask=loaded, other=0.0).to(OPERAND)
-        acc = acc * kept[:, None] + tl.dot(weights.to(OPERAND), values, input_precision="ieee").to(SUM)
+        values = tl.load(v_base + v_at[:, None] + dim[None, :] * v_dim, mask=loaded, other=0.0).to(
+            OPERAND
+        )
+        acc = acc * kept[:, None] + tl.dot(weights.to(OPERAND), values, input_precision="ieee").to(
+            SUM
+        )
         total = total * kept + tl.sum(weights, 1)
         top = higher
 
@@ -187,22 +225,47 @@ def _attend(
         tl.store(totals + split * count + rows, total, mask=inside)
         tl.store(parts + split * count * DIM + at, acc, mask=written)
         tl.debug_barrier()  # every thread has stored
-        place_of_count = counts + ((row - first) * tl.num_programs(1) + head) * (tl.num_programs(0) // splits) + tile
+        place_of_count = (
+            counts
+            + ((row - first) * tl.num_programs(1) + head) * (tl.num_programs(0) // splits)
+            + tile
+        )
         came = tl.atomic_add(place_of_count, 1, sem="acq_rel")
         last = came == splits - 1
         if last:
             tl.store(place_of_count, 0)
             each_split = tl.arange(0, MOST_SPLITS)[:, None]
             known = (each_split < splits) & inside[None, :]
-            theirs = tl.load(tops + each_split * count + rows[None, :], mask=known, other=float("-inf"), cache_modifier=".cg")
+            theirs = tl.load(
+                tops + each_split * count + rows[None, :],
+                mask=known,
+                other=float("-inf"),
+                cache_modifier=".cg",
+            )
             top = tl.max(theirs, 0)
             level = tl.where(top > float("-inf"), top, 0.0)
-            sums = tl.load(totals + each_split * count + rows[None, :], mask=known, other=0.0, cache_modifier=".cg")
+            sums = tl.load(
+                totals + each_split * count + rows[None, :],
+                mask=known,
+                other=0.0,
+                cache_modifier=".cg",
+            )
             total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)
             acc = tl.full((ROWS, WIDTH), 0.0, SUM)
             if MOST_SPLITS <= UNROLLED:  # so that the loads do not wait for each other
                 for other in tl.static_range(MOST_SPLITS):
-                    acc += _share(parts, tops, other, count, rows, at, level, inside & (other < splits), written & (other < splits), DIM)
+                    acc += _share(
+                        parts,
+                        tops,
+                        other,
+                        count,
+                        rows,
+                        at,
+                        level,
+                        inside & (other < splits),
+                        written & (other < splits),
+                        DIM,
+                    )
             else:
                 for other in range(0, splits):
                     acc += _share(parts, tops, other, count, rows, at, level, inside, written, DIM)
@@ -214,8 +277,15 @@ def _attend(
 if INTERPRETED:
 
     def range(*bounds: Any) -> builtins.range:
-        """Python's, for the interpreter's loops: its numbers are arrays of one element, which NumPy 2.4 takes for no index."""
-        return builtins.range(*(bound.handle.data.item() if isinstance(bound, tl.tensor) else bound for bound in bounds))
+        """Python's, for the interpreter's loops: its numbers are arrays of one element, which NumPy
+        2.4 takes for no index.
+        """
+        return builtins.range(
+            *(
+                bound.handle.data.item() if isinstance(bound, tl.tensor) else bound
+                for bound in bounds
+            )
+        )
 
 
 def padded(
@@ -229,7 +299,10 @@ def padded(
     softcap: float | None,
     splits: int | None = None,
 ) -> Queries:
-    """BASS-PAD (Qian et al. 2024): one launch for all rows, each of which walks through all `span` positions."""
+    """BASS-PAD (Qian et al.
+
+    2024): one launch for all rows, each of which walks through all `span` positions.
+    """
     return _launch("padded", q, k, v, None, positions, span, (scale, window, softcap), splits)
 
 
@@ -246,11 +319,14 @@ def ragged(
     splits: int | None = None,
     each_row: bool = False,
 ) -> Queries:
-    """One launch for all rows, each of its own length; position p of row b is at `starts[b] + p` of the pool.
+    """One launch for all rows, each of its own length; position p of row b is at `starts[b] + p` of
+    the pool.
 
     `each_row`: one launch for each row, as in BASS-SPLIT (Qian et al. 2024).
     """
-    return _launch("ragged", q, k, v, starts, positions, span, (scale, window, softcap), splits, each_row)
+    return _launch(
+        "ragged", q, k, v, starts, positions, span, (scale, window, softcap), splits, each_row
+    )
 
 
 def paged(
@@ -270,18 +346,28 @@ def paged(
 
 
 def splits_for(programs: int, keys: int) -> int:
-    """Into how many splits to divide `keys` keys, when there are `programs` programs without splitting.
+    """Into how many splits to divide `keys` keys, when there are `programs` programs without
+    splitting.
 
     Enough to fill the chip, and for one long row among short ones to be shared out.
     """
-    return max(1, min(max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)), -(-keys // SPLIT_KEYS), MOST_SPLITS))
+    return max(
+        1,
+        min(
+            max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)),
+            -(-keys // SPLIT_KEYS),
+            MOST_SPLITS,
+        ),
+    )
 
 
 def in_flight(programs: int, rows: int, shared: int) -> tuple[int, int, int]:
-    """ALONE, SHARED or CROWDED, for blocks of `rows` queries on multiprocessors of `shared` bytes of memory.
+    """ALONE, SHARED or CROWDED, for blocks of `rows` queries on multiprocessors of `shared` bytes
+    of memory.
 
-    A multiprocessor that has one program holds its memory busy by large tiles. Where it has several, they do that for each other; where it
-    has more than two of few queries, as many as possible are to fit on it together.
+    A multiprocessor that has one program holds its memory busy by large tiles. Where it has
+    several, they do that for each other; where it has more than two of few queries, as many as
+    possible are to fit on it together.
     """
     if rows <= 32 and programs <= PROGRAMS and shared == MOST_SHARED:
         return ALONE
@@ -311,19 +397,26 @@ def _launch(
     tiles = -(-queries * groups // rows)
     count = 1 if each_row else batch
     if splits is None:
-        programs, keys = tiles * kv_heads * count, span if rule[1] is None else min(span, rule[1] + queries)
+        programs, keys = (
+            tiles * kv_heads * count,
+            span if rule[1] is None else min(span, rule[1] + queries),
+        )
         splits = splits_for(programs, keys) if programs <= MOST_TILES else 1
     queue = in_flight(tiles * kv_heads * count * splits, rows, shared_memory(q.device))
     most_keys, tile_bytes, stages = queue
     keys = min(most_keys, max(16, tile_bytes // (width * size)))
-    stages = max(2, min(stages, 1 + (shared_memory(q.device) - SCRATCH) // (2 * keys * width * size)))
+    stages = max(
+        2, min(stages, 1 + (shared_memory(q.device) - SCRATCH) // (2 * keys * width * size))
+    )
     sums = torch.promote_types(q.dtype, torch.float32)
     out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
         counts = kept_zeros("attention", MOST_TILES, q.device)
-        assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles of queries"
+        assert tiles * kv_heads * count <= MOST_TILES, (
+            f"{tiles * kv_heads * count} tiles of queries"
+        )
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
@@ -332,8 +425,10 @@ def _launch(
             launch(
                 q, k, v, place, positions, out, parts, tops, totals, counts,
                 first, batch, queries, span, splits,
-                *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides, *positions.stride(),
-                *rule, layout, k.shape[1] if layout == "paged" else 1, 1 << (splits - 1).bit_length(), groups, dim,
+                *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides,
+                *positions.stride(),
+                *rule, layout, k.shape[1] if layout == "paged" else 1,
+                1 << (splits - 1).bit_length(), groups, dim,
                 ROWS=rows,
                 KEYS=keys,
                 WIDTH=width,

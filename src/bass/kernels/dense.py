@@ -3,15 +3,17 @@
     linear   y[m, n] = Σ_k x[m, k] w[n, k] + b[n]
     gated    y[m, i] = act(Σ_k x[m, k] w[i, k]) · Σ_k x[m, k] w[I + i, k]
 
-w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too few tiles to fill the chip. So the
-result of `linear` is a stack of `splits` summands, [splits, M, N], which the next kernel adds up as it reads them. (Letting the program
-that ends last add them up was slower on an H200, and so was norming x on its way into the product: docs/log.md.)
+w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too
+few tiles to fill the chip. So the result of `linear` is a stack of `splits` summands, [splits, M,
+N], which the next kernel adds up as it reads them. (Letting the program that ends last add them up
+was slower on an H200, and so was norming x on its way into the product: docs/log.md.)
 
-x and w may be quantized, with a scale for each row of either. Products of e4m3 are added up by the tensor cores with fewer bits than
-float32 has: a relative 1e-3 at most over 11,008 of them, of what quantization itself loses a twentieth.
+x and w may be quantized, with a scale for each row of either. Products of e4m3 are added up by the
+tensor cores with fewer bits than float32 has: a relative 1e-3 at most over 11,008 of them, of what
+quantization itself loses a twentieth.
 
-Kernels are launched with programmatic dependent launch: the next one may begin while this one ends, and waits before it reads what this
-one writes (Hopper and later; elsewhere they follow each other).
+Kernels are launched with programmatic dependent launch: the next one may begin while this one ends,
+and waits before it reads what this one writes (Hopper and later; elsewhere they follow each other).
 """
 
 from dataclasses import dataclass
@@ -33,7 +35,11 @@ LEAST_K = 256  # of a split
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is cut: BN rows of w, BK of K at a time, `stages` of them in flight, by `warps` warps, K divided by `splits`."""
+    """How a product is cut:
+
+    BN rows of w, BK of K at a time, `stages` of them in flight, by `warps` warps, K divided by
+    `splits`.
+    """
 
     bn: int
     bk: int
@@ -46,10 +52,13 @@ class Tile:
 @no_type_check  # Triton reads the source, not the function
 def _product(
     x, x_scale, w_rows, rows, k_size, first,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr,
     X_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Σ_k w[n, k] x[m, k] over the share of K that begins at `first`, times the scales of x, in float32 [BN, BM]."""
+    """Σ_k w[n, k] x[m, k] over the share of K that begins at `first`, times the scales of x, in
+    float32 [BN, BM].
+    """
     m, k = tl.arange(0, BM), tl.arange(0, BK)
     stop = tl.minimum(first + SIZE, k_size)
     # Rows of x beyond the last are not read: many reads of one place slow all of them down.
@@ -58,9 +67,17 @@ def _product(
     total = tl.zeros((BN, BM), dtype=SUM)
     for step in tl.range(0, SIZE, BK, num_stages=STAGES):
         at = first + step + k
-        part = tl.load(w_rows + at[None, :], mask=None if EVEN else (at < stop)[None, :], other=None if EVEN else 0.0)
-        value = tl.load(x_rows + at[:, None], mask=x_live if EVEN else x_live & (at < stop)[:, None], other=0.0)
-        total = tl.dot(part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM)
+        part = tl.load(
+            w_rows + at[None, :],
+            mask=None if EVEN else (at < stop)[None, :],
+            other=None if EVEN else 0.0,
+        )
+        value = tl.load(
+            x_rows + at[:, None], mask=x_live if EVEN else x_live & (at < stop)[:, None], other=0.0
+        )
+        total = tl.dot(
+            part.to(OPERAND), value.to(OPERAND), total, input_precision="ieee", out_dtype=SUM
+        )
     result = total.to(tl.float32)
     if X_SCALED:
         result *= tl.load(x_scale + m, mask=m < rows, other=0.0)[None, :]
@@ -71,21 +88,44 @@ def _product(
 @no_type_check
 def _linear(
     x, w, bias, x_scale, w_scale, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
-    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr,
+    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr,
+    OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
     m = tl.arange(0, BM)
     # Rows of w beyond the last are the last one again, and nothing of them is stored.
     w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
-    result = _product(x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)
+    result = _product(
+        x,
+        x_scale,
+        w_rows,
+        rows,
+        k_size,
+        split * SIZE,
+        SIZE,
+        BM,
+        BN,
+        BK,
+        STAGES,
+        EVEN,
+        X_SCALED,
+        SUM,
+        OPERAND,
+        PDL,
+    )
     if W_SCALED:
         result *= tl.load(w_scale + n, mask=n < n_size, other=0.0)[:, None]
     if BIAS:
-        result += tl.where(split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0)[:, None]
+        result += tl.where(
+            split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0
+        )[:, None]
     places = y + split.to(tl.int64) * rows * n_size + m[None, :] * n_size + n[:, None]
-    tl.store(places, result.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :])
+    tl.store(
+        places, result.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :]
+    )
 
 
 @triton.jit
@@ -114,21 +154,44 @@ def activated(gate, up, ACT: tl.constexpr):
 @no_type_check
 def _gated(
     x, w, x_scale, w_scale, y, rows, n_size, k_size,
-    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
-    X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, ACT: tl.constexpr, SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr,
+    X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, ACT: tl.constexpr, SUM: tl.constexpr,
+    OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     # A tile has the rows of BN / 2 gates, then those of as many ups.
     half: tl.constexpr = BN // 2
     row, m = tl.arange(0, BN), tl.arange(0, BM)
     n = tl.program_id(0) * half + row % half
     w_rows = w + (tl.minimum(n, n_size - 1) + row // half * n_size).to(tl.int64)[:, None] * k_size
-    result = _product(x, x_scale, w_rows, rows, k_size, 0, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)
+    result = _product(
+        x,
+        x_scale,
+        w_rows,
+        rows,
+        k_size,
+        0,
+        SIZE,
+        BM,
+        BN,
+        BK,
+        STAGES,
+        EVEN,
+        X_SCALED,
+        SUM,
+        OPERAND,
+        PDL,
+    )
     if W_SCALED:
         result *= tl.load(w_scale + n + row // half * n_size, mask=n < n_size, other=0.0)[:, None]
     gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))
     value = activated(gate, up, ACT)
     n = tl.program_id(0) * half + tl.arange(0, half)
-    tl.store(y + m[None, :] * n_size + n[:, None], value.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :])
+    tl.store(
+        y + m[None, :] * n_size + n[:, None],
+        value.to(y.dtype.element_ty),
+        mask=(n < n_size)[:, None] & (m < rows)[None, :],
+    )
 
 
 def linear(
@@ -142,20 +205,28 @@ def linear(
 ) -> Float[Tensor, "splits rows out"]:
     """The summands of x wᵀ + b for up to MOST_ROWS rows.
 
-    x: numbers, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`; quantized weights may meet numbers.
-    The summands are in float32; a single one is in `dtype`, by default x's.
+    x: numbers, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`;
+    quantized weights may meet numbers. The summands are in float32; a single one is in `dtype`, by
+    default x's.
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
     if tile is None and (early := _ahead(x, w)):
         return early.linear(x, w, bias, x_scale, w_scale, dtype or x.dtype)
-    tile = tile or tile_for(n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device))
+    tile = tile or tile_for(
+        n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device)
+    )
     splits, size = _divided(k, tile)
-    y = torch.empty((splits, rows, n), device=x.device, dtype=(dtype or x.dtype) if splits == 1 else torch.float32)
+    y = torch.empty(
+        (splits, rows, n),
+        device=x.device,
+        dtype=(dtype or x.dtype) if splits == 1 else torch.float32,
+    )
     launch: Any = _linear[(-(-n // tile.bn), splits)]
     with torch.cuda.device_of(x):
         launch(
             x, w, bias, x_scale, w_scale, y, rows, n, k,
-            SIZE=size, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages, EVEN=splits * size == k,
+            SIZE=size, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages,
+            EVEN=splits * size == k,
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
             SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
@@ -171,17 +242,22 @@ def gated(
     dtype: torch.dtype | None = None,
     tile: Tile | None = None,
 ) -> Float[Tensor, "rows inner"]:
-    """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS rows. act: silu, gelu or gelu_tanh."""
+    """act(gate) · up of a product whose first half of rows are the gates', for up to MOST_ROWS
+    rows. act: silu, gelu or gelu_tanh.
+    """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0] // 2
     if tile is None and (early := _ahead(x, w)):
         return early.gated(x, w, act, x_scale, w_scale, dtype or x.dtype)
-    tile = tile or tile_for(2 * n, k, rows, x.element_size(), w.element_size(), True, shared_memory(x.device))
+    tile = tile or tile_for(
+        2 * n, k, rows, x.element_size(), w.element_size(), True, shared_memory(x.device)
+    )
     y = torch.empty((rows, n), device=x.device, dtype=dtype or x.dtype)
     launch: Any = _gated[(-(-2 * n // tile.bn),)]
     with torch.cuda.device_of(x):
         launch(
             x, w, x_scale, w_scale, y, rows, n, k,
-            SIZE=-(-k // tile.bk) * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages, EVEN=k % tile.bk == 0,
+            SIZE=-(-k // tile.bk) * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk,
+            STAGES=tile.stages, EVEN=k % tile.bk == 0,
             X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
             ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
@@ -193,30 +269,42 @@ def added(parts: Float[Tensor, "splits rows out"], dtype: torch.dtype) -> Float[
     return parts[0] if len(parts) == 1 else parts.sum(0).to(dtype)
 
 
-def tile_for(n: int, k: int, rows: int, x_size: int, size: int, gated: bool, room: int = MOST_SHARED) -> Tile:
-    """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k numbers of `size` bytes.
+def tile_for(
+    n: int, k: int, rows: int, x_size: int, size: int, gated: bool, room: int = MOST_SHARED
+) -> Tile:
+    """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k
+    numbers of `size` bytes.
 
-    room: bytes of shared memory that a program may have; where they are fewer than an H100's, tiles are smaller and fewer in flight.
+    room: bytes of shared memory that a program may have; where they are fewer than an H100's, tiles
+    are smaller and fewer in flight.
 
-    A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal numbers for all multiprocessors, one
-    each with deep queues or three with short ones.
+    A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal
+    numbers for all multiprocessors, one each with deep queues or three with short ones.
     """
     bm, bk = block_rows(rows), 256 // size
     tiles, wide = -(-n // 64), -(-n // 128)
 
     def cut(bn: int, bk: int, queue_bytes: int, splits: int = 1) -> Tile:
-        stage, widened = bn * size + bm * x_size, bn * x_size if x_size != size else 0  # for each k; widened: w as it enters the product
+        # for each k; widened: w as it enters the product
+        stage, widened = bn * size + bm * x_size, bn * x_size if x_size != size else 0
         while (stage + widened) * bk > room:
             bk //= 2
-        return Tile(bn, bk, max(2, min(8, (min(queue_bytes, room) // bk - widened) // stage)), 4, splits)
+        return Tile(
+            bn, bk, max(2, min(8, (min(queue_bytes, room) // bk - widened) // stage)), 4, splits
+        )
 
     if gated and wide <= MULTIPROCESSORS:
-        return cut(128, bk // 2, 150_000)  # more than half of the shared memory: two programs on one multiprocessor would be unfair
+        # more than half of the shared memory: two programs on one multiprocessor would be unfair
+        return cut(128, bk // 2, 150_000)
     if tiles > 3 * MULTIPROCESSORS:
         return cut(128, bk if bm < 32 else bk // 2, 112_000)
     if gated:
         return cut(64, bk, 200_000 if bm == 16 else 76_000)
-    even = {s: _evenness(tiles * s) for s in (1, 2, 4, 8) if s == 1 or (k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)}
+    even = {
+        s: _evenness(tiles * s)
+        for s in (1, 2, 4, 8)
+        if s == 1 or (k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)
+    }
     splits = min(s for s in even if even[s] > max(even.values()) - 0.02)
     if tiles * splits <= MULTIPROCESSORS:
         return cut(64, bk, 205_000, splits)
@@ -229,7 +317,9 @@ def _evenness(programs: int) -> float:
 
 
 def block_rows(rows: int) -> int:
-    """The rows of x that a program holds: a power of two, and 16 at least, as products of blocks want them."""
+    """The rows of x that a program holds: a power of two, and 16 at least, as products of blocks
+    want them.
+    """
     return max(16, 1 << (rows - 1).bit_length())
 
 

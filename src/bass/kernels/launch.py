@@ -1,4 +1,6 @@
-"""Programmatic dependent launch: a kernel that begins while the one before it ends, and waits for what that one writes."""
+"""Programmatic dependent launch: a kernel that begins while the one before it ends, and waits for
+what that one writes.
+"""
 
 import functools
 from typing import Any, no_type_check
@@ -57,7 +59,8 @@ def dependent(x: Tensor) -> dict[str, Any]:
     return {"PDL": able} | ({"launch_pdl": True} if able else {})
 
 
-INTERPRETED = not isinstance(wait, triton.JITFunction)  # TRITON_INTERPRET was set when this was imported
+# TRITON_INTERPRET was set when this was imported
+INTERPRETED = not isinstance(wait, triton.JITFunction)
 TRITON_DTYPES = {
     torch.int8: tl.int8,
     torch.float8_e4m3fn: tl.float8e4nv,
@@ -71,7 +74,9 @@ WIDENED = (torch.bfloat16, torch.float8_e4m3fn)  # types of which the interprete
 
 
 def operand(dtype: torch.dtype) -> tl.dtype:
-    """The type in which numbers enter a product: their own, or float32 where the interpreter has no product of it."""
+    """The type in which numbers enter a product: their own, or float32 where the interpreter has no
+    product of it.
+    """
     return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype in WIDENED else dtype]
 
 
@@ -82,12 +87,17 @@ def _able(device: torch.device) -> bool:
 
 @functools.cache
 def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
-    """Counters by which programs of a kernel meet, and which it leaves at zero. Kernels of one name on two streams must not meet."""
+    """Counters by which programs of a kernel meet, and which it leaves at zero.
+
+    Kernels of one name on two streams must not meet.
+    """
     return torch.zeros(count, device=device, dtype=torch.int32)
 
 
 @functools.cache
 def gluon(device: torch.device) -> bool:
-    """Whether the kernels in Gluon serve the CUDA device: it has Hopper's instructions, and Triton the Gluon that they are written in."""
+    """Whether the kernels in Gluon serve the CUDA device: it has Hopper's instructions, and Triton
+    the Gluon that they are written in.
+    """
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     return torch.cuda.get_device_capability(device)[0] == 9 and version >= (3, 6)

@@ -15,7 +15,9 @@ SLOTS = 128  # of one program
 
 @triton.jit(do_not_specialize=["slots"])
 @no_type_check  # Triton reads the source, not the function
-def _uniforms(keys, steps, out, slots, DOMAIN: tl.constexpr, SLOTS: tl.constexpr, PDL: tl.constexpr):
+def _uniforms(
+    keys, steps, out, slots, DOMAIN: tl.constexpr, SLOTS: tl.constexpr, PDL: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     slot = tl.program_id(1) * SLOTS + tl.arange(0, SLOTS)
     wait_for_inputs(PDL)
@@ -24,13 +26,31 @@ def _uniforms(keys, steps, out, slots, DOMAIN: tl.constexpr, SLOTS: tl.constexpr
     words = tl.philox(tl.load(keys + row), step, slot.to(tl.uint32), domain, domain * 0)
     at = out + (row * slots + slot) * 4
     for stream in tl.static_range(4):
-        tl.store(at + stream, (words[stream].to(tl.float64) + 0.5) * 2.3283064365386963e-10, mask=slot < slots)  # 2^-32, exactly
+        # 2^-32, exactly
+        tl.store(
+            at + stream,
+            (words[stream].to(tl.float64) + 0.5) * 2.3283064365386963e-10,
+            mask=slot < slots,
+        )
 
 
-def uniforms(keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int) -> Float[Tensor, "batch slots 4"]:
-    """float64 uniforms in (0, 1), four for each row's slot; the counter is (step, slot, domain, 0)."""
+def uniforms(
+    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int
+) -> Float[Tensor, "batch slots 4"]:
+    """float64 uniforms in (0, 1), four for each row's slot; the counter is (step, slot, domain,
+    0).
+    """
     out = torch.empty((len(keys), slots, 4), device=keys.device, dtype=torch.float64)
     launch: Any = _uniforms[(len(keys), -(-slots // SLOTS))]
     with torch.cuda.device_of(keys):
-        launch(keys.contiguous(), steps.contiguous(), out, slots, DOMAIN=domain, SLOTS=SLOTS, num_warps=4, **dependent(keys))
+        launch(
+            keys.contiguous(),
+            steps.contiguous(),
+            out,
+            slots,
+            DOMAIN=domain,
+            SLOTS=SLOTS,
+            num_warps=4,
+            **dependent(keys),
+        )
     return out

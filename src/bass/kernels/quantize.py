@@ -2,8 +2,9 @@
 
     top = max(max |x|, SMALLEST) ;  q = round(x · (L / top)) ;  scale = top / L
 
-L is the largest number of q's type, 127 (int8) or 448 (e4m3); halves go to the even number. One program for each row. A row with a
-number that is none has a scale that is none. Triton's interpreter cuts e4m3 off, so that there the kernel rounds by itself.
+L is the largest number of q's type, 127 (int8) or 448 (e4m3); halves go to the even number. One
+program for each row. A row with a number that is none has a scale that is none. Triton's
+interpreter cuts e4m3 off, so that there the kernel rounds by itself.
 """
 
 from typing import Any, no_type_check
@@ -18,7 +19,8 @@ from bass.kernels.launch import INTERPRETED, dependent, wait_for_inputs
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-30  # a row of zeros is divided by it
-ROUNDING = tl.constexpr(12582912.0)  # 1.5 · 2²³: what is added to it has no place for a fraction, and is rounded half to even
+# 1.5 · 2²³: what is added to it has no place for a fraction, and is rounded half to even
+ROUNDING = tl.constexpr(12582912.0)
 
 
 @triton.jit
@@ -29,15 +31,24 @@ def _larger(a, b):
 
 @triton.jit
 @no_type_check
-def in_8_bits(value, LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr):
-    """A row's numbers in float32 -> the same, rounded to numbers of the narrow type, times a scale; and that scale."""
+def in_8_bits(
+    value,
+    LARGEST: tl.constexpr,
+    SMALLEST: tl.constexpr,
+    INTEGER: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
+    """A row's numbers in float32 -> the same, rounded to numbers of the narrow type, times a scale;
+    and that scale.
+    """
     top = _larger(tl.reduce(tl.abs(value), 0, _larger), SMALLEST)
     value *= tl.div_rn(tl.full((), LARGEST, tl.float32), top)
     if INTEGER:
         value = (value + ROUNDING) - ROUNDING
     if BY_HAND:
         power = (value.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-        step = tl.maximum(power * 0.125, 0.001953125)  # three bits below the first; of subnormal numbers 2⁻⁹
+        # three bits below the first; of subnormal numbers 2⁻⁹
+        step = tl.maximum(power * 0.125, 0.001953125)
         value = ((value / step + ROUNDING) - ROUNDING) * step
     return value, tl.div_rn(top, tl.full((), LARGEST, tl.float32))
 
@@ -46,7 +57,8 @@ def in_8_bits(value, LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.
 @no_type_check
 def _quantize(
     x, q, scale, size,
-    LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+    LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr,
+    WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     live = i < size
@@ -68,13 +80,27 @@ def options(kind: torch.dtype) -> dict[str, Any]:
     }
 
 
-def quantize_rows(x: Float[Tensor, "rows size"], kind: torch.dtype) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
-    """The rows in `kind`, int8 or e4m3, and their scales, float32. After a norm, `stream.add_norm` does it in the same pass."""
+def quantize_rows(
+    x: Float[Tensor, "rows size"], kind: torch.dtype
+) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
+    """The rows in `kind`, int8 or e4m3, and their scales, float32.
+
+    After a norm, `stream.add_norm` does it in the same pass.
+    """
     rows, size = x.shape
     x = x.contiguous()
     q, scale = torch.empty_like(x, dtype=kind), x.new_empty(rows, dtype=torch.float32)
     width = 1 << (size - 1).bit_length()
     launch: Any = _quantize[(rows,)]
     with torch.cuda.device_of(x):
-        launch(x, q, scale, size, WIDTH=width, num_warps=8 if width > 2048 else 4, **options(kind), **dependent(x))
+        launch(
+            x,
+            q,
+            scale,
+            size,
+            WIDTH=width,
+            num_warps=8 if width > 2048 else 4,
+            **options(kind),
+            **dependent(x),
+        )
     return q, scale

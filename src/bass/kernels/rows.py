@@ -1,4 +1,5 @@
-"""What a step does to its rows besides the models' passes, each in one launch: what is fed, what is kept, what is told.
+"""What a step does to its rows besides the models' passes, each in one launch: what is fed, what is
+kept, what is told.
 
     last      the last tokens of each row and their positions
     ahead     where drafted tokens are fed
@@ -8,8 +9,9 @@
     commit    a verdict, appended to the rows
     report    what the host learns
 
-One program for each row. On a GPU the same operations of torch are some seventy launches of 1.5 microseconds. Their twins are the
-functions of the engine, the records and the verifiers that call them, which say what they mean.
+One program for each row. On a GPU the same operations of torch are some seventy launches of 1.5
+microseconds. Their twins are the functions of the engine, the records and the verifiers that call
+them, which say what they mean.
 """
 
 from typing import Any, no_type_check
@@ -22,17 +24,22 @@ from torch import Tensor
 
 from bass.kernels.launch import dense, dependent, wait_for_inputs
 
-WIDTH = 32  # places of a program, at least: so that one compiled kernel serves every usual draft length
+# places of a program, at least: so that one compiled kernel serves every usual draft length
+WIDTH = 32
 CHUNK, WARPS = 4096, 4  # of a distribution that is checked
 
 # What is wrong with a row's draft: bits of its flag, as in `bass.drafters.validity`.
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (tl.constexpr(1 << i) for i in range(5))
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (
+    tl.constexpr(1 << i) for i in range(5)
+)
 TOLERANCE = tl.constexpr(1e-3)
 
 
 @triton.jit(do_not_specialize=["token_row"])
 @no_type_check  # Triton reads the source, not the function
-def _last(tokens, lens, active, out, positions, count, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def _last(
+    tokens, lens, active, out, positions, count, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr
+):
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     place = tl.maximum(tl.load(lens + row) - count + i, -1)
@@ -57,7 +64,9 @@ def _masses(
     requested, lengths, probs, sums, least, k, vocab, prob_row, prob_slot,
     SIZE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Of a chunk of each distribution within its row's length: its sum and its least probability."""
+    """Of a chunk of each distribution within its row's length: its sum and its least
+    probability.
+    """
     row, slot, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     wait_for_inputs(PDL)
     if slot < tl.minimum(tl.load(requested + row), tl.load(lengths + row)):
@@ -103,13 +112,16 @@ def _within(
 @triton.jit(do_not_specialize=["k", "token_row", "draft_row"])
 @no_type_check
 def _window(
-    tokens, lens, active, draft, lengths, out, positions, k, token_row, draft_row, WIDTH: tl.constexpr, PDL: tl.constexpr
+    tokens, lens, active, draft, lengths, out, positions, k, token_row, draft_row,
+    WIDTH: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     first = tl.load(lens + row) - 1
     fed = (i <= tl.load(lengths + row)) & (first >= 0) & (tl.load(active + row) != 0)
-    last = tl.load(tokens + row * token_row + tl.where(tl.load(active + row) != 0, tl.maximum(first, 0), 0))
+    last = tl.load(
+        tokens + row * token_row + tl.where(tl.load(active + row) != 0, tl.maximum(first, 0), 0)
+    )
     drafted = tl.load(draft + row * draft_row + i - 1, mask=(i > 0) & (i <= k), other=0)
     tl.store(out + row * (k + 1) + i, tl.where(i == 0, last, drafted), mask=i <= k)
     tl.store(positions + row * (k + 1) + i, tl.where(fed, first + i, -1), mask=i <= k)
@@ -128,14 +140,20 @@ def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, 
 @triton.jit(do_not_specialize=["size", "ends", "token_row", "verdict_row"])
 @no_type_check
 def _commit(
-    tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, ends, token_row, verdict_row,
+    tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, ends, token_row,
+    verdict_row,
     WIDTH: tl.constexpr, ENDS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     token = tl.load(verdict + row * verdict_row + i, mask=i < size, other=0)
     e = tl.arange(0, ENDS)
-    over = tl.max((token[:, None] == tl.load(eos + e, mask=e < ends, other=-1)[None, :]).to(tl.int32), 1) > 0
+    over = (
+        tl.max(
+            (token[:, None] == tl.load(eos + e, mask=e < ends, other=-1)[None, :]).to(tl.int32), 1
+        )
+        > 0
+    )
     first_end = tl.min(tl.where(over & (i < size), i, size), 0)
     length, limit, alive = tl.load(lens + row), tl.load(limits + row), tl.load(active + row) != 0
     count = tl.minimum(tl.minimum(tl.load(accepted + row), first_end) + 1, limit - length)
@@ -147,11 +165,15 @@ def _commit(
     tl.store(emitted + row, count)
 
 
-@triton.jit(do_not_specialize=["k", "token_row", "logprob_row", "draft_row", "prob_row", "prob_slot"])
+@triton.jit(
+    do_not_specialize=["k", "token_row", "logprob_row", "draft_row", "prob_row", "prob_slot"]
+)
 @no_type_check
 def _report(
-    lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k, vocab,
-    token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
+    lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k,
+    vocab,
+    token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
@@ -163,7 +185,9 @@ def _report(
     tl.store(place + 3, tl.minimum(tl.load(accepted + row), count))
     tl.store(place + 4, count)
     tl.store(place + 5, tl.load(flags + row))
-    tl.store(place + 6 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k)
+    tl.store(
+        place + 6 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k
+    )
     draft = tl.load(drafted + row * draft_row + i, mask=i < k, other=0)
     tl.store(place + 7 + k + i, draft, mask=i < k)
     own = tl.load(logprobs + row * logprob_row + i, mask=i <= k, other=0.0).to(tl.float64)
@@ -172,12 +196,17 @@ def _report(
         chance = tl.full((WIDTH,), float("nan"), tl.float64)
     else:
         known = (i < k) & (draft >= 0) & (draft < vocab)
-        chance = tl.load(probs + row * prob_row + i * prob_slot + draft, mask=known, other=float("nan")).to(tl.float64)
+        chance = tl.load(
+            probs + row * prob_row + i * prob_slot + draft, mask=known, other=float("nan")
+        ).to(tl.float64)
     tl.store(place + 8 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
 
 
 def last(
-    tokens: Int[Tensor, "batch slots"], lens: Int[Tensor, " batch"], active: Bool[Tensor, " batch"], count: int
+    tokens: Int[Tensor, "batch slots"],
+    lens: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+    count: int,
 ) -> tuple[Int[Tensor, "batch count"], Int[Tensor, "batch count"]]:
     """`bass.records.Sequences.last`."""
     out = tokens.new_empty((2, len(lens), count))
@@ -185,7 +214,9 @@ def last(
     return out[0], out[1]
 
 
-def ahead(lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int) -> Int[Tensor, "batch k"]:
+def ahead(
+    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
+) -> Int[Tensor, "batch k"]:
     """`bass.drafters.model.fed`."""
     positions = lens.new_empty(len(lens), k)
     _launch(_ahead, lens, (lens, lengths.contiguous(), positions, k), k)
@@ -203,20 +234,40 @@ def within(
 
     The distributions are read once, by many programs; without them it is one launch instead of two.
     """
-    tokens, requested, lengths, k = dense(tokens), requested.contiguous(), lengths.contiguous(), tokens.shape[1]
+    tokens, requested, lengths, k = (
+        dense(tokens),
+        requested.contiguous(),
+        lengths.contiguous(),
+        tokens.shape[1],
+    )
     cut, flags = torch.empty_like(requested), torch.empty_like(requested)
     out = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
     sums, least, chunks = None, None, 1
     probs = probs if k else None
     if probs is not None:
         probs, chunks = dense(probs), -(-probs.shape[2] // CHUNK)
-        sums, least = torch.empty((2, len(tokens), k, chunks), dtype=torch.float32, device=tokens.device)
+        sums, least = torch.empty(
+            (2, len(tokens), k, chunks), dtype=torch.float32, device=tokens.device
+        )
         launch: Any = _masses[(len(tokens), k, chunks)]
         inputs = requested, lengths, probs, sums, least, k, probs.shape[2], *probs.stride()[:2]
         with torch.cuda.device_of(tokens):
             launch(*inputs, SIZE=CHUNK, num_warps=WARPS, **dependent(tokens))
     options = {"SURE": probs is None, "CHUNKS": triton.next_power_of_2(chunks)}
-    rows = requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks, tokens.stride(0)
+    rows = (
+        requested,
+        lengths,
+        tokens,
+        sums,
+        least,
+        cut,
+        out,
+        flags,
+        k,
+        vocab,
+        chunks,
+        tokens.stride(0),
+    )
     _launch(_within, tokens, rows, k, **options)
     return cut, out, flags
 
@@ -231,14 +282,34 @@ def window(
     """`bass.engine.step.window`."""
     draft, k = dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
-    _launch(_window, lens, (tokens, lens, active, draft, lengths.contiguous(), *out, k, tokens.stride(0), draft.stride(0)), k + 1)
+    _launch(
+        _window,
+        lens,
+        (
+            tokens,
+            lens,
+            active,
+            draft,
+            lengths.contiguous(),
+            *out,
+            k,
+            tokens.stride(0),
+            draft.stride(0),
+        ),
+        k + 1,
+    )
     return out[0], out[1]
 
 
 def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """`bass.verifiers.emit.leading`."""
     out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
-    _launch(_leading, kept, (kept, lengths.contiguous(), out, kept.shape[1], *kept.stride()), kept.shape[1])
+    _launch(
+        _leading,
+        kept,
+        (kept, lengths.contiguous(), out, kept.shape[1], *kept.stride()),
+        kept.shape[1],
+    )
     return out
 
 
@@ -253,8 +324,27 @@ def commit(
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
     """`bass.records.Sequences.commit`, in place but for the spare slots."""
-    verdict, accepted, size, emitted = dense(verdict), accepted.contiguous(), verdict.shape[1], torch.empty_like(lens)
-    inputs = tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos), tokens.stride(0), verdict.stride(0)
+    verdict, accepted, size, emitted = (
+        dense(verdict),
+        accepted.contiguous(),
+        verdict.shape[1],
+        torch.empty_like(lens),
+    )
+    inputs = (
+        tokens,
+        lens,
+        limits,
+        active,
+        steps,
+        eos,
+        verdict,
+        accepted,
+        emitted,
+        size,
+        len(eos),
+        tokens.stride(0),
+        verdict.stride(0),
+    )
     _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
     return emitted
 
@@ -276,12 +366,38 @@ def report(
     tokens, logprobs, drafted, k = dense(tokens), dense(logprobs), dense(drafted), drafted.shape[1]
     probs, vocab = (None, 0) if probs is None else (dense(probs), probs.shape[2])
     out = torch.empty((len(lens), 6 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
-    strides = tokens.stride(0), logprobs.stride(0), drafted.stride(0), *((0, 0) if probs is None else probs.stride()[:2])
-    inputs = lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k, vocab, *strides
+    strides = (
+        tokens.stride(0),
+        logprobs.stride(0),
+        drafted.stride(0),
+        *((0, 0) if probs is None else probs.stride()[:2]),
+    )
+    inputs = (
+        lens,
+        active,
+        lengths,
+        accepted,
+        emitted,
+        flags,
+        tokens,
+        logprobs,
+        drafted,
+        probs,
+        out,
+        k,
+        vocab,
+        *strides,
+    )
     _launch(_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 
 
 def _launch(kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any) -> None:
     with torch.cuda.device_of(like):
-        kernel[(len(like),)](*inputs, WIDTH=max(WIDTH, triton.next_power_of_2(width)), num_warps=1, **options, **dependent(like))
+        kernel[(len(like),)](
+            *inputs,
+            WIDTH=max(WIDTH, triton.next_power_of_2(width)),
+            num_warps=1,
+            **options,
+            **dependent(like),
+        )

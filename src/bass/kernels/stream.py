@@ -1,9 +1,11 @@
 """What stands between a decoder's products: residual sum and norm, rotary turn.
 
-    add_norm   s' = s + Σ_i parts_i ;  n = s' / sqrt(mean(s'²) + eps) · weight, in 8 bits with a scale if the next product wants that
+    add_norm   s' = s + Σ_i parts_i ;  n = s' / sqrt(mean(s'²) + eps) · weight, in 8 bits with a
+               scale if the next product wants that
     embedded   rows of a table
     gate       act(gate) · up, from a product whose first half of columns are the gates
-    turn       y = Σ_i parts_i ;  the heads of q and k turned: y cos + (y with its halves swapped) · signed sin; k and v to their slots
+    turn       y = Σ_i parts_i ;  the heads of q and k rotated: y cos + (y with its halves
+               swapped) · signed sin; k and v to their slots
 
 Sums are made in float32; the summands come from products whose K was divided.
 """
@@ -27,7 +29,8 @@ GATES, HEADS = 1024, 4  # columns, heads of one program
 @no_type_check  # Triton reads the source, not the function
 def _add_norm(
     stream, parts, weight, summed, normed, scales, rows, size, eps,
-    SPLITS: tl.constexpr, WIDTH: tl.constexpr, IN_8_BITS: tl.constexpr, LARGEST: tl.constexpr, SMALLEST: tl.constexpr,
+    SPLITS: tl.constexpr, WIDTH: tl.constexpr, IN_8_BITS: tl.constexpr, LARGEST: tl.constexpr,
+    SMALLEST: tl.constexpr,
     INTEGER: tl.constexpr, BY_HAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
@@ -51,11 +54,17 @@ def _add_norm(
 
 @triton.jit(do_not_specialize=["token_stride"])
 @no_type_check
-def _embedded(table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def _embedded(
+    table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr
+):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     wait_for_all(PDL)  # a pass begins here, and its kernels ask for old keys before they wait
     token = tl.load(tokens + row * token_stride).to(tl.int64)
-    value = tl.load(table + token * stride + i, mask=(i < size) & (token >= 0) & (token < vocab), other=float("nan"))
+    value = tl.load(
+        table + token * stride + i,
+        mask=(i < size) & (token >= 0) & (token < vocab),
+        other=float("nan"),
+    )
     tl.store(out + row * size + i, value, mask=i < size)
 
 
@@ -75,13 +84,15 @@ def _gate(y, out, size, ACT: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexp
 def _turn(
     y, q, cos, sin, k, v, place, positions, queries, heads, part_size,
     k_row, k_key, k_head, v_row, v_key, v_head, place_row, position_row, position_query,
-    KV_HEADS: tl.constexpr, DIM: tl.constexpr, PARTS: tl.constexpr, LAYOUT: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr, DIM: tl.constexpr, PARTS: tl.constexpr, LAYOUT: tl.constexpr,
+    PAGE: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     row, query = (token // queries).to(tl.int64), token % queries
     i = tl.arange(0, WIDTH)
-    live = (head < heads)[:, None] & (i < DIM // 2)[None, :]  # a head's first half; its second goes along with it
+    # a head's first half; its second goes along with it
+    live = (head < heads)[:, None] & (i < DIM // 2)[None, :]
     wait_for_inputs(PDL)
     position = tl.load(positions + row * position_row + query * position_query)
     if LAYOUT == "padded":
@@ -92,7 +103,10 @@ def _turn(
         slot = tl.load(place + row * place_row + tl.maximum(position, 0) // PAGE) + position % PAGE
     half: tl.constexpr = DIM // 2
     begin = y + (token.to(tl.int64) * heads + head)[:, None] * DIM + i[None, :]
-    low, high = tl.zeros((HEADS, WIDTH), dtype=tl.float32), tl.zeros((HEADS, WIDTH), dtype=tl.float32)
+    low, high = (
+        tl.zeros((HEADS, WIDTH), dtype=tl.float32),
+        tl.zeros((HEADS, WIDTH), dtype=tl.float32),
+    )
     for part in tl.static_range(PARTS):
         low += tl.load(begin + part * part_size, mask=live, other=0.0).to(tl.float32)
         high += tl.load(begin + part * part_size + half, mask=live, other=0.0).to(tl.float32)
@@ -101,7 +115,8 @@ def _turn(
     high_cos = tl.load(cos + angle + half, mask=i < half, other=0.0).to(tl.float32)
     low_sin = tl.load(sin + angle, mask=i < half, other=0.0).to(tl.float32)
     high_sin = tl.load(sin + angle + half, mask=i < half, other=0.0).to(tl.float32)
-    key = head - (heads - 2 * KV_HEADS)  # the number of a key head; that of a value head is KV_HEADS less
+    # the number of a key head; that of a value head is KV_HEADS less
+    key = head - (heads - 2 * KV_HEADS)
     turns = (key < KV_HEADS)[:, None]
     first = tl.where(turns, low * low_cos[None, :] + high * low_sin[None, :], low)
     second = tl.where(turns, high * high_cos[None, :] + low * high_sin[None, :], high)
@@ -109,7 +124,10 @@ def _turn(
     k_at = k + row * k_row + slot * k_key + key[:, None] * k_head + i[None, :]
     v_at = v + row * v_row + slot * v_key + (key - KV_HEADS)[:, None] * v_head + i[None, :]
     is_query, written = live & (key < 0)[:, None], live & (position >= 0)
-    is_key, is_value = written & ((key >= 0) & (key < KV_HEADS))[:, None], written & (key >= KV_HEADS)[:, None]
+    is_key, is_value = (
+        written & ((key >= 0) & (key < KV_HEADS))[:, None],
+        written & (key >= KV_HEADS)[:, None],
+    )
     tl.store(q_at, first.to(q.dtype.element_ty), mask=is_query)
     tl.store(q_at + half, second.to(q.dtype.element_ty), mask=is_query)
     tl.store(k_at, first.to(k.dtype.element_ty), mask=is_key)
@@ -125,7 +143,8 @@ def add_norm(
     eps: float,
     kind: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, "rows size"], Num[Tensor, "rows size"], Float[Tensor, " rows"] | None]:
-    """The stream with `parts` added, and its norm times weight, in `kind` (int8 or e4m3) with a scale for each row if that is given.
+    """The stream with `parts` added, and its norm times weight, in `kind` (int8 or e4m3) with a
+    scale for each row if that is given.
 
     Without parts the stream is given back as it is.
     """
@@ -137,19 +156,37 @@ def add_norm(
     launch: Any = _add_norm[(rows,)]
     with torch.cuda.device_of(stream):
         launch(
-            stream, stream if parts is None else parts, weight, summed, normed, scales, rows, size, eps,
-            SPLITS=splits, WIDTH=width, IN_8_BITS=kind is not None, num_warps=8 if width > 2048 else 4,
+            stream, stream if parts is None else parts, weight, summed, normed, scales, rows, size,
+            eps,
+            SPLITS=splits, WIDTH=width, IN_8_BITS=kind is not None,
+            num_warps=8 if width > 2048 else 4,
             **options(kind or torch.int8), **dependent(stream),
         )  # fmt: skip
     return summed, normed, scales
 
 
-def embedded(table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows size"]:
+def embedded(
+    table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows size"]:
     """The rows of the table that the tokens name; not a number for a token that is none."""
-    out, flat, size = table.new_empty(*tokens.shape, table.shape[1]), tokens.reshape(-1), table.shape[1]
+    out, flat, size = (
+        table.new_empty(*tokens.shape, table.shape[1]),
+        tokens.reshape(-1),
+        table.shape[1],
+    )
     launch: Any = _embedded[(len(flat), -(-size // GATES))]
     with torch.cuda.device_of(table):
-        launch(table, flat, out, *table.shape, table.stride(0), flat.stride(0), WIDTH=GATES, num_warps=4, **dependent(table))
+        launch(
+            table,
+            flat,
+            out,
+            *table.shape,
+            table.stride(0),
+            flat.stride(0),
+            WIDTH=GATES,
+            num_warps=4,
+            **dependent(table),
+        )
     return out
 
 
@@ -173,12 +210,14 @@ def turn(
     place: Int[Tensor, "batch *entries"] | None = None,
     page: int | None = None,
 ) -> Float[Tensor, "batch window heads dim"]:
-    """Add up a window's summands, turn its queries and keys, write keys and values, and return the queries. -1 is written nowhere.
+    """Add up a window's summands, turn its queries and keys, write keys and values, and return the
+    queries. -1 is written nowhere.
 
-    The heads of `parts` are those of q, of k and of v. `cos`, `sin`: of all positions, with the sign that the half it meets wants.
+    The heads of `parts` are those of q, of k and of v. `cos`, `sin`: of all positions, with the
+    sign that the half it meets wants.
 
-    Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to k[place[b, p // page] + p % page].
-    The last axis of k and v is contiguous.
+    Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
+    k[place[b, p // page] + p % page]. The last axis of k and v is contiguous.
     """
     parts, cos, sin = (x.contiguous() for x in (parts, cos, sin))
     splits, batch, queries, heads, dim = parts.shape
@@ -190,8 +229,10 @@ def turn(
     with torch.cuda.device_of(k):
         launch(
             parts, q, cos, sin, k, v, place, positions, queries, heads, parts[0].numel(),
-            *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0), *positions.stride(),
-            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS, WIDTH=1 << (dim // 2 - 1).bit_length(),
+            *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0),
+            *positions.stride(),
+            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS,
+            WIDTH=1 << (dim // 2 - 1).bit_length(),
             num_warps=2, **dependent(k),
         )  # fmt: skip
     return q

@@ -2,13 +2,16 @@
 
     draw      the token at which the running sum of p passes u Σ p (inverse transform)
     emit      a draft's accepted tokens, then a draw
-    verdict   m = how many drafted tokens stand before the first with u_i draft_i >= target_i (Leviathan et al., 2023), or the length;
-              then a draw from max(0, target_m - draft_m) after a refusal, from target_m at the row's own length
+    verdict   m = how many drafted tokens stand before the first with u_i draft_i >= target_i
+              (Leviathan et al., 2023), or the length; then a draw from max(0, target_m - draft_m)
+              after a rejection, from target_m at the row's own length
 
     sums      of a chunk of the row: Σ of what is drawn from, in float64
-    pick      the chunk in which the running sum of these passes the threshold, then the place in this chunk
+    pick      the chunk in which the running sum of these passes the threshold, then the place in
+              this chunk
 
-A draw is a verdict on no draft. Every program of a row counts the accepted tokens anew: they are two numbers for each drafted token.
+A draw is a verdict on no draft. Every program of a row counts the accepted tokens anew: they are
+two numbers for each drafted token.
 """
 
 from typing import Any, no_type_check
@@ -28,19 +31,28 @@ PLACES = 32  # of a draft, at least: so that one compiled kernel serves every us
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
 def _accepted(
-    tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row, accept_slot, target_row, target_slot,
+    tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row, accept_slot,
+    target_row, target_slot,
     draft_row, draft_slot, WIDTH: tl.constexpr, SURE: tl.constexpr,
 ):  # fmt: skip
-    """How many of a row's drafted tokens are accepted, whether the next one was refused, and which it is."""
+    """How many of a row's drafted tokens are accepted, whether the next one was refused, and which
+    it is.
+    """
     i = tl.arange(0, WIDTH)
     length = tl.minimum(tl.load(lengths + row).to(tl.int32), k)
     live = i < length
     token = tl.load(tokens + row * token_row + i, mask=live, other=-1)
     known = (token >= 0) & (token < vocab)
-    own = tl.load(target + row * target_row + i * target_slot + token, mask=known, other=0.0).to(tl.float64)
-    uniform = tl.load(accept + row * accept_row + i * accept_slot, mask=live, other=1.0).to(tl.float64)
+    own = tl.load(target + row * target_row + i * target_slot + token, mask=known, other=0.0).to(
+        tl.float64
+    )
+    uniform = tl.load(accept + row * accept_row + i * accept_slot, mask=live, other=1.0).to(
+        tl.float64
+    )
     if not SURE:
-        uniform = uniform * tl.load(draft + row * draft_row + i * draft_slot + token, mask=known, other=0.0).to(tl.float64)
+        uniform = uniform * tl.load(
+            draft + row * draft_row + i * draft_slot + token, mask=known, other=0.0
+        ).to(tl.float64)
     accepted = tl.min(tl.where(live & (uniform < own), WIDTH, i), 0)
     return accepted, accepted < length, tl.sum(tl.where(i == accepted, token, 0), 0)
 
@@ -48,17 +60,25 @@ def _accepted(
 @triton.jit
 @no_type_check
 def _residual(target, draft, at, i, live, refused, token, SURE: tl.constexpr):
-    """The target's and the residual's probabilities of the tokens i; where nothing was refused, they are the same. at: the draft's slot."""
+    """The target's and the residual's probabilities of the tokens i; where nothing was refused,
+    they are the same. at: the draft's slot.
+    """
     own = tl.load(target + i, mask=live, other=0.0)
-    less = tl.where((i == token) & refused, 1.0, 0.0).to(own.dtype) if SURE else tl.load(draft + at + i, mask=live & refused, other=0.0)
+    less = (
+        tl.where((i == token) & refused, 1.0, 0.0).to(own.dtype)
+        if SURE
+        else tl.load(draft + at + i, mask=live & refused, other=0.0)
+    )
     return own, tl.maximum(own - less, 0.0)
 
 
 @triton.jit(do_not_specialize=["k", "token_row", "accept_row", "accept_slot"])
 @no_type_check
 def _sums(
-    tokens, lengths, accept, target, draft, sums, k, vocab, chunks, token_row, accept_row, accept_slot, target_row, target_slot,
-    draft_row, draft_slot, WIDTH: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr, PDL: tl.constexpr,
+    tokens, lengths, accept, target, draft, sums, k, vocab, chunks, token_row, accept_row,
+    accept_slot, target_row, target_slot,
+    draft_row, draft_slot, WIDTH: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i = chunk * SIZE + tl.arange(0, SIZE)
@@ -66,11 +86,21 @@ def _sums(
     place = sums + row * 2 * chunks + chunk
     if WIDTH > 0:
         accepted, refused, token = _accepted(
-            tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row, accept_slot, target_row, target_slot,
+            tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row,
+            accept_slot, target_row, target_slot,
             draft_row, draft_slot, WIDTH, SURE,
         )  # fmt: skip
         begin = target + row * target_row + accepted * target_slot
-        own, rest = _residual(begin, draft, row * draft_row + accepted * draft_slot, i, i < vocab, refused, token, SURE)
+        own, rest = _residual(
+            begin,
+            draft,
+            row * draft_row + accepted * draft_slot,
+            i,
+            i < vocab,
+            refused,
+            token,
+            SURE,
+        )
         tl.store(place + chunks, tl.sum(rest.to(tl.float64), 0))
     else:
         own = tl.load(target + row * target_row + i, mask=i < vocab, other=0.0)
@@ -80,9 +110,11 @@ def _sums(
 @triton.jit
 @no_type_check
 def _pass(values, threshold):
-    """The first place of a positive value at which the running sum exceeds the threshold, and the sum before it.
+    """The first place of a positive value at which the running sum exceeds the threshold, and the
+    sum before it.
 
-    Rounding may leave the threshold above the whole sum: then it is the last place of a positive value. -1 where none is positive.
+    Rounding may leave the threshold above the whole sum: then it is the last place of a positive
+    value. -1 where none is positive.
     """
     i = tl.arange(0, values.shape[0])
     passed = (tl.cumsum(values, 0) > threshold) & (values > 0)
@@ -91,12 +123,16 @@ def _pass(values, threshold):
     return place, tl.sum(tl.where(i < place, values, 0.0), 0)
 
 
-@triton.jit(do_not_specialize=["k", "token_row", "accept_row", "accept_slot", "uniform_row", "uniform_slot"])
+@triton.jit(
+    do_not_specialize=["k", "token_row", "accept_row", "accept_slot", "uniform_row", "uniform_slot"]
+)
 @no_type_check
 def _pick(
-    tokens, lengths, accept, target, draft, sums, uniforms, out, counts, k, vocab, chunks, token_row, accept_row, accept_slot,
+    tokens, lengths, accept, target, draft, sums, uniforms, out, counts, k, vocab, chunks,
+    token_row, accept_row, accept_slot,
     target_row, target_slot, draft_row, draft_slot, uniform_row, uniform_slot,
-    WIDTH: tl.constexpr, WINDOW: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr, CHUNKS: tl.constexpr, JUDGED: tl.constexpr,
+    WIDTH: tl.constexpr, WINDOW: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr,
+    CHUNKS: tl.constexpr, JUDGED: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     row, c = tl.program_id(0).to(tl.int64), tl.arange(0, CHUNKS)
@@ -106,13 +142,15 @@ def _pick(
     begin, slot = target + row * target_row, 0
     if WIDTH > 0:
         accepted, refused, token = _accepted(
-            tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row, accept_slot, target_row, target_slot,
+            tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row,
+            accept_slot, target_row, target_slot,
             draft_row, draft_slot, WIDTH, SURE,
         )  # fmt: skip
         slot = accepted
         begin += accepted * target_slot
         rest_parts = tl.load(sums + chunks + c, mask=c < chunks, other=0.0)
-        # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
+        # Rounding can leave nothing of a residual that is zero in theory, where target and draft
+        # agree.
         refused = refused & (tl.sum(rest_parts, 0) > 0)
         parts = tl.where(refused, rest_parts, parts)
     if JUDGED:
@@ -123,7 +161,16 @@ def _pick(
     chunk, before = _pass(parts, threshold)
     i = tl.maximum(chunk, 0) * SIZE + tl.arange(0, SIZE)
     if WIDTH > 0:
-        _, values = _residual(begin, draft, row * draft_row + accepted * draft_slot, i, i < vocab, refused, token, SURE)
+        _, values = _residual(
+            begin,
+            draft,
+            row * draft_row + accepted * draft_slot,
+            i,
+            i < vocab,
+            refused,
+            token,
+            SURE,
+        )
     else:
         values = tl.load(begin + i, mask=i < vocab, other=0.0)
     place, _ = _pass(values.to(tl.float64), threshold - before)
@@ -138,8 +185,13 @@ def _pick(
         tl.store(out + row, drawn)
 
 
-def draw(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
-    """A token from each row, not normalised: `bass.sampling.draw` (its torch twin), but where the rounding of sums decides."""
+def draw(
+    probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]
+) -> Int[Tensor, "*rows"]:
+    """A token from each row, not normalised:
+
+    `bass.sampling.draw` (its torch twin), but where the rounding of sums decides.
+    """
     flat, uniforms = probs.reshape(-1, probs.shape[-1]), uniform.reshape(-1)
     out = torch.empty(len(flat), dtype=torch.int64, device=probs.device)
     _launch(None, None, None, None, flat[:, None], uniforms[:, None], out, None)
@@ -152,9 +204,13 @@ def emit(
     probs: Float[Tensor, "batch vocab"],
     residual: Float[Tensor, "batch slots"],
 ) -> Int[Tensor, "batch window"]:
-    """The tokens of `bass.verifiers.emit.emit`, its torch twin: the draft's, and at place `accepted` one drawn from `probs`."""
+    """The tokens of `bass.verifiers.emit.emit`, its torch twin: the draft's, and at place
+    `accepted` one drawn from `probs`.
+    """
     out = torch.empty((len(tokens), tokens.shape[1] + 1), dtype=torch.int64, device=tokens.device)
-    _launch(tokens, None, None, None, probs[:, None], residual, out, accepted.contiguous(), judged=True)
+    _launch(
+        tokens, None, None, None, probs[:, None], residual, out, accepted.contiguous(), judged=True
+    )
     return out
 
 
@@ -166,12 +222,17 @@ def verdict(
     accept: Float[Tensor, "batch k"],
     residual: Float[Tensor, "batch slots"],
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, " batch"]]:
-    """The emitted tokens and how many drafted ones are accepted: `bass.verifiers.rejection.Rejection`, which is its torch twin.
+    """The emitted tokens and how many drafted ones are accepted:
+    `bass.verifiers.rejection.Rejection`, which is its torch twin.
 
-    `accept` and `residual` are the uniforms of these streams; `draft_probs` is None for a draft of certain tokens.
+    `accept` and `residual` are the uniforms of these streams; `draft_probs` is None for a draft of
+    certain tokens.
     """
     batch, k = tokens.shape
-    out, counts = (torch.empty(shape, dtype=torch.int64, device=tokens.device) for shape in ((batch, k + 1), (batch,)))
+    out, counts = (
+        torch.empty(shape, dtype=torch.int64, device=tokens.device)
+        for shape in ((batch, k + 1), (batch,))
+    )
     if k == 0:
         return draw(target_probs[:, 0], residual[:, 0])[:, None], counts.zero_()
     _launch(tokens, draft_probs, lengths.contiguous(), accept, target_probs, residual, out, counts)
@@ -196,8 +257,18 @@ def _launch(
     rows, vocab = len(target_probs), target_probs.shape[2]
     chunks = -(-vocab // CHUNK)
     sums = torch.empty((rows, 2, chunks), dtype=torch.float64, device=target_probs.device)
-    strides = *_strides(tokens, 1), *_strides(accept, 2), *_strides(target_probs, 2), *_strides(draft_probs, 2)
-    options = {"SURE": draft_probs is None, "SIZE": CHUNK, "num_warps": WARPS, **dependent(target_probs)}
+    strides = (
+        *_strides(tokens, 1),
+        *_strides(accept, 2),
+        *_strides(target_probs, 2),
+        *_strides(draft_probs, 2),
+    )
+    options = {
+        "SURE": draft_probs is None,
+        "SIZE": CHUNK,
+        "num_warps": WARPS,
+        **dependent(target_probs),
+    }
     options["WIDTH"] = max(PLACES, triton.next_power_of_2(k)) if k and not judged else 0
     add: Any = _sums[(rows, chunks)]
     pick: Any = _pick[(rows,)]
@@ -206,7 +277,8 @@ def _launch(
         add(*inputs, k, vocab, chunks, *strides, **options)
         pick(
             *inputs, uniforms, out, counts, k, vocab, chunks, *strides, *_strides(uniforms, 2),
-            WINDOW=max(PLACES, triton.next_power_of_2(k + 1)), CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
+            WINDOW=max(PLACES, triton.next_power_of_2(k + 1)),
+            CHUNKS=triton.next_power_of_2(chunks), JUDGED=judged, **options,
         )  # fmt: skip
 
 

@@ -18,5 +18,20 @@ from bass.models.starcoder2 import Starcoder2
 
 FAMILIES: dict[str, type[CausalDecoder]] = {
     family.config_type.model_type: family
-    for family in (Llama, Mistral, Qwen2, Qwen3, Phi3, Gemma2, Gemma3Text, Starcoder2, GPT2, GPTBigCode, GPTJ, CodeGen, GPTNeoX, OPT)
+    for family in (
+        Llama,
+        Mistral,
+        Qwen2,
+        Qwen3,
+        Phi3,
+        Gemma2,
+        Gemma3Text,
+        Starcoder2,
+        GPT2,
+        GPTBigCode,
+        GPTJ,
+        CodeGen,
+        GPTNeoX,
+        OPT,
+    )
 }

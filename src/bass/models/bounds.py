@@ -1,4 +1,6 @@
-"""What a config.json may ask for, given what its files hold: a bound on the work before a decoder is outlined."""
+"""What a config.json may ask for, given what its files hold: a bound on the work before a decoder
+is outlined.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,28 +11,46 @@ from bass.errors import CheckpointError
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 WIDTHS = (
-    *HEADS, "vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads", "num_kv_heads", "rotary_dim",
+    *HEADS, "vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads",
+    "num_kv_heads", "rotary_dim",
     "n_embd", "n_inner", "d_model", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim",
 )  # fmt: skip
-MOST_LAYERS, WIDEST = 1000, 1 << 24  # whatever the files hold; a sparse file may say that it holds anything
-SLACK = 16  # several axes may be stored as one; what is wrong by less is left to the accounting, which names the tensors
+# whatever the files hold; a sparse file may say that it holds anything
+MOST_LAYERS, WIDEST = 1000, 1 << 24
+# several axes may be stored as one; what is wrong by less is left to the accounting, which names
+# the tensors
+SLACK = 16
 
 
 def check_bounds(folder: Path, config: dict[str, Any], tensors: int, widest: int) -> None:
-    """Refuse a parsed config.json that asks for far more than its files hold: `tensors` tensors, whose longest axis is `widest`."""
+    """Refuse a parsed config.json that asks for far more than its files hold:
+
+    `tensors` tensors, whose longest axis is `widest`.
+    """
 
     def given(names: tuple[str, ...]) -> dict[str, int]:
         return {name: value for name in names if type(value := config.get(name)) is int}
 
-    asked = [(f"{name}={value}", value, tensors, MOST_LAYERS) for name, value in given(LAYERS).items()]
-    asked += [(f"{name}={value}", value, SLACK * widest, WIDEST) for name, value in given(WIDTHS).items()]
+    asked = [
+        (f"{name}={value}", value, tensors, MOST_LAYERS) for name, value in given(LAYERS).items()
+    ]
+    asked += [
+        (f"{name}={value}", value, SLACK * widest, WIDEST) for name, value in given(WIDTHS).items()
+    ]
     for heads, count in given(HEADS).items():
-        asked += [(f"{heads}={count}` and `head_dim={dim}", count * dim, SLACK * widest, WIDEST) for dim in given(("head_dim",)).values()]
+        asked += [
+            (f"{heads}={count}` and `head_dim={dim}", count * dim, SLACK * widest, WIDEST)
+            for dim in given(("head_dim",)).values()
+        ]
     for field, value, held, most in asked:
         if value > held:
             raise CheckpointError(
-                f"`{folder}` has `{field[:100]}` in its config.json, but its weights are {tensors} tensors of at most {widest} "
+                f"`{folder}` has `{field[:100]}` in its config.json, but its weights are {tensors} "
+                f"tensors of at most {widest} "
                 "in any direction: the files do not belong together."
             )
         if value > most:
-            raise CheckpointError(f"`{folder}` has `{field[:100]}` in its config.json, and the limit is {most:,}: use another checkpoint.")
+            raise CheckpointError(
+                f"`{folder}` has `{field[:100]}` in its config.json, and the limit is {most:,}: "
+                "use another checkpoint."
+            )

@@ -1,4 +1,6 @@
-"""A checkpoint folder on disk: config.json, and where its tensors are, in one safetensors file or in several with an index."""
+"""A checkpoint folder on disk: config.json, and where its tensors are, in one safetensors file or
+in several with an index.
+"""
 
 import json
 import os.path
@@ -15,8 +17,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_NAME = 100  # of a tensor or a file in an error
 LARGEST_JSON = 32 << 20  # bytes of one file; of one with a vocabulary more
-MOST_VALUES = 4_000_000  # that a JSON text may hold, about twice those of the largest tokenizer.json known; reading them takes a second
-MOST_TENSORS, MOST_FILES = 100_000, 10_000  # of a checkpoint; the largest known have 2,000 tensors in 200 files
+# that a JSON text may hold, about twice those of the largest tokenizer.json known; reading them
+# takes a second
+MOST_VALUES = 4_000_000
+# of a checkpoint; the largest known have 2,000 tensors in 200 files
+MOST_TENSORS, MOST_FILES = 100_000, 10_000
 MOST_EOS = 1000
 PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 
@@ -27,14 +32,19 @@ def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
         value = parsed_json(read_regular(path, limit))
     except (ValueError, OSError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"`{path}` is not readable as JSON ({reason}): download the checkpoint again.") from error
+        raise CheckpointError(
+            f"`{path}` is not readable as JSON ({reason}): download the checkpoint again."
+        ) from error
     if not isinstance(value, dict):
         raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
     return value
 
 
 def parsed_json(content: bytes) -> Any:
-    """The value of a JSON text of `MOST_VALUES` at most, counted before it is parsed. Raises `ValueError` or `RecursionError`."""
+    """The value of a JSON text of `MOST_VALUES` at most, counted before it is parsed.
+
+    Raises `ValueError` or `RecursionError`.
+    """
     values = sum(map(content.count, (b",", b"[", b"{")))
     if values > MOST_VALUES:
         raise ValueError(f"it holds about {values:,} values, and the limit is {MOST_VALUES:,}")
@@ -46,11 +56,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not os.path.isdir(folder):
         _refuse_other_formats(folder, [folder.name] if os.path.isfile(folder) else [])
         raise CheckpointError(
-            f"No checkpoint folder at `{folder}`: give a folder with config.json and safetensors files, or a hub id such as org/name."
+            f"No checkpoint folder at `{folder}`: give a folder with config.json and safetensors "
+            "files, or a hub id such as org/name."
         )
     if not (folder / "config.json").exists():
         _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
-        raise CheckpointError(f"`{folder}` has no config.json: give a Hugging Face checkpoint folder.")
+        raise CheckpointError(
+            f"`{folder}` has no config.json: give a Hugging Face checkpoint folder."
+        )
     return read_json(folder / "config.json")
 
 
@@ -61,7 +74,9 @@ def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
 
 
 def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
-    """The end-of-sequence tokens that generation_config.json names; if it names none, those of config.json, whose content is `config`."""
+    """The end-of-sequence tokens that generation_config.json names; if it names none, those of
+    config.json, whose content is `config`.
+    """
     named = {folder / "config.json": config}
     if (generation := folder / "generation_config.json").exists():
         named = {generation: read_json(generation), **named}
@@ -69,9 +84,15 @@ def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
         ids = content.get("eos_token_id")
         ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
         if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-            raise CheckpointError(f"`{path}` has the eos_token_id {ids!r:.100}, which is no token id: correct it, or download it again.")
+            raise CheckpointError(
+                f"`{path}` has the eos_token_id {ids!r:.100}, which is no token id: correct it, or "
+                "download it again."
+            )
         if len(ids) > MOST_EOS:
-            raise CheckpointError(f"`{path}` has {len(ids):,} ids in its eos_token_id, and the limit is {MOST_EOS:,}: correct it.")
+            raise CheckpointError(
+                f"`{path}` has {len(ids):,} ids in its eos_token_id, and the limit is "
+                f"{MOST_EOS:,}: correct it."
+            )
         if ids:
             return sorted(set(ids))
     return []
@@ -84,33 +105,50 @@ def some(names: Iterable[str]) -> str:
 
 
 def weight_files(folder: Path) -> dict[Path, list[str]]:
-    """The safetensors files of a folder, each with the tensors that the index promises in it; a single file has no index."""
+    """The safetensors files of a folder, each with the tensors that the index promises in it; a
+    single file has no index.
+    """
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: []}
     if not (folder / INDEX).is_file():
         _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
-        raise CheckpointError(f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files.")
+        raise CheckpointError(
+            f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files."
+        )
     names = read_json(folder / INDEX).get("weight_map")
     if not isinstance(names, dict) or not names:
-        raise CheckpointError(f"`{folder / INDEX}` has no weight_map: download the checkpoint again.")
+        raise CheckpointError(
+            f"`{folder / INDEX}` has no weight_map: download the checkpoint again."
+        )
     if len(names) > MOST_TENSORS:
         raise CheckpointError(
-            f"`{folder / INDEX}` names {len(names):,} tensors, and the limit is {MOST_TENSORS:,}: use another checkpoint."
+            f"`{folder / INDEX}` names {len(names):,} tensors, and the limit is {MOST_TENSORS:,}: "
+            "use another checkpoint."
         )
     places: dict[Path, list[str]] = {}
     for tensor, file in names.items():
         # A name with a path in it could reach outside of the folder.
-        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+        if (
+            not isinstance(file, str)
+            or Path(file).name != file
+            or not file.endswith(".safetensors")
+        ):
             raise CheckpointError(
-                f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file beside it: download it again."
+                f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file "
+                "beside it: download it again."
             )
         places.setdefault(folder / file, []).append(tensor)
     if len(places) > MOST_FILES:
-        raise CheckpointError(f"`{folder / INDEX}` names {len(places):,} files, and the limit is {MOST_FILES:,}: use another checkpoint.")
-    absent = sorted(path.name for path in places if not os.path.isfile(path))  # unlike `is_file`, false for an impossible name
+        raise CheckpointError(
+            f"`{folder / INDEX}` names {len(places):,} files, and the limit is {MOST_FILES:,}: use "
+            "another checkpoint."
+        )
+    # unlike `is_file`, false for an impossible name
+    absent = sorted(path.name for path in places if not os.path.isfile(path))
     if absent:
         raise CheckpointError(
-            f"`{folder}` lacks {len(absent)} of the {len(places)} files that {INDEX} names ({some(absent)}): download the checkpoint again."
+            f"`{folder}` lacks {len(absent)} of the {len(places)} files that {INDEX} names "
+            f"({some(absent)}): download the checkpoint again."
         )
     return dict(sorted(places.items()))
 
@@ -120,12 +158,16 @@ def _refuse_other_formats(place: Path, names: list[str]) -> None:
     if pickles := [name for name in names if name.endswith(PICKLES)]:
         raise pickles_only(f"`{place}`", pickles)
     if any(name.endswith(GGUF) for name in names):
-        raise CheckpointError(f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original in safetensors files.")
+        raise CheckpointError(
+            f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original "
+            "in safetensors files."
+        )
 
 
 def pickles_only(where: str, names: list[str]) -> CheckpointError:
     """The error for weights in pickle files alone."""
     return CheckpointError(
-        f"{where} has its weights in pickle files alone ({some(names)}), which can run code when read, so `bass` does not: "
+        f"{where} has its weights in pickle files alone ({some(names)}), which can run code when "
+        "read, so `bass` does not: "
         "convert them with safetensors, or choose a revision with safetensors files."
     )

@@ -1,4 +1,7 @@
-"""CodeGen (Nijkamp et al., 2023): GPT-J with queries, values and keys fused, in the four parts in which it was trained."""
+"""CodeGen (Nijkamp et al., 2023):
+
+GPT-J with queries, values and keys fused, in the four parts in which it was trained.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -24,7 +27,10 @@ class CodeGenConfig(SharedNormConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_head % PARTS:
-            raise CheckpointError(f"config.json has {self.n_head} heads: those of CodeGen are stored in {PARTS} equal parts.")
+            raise CheckpointError(
+                f"config.json has {self.n_head} heads: those of CodeGen are stored in {PARTS} "
+                "equal parts."
+            )
 
 
 @final

@@ -19,10 +19,12 @@ Config = TypeVar("Config", bound="FamilyConfig")
 
 @dataclass(frozen=True)
 class FamilyConfig:
-    """The fields of a config.json that decide what a family computes, under the names that `transformers` gives them.
+    """The fields of a config.json that decide what a family computes, under the names that
+    `transformers` gives them.
 
-    `assumes` names the fields that the family takes for granted, each with the values that mean what it computes; a
-    checkpoint that asks for another value is refused. A field that is absent has the default of `transformers`.
+    `assumes` names the fields that the family takes for granted, each with the values that mean
+    what it computes; a checkpoint that asks for another value is refused. A field that is absent
+    has the default of `transformers`.
     """
 
     model_type: ClassVar[str]
@@ -31,16 +33,28 @@ class FamilyConfig:
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """Read a parsed config.json; a `CheckpointError` names the field that is missing, garbled or not supported."""
+        """Read a parsed config.json; a `CheckpointError` names the field that is missing, garbled
+        or not supported.
+        """
         if config.get("quantization_config"):
-            raise CheckpointError("The checkpoint holds quantized weights, which `bass` does not read: give the original one.")
+            raise CheckpointError(
+                "The checkpoint holds quantized weights, which `bass` does not read: give the "
+                "original one."
+            )
         for name, allowed in cls.assumes.items():
             if config.get(name, allowed[0]) not in allowed:
                 raise CheckpointError(
-                    f"The checkpoint asks for `{name}={config[name]!r}`; for {cls.model_type} `bass` has: "
+                    f"The checkpoint asks for `{name}={config[name]!r}`; for {cls.model_type} "
+                    "`bass` has: "
                     f"{', '.join(map(str, dict.fromkeys(allowed)))}."
                 )
-        return cls(**{field.name: value for field in fields(cls) if (value := _value(field, config)) is not MISSING})
+        return cls(
+            **{
+                field.name: value
+                for field in fields(cls)
+                if (value := _value(field, config)) is not MISSING
+            }
+        )
 
     @property
     @abstractmethod
@@ -71,18 +85,29 @@ class RotaryConfig(FamilyConfig):
     tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_key_value_heads", self.num_key_value_heads or self.num_attention_heads)
-        object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // max(self.num_attention_heads, 1))
+        object.__setattr__(
+            self, "num_key_value_heads", self.num_key_value_heads or self.num_attention_heads
+        )
+        object.__setattr__(
+            self, "head_dim", self.head_dim or self.hidden_size // max(self.num_attention_heads, 1)
+        )
         check_theta(self.rope_theta)
         check_heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """As above; rotary fields may stand in `rope_parameters`, `rope_scaling`, or beside the others."""
+        """As above; rotary fields may stand in `rope_parameters`, `rope_scaling`, or beside the
+        others.
+        """
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         if not isinstance(rope, dict):
-            raise CheckpointError(f"config.json has the rope parameters {rope!r}: they must be an object.")
-        merged = {**config, **{k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")}}
+            raise CheckpointError(
+                f"config.json has the rope parameters {rope!r}: they must be an object."
+            )
+        merged = {
+            **config,
+            **{k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")},
+        }
         rope = with_original(rope, config)
         return super().from_json(merged | {"rope_scaling": RopeScaling.from_json(rope)})
 
@@ -99,7 +124,14 @@ class RotaryConfig(FamilyConfig):
 
     @property
     def shape(self) -> DecoderShape:
-        return DecoderShape(self.vocab_size, self.num_attention_heads, self.num_key_value_heads, self.head_dim, self.context, self.rules)
+        return DecoderShape(
+            self.vocab_size,
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            self.context,
+            self.rules,
+        )
 
     def to_json(self) -> dict[str, Any]:
         scaling = self.rope_scaling
@@ -117,7 +149,10 @@ class GatedConfig(RotaryConfig):
 
 @dataclass(frozen=True)
 class SlidingConfig(RotaryConfig):
-    """The field of families with one window in all layers. `sliding_window`: how many positions a query sees, its own included."""
+    """The field of families with one window in all layers.
+
+    `sliding_window`: how many positions a query sees, its own included.
+    """
 
     sliding_window: int | None = None
 
@@ -127,12 +162,16 @@ class SlidingConfig(RotaryConfig):
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        return (AttentionRule(self.head_dim**-0.5, window=self.sliding_window),) * self.num_hidden_layers
+        return (
+            AttentionRule(self.head_dim**-0.5, window=self.sliding_window),
+        ) * self.num_hidden_layers
 
 
 @dataclass(frozen=True)
 class WindowedConfig(GatedConfig):
-    """Fields of the Qwen families: windows in the layers from `max_window_layers` on, or in those that `layer_types` names."""
+    """Fields of the Qwen families: windows in the layers from `max_window_layers` on, or in those
+    that `layer_types` names.
+    """
 
     num_key_value_heads: int = 32
     max_position_embeddings: int = 32768
@@ -154,7 +193,9 @@ class WindowedConfig(GatedConfig):
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
         first = self.num_hidden_layers if self.window is None else self.max_window_layers
-        return self.layer_types or tuple(SLIDING if layer >= first else FULL for layer in range(self.num_hidden_layers))
+        return self.layer_types or tuple(
+            SLIDING if layer >= first else FULL for layer in range(self.num_hidden_layers)
+        )
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
@@ -163,7 +204,9 @@ class WindowedConfig(GatedConfig):
 
 @dataclass(frozen=True)
 class GemmaConfig(RotaryConfig):
-    """Fields of the Gemma families: their own scale of scores, soft caps, and windows in most layers."""
+    """Fields of the Gemma families: their own scale of scores, soft caps, and windows in most
+    layers.
+    """
 
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
         "hidden_activation": ("gelu_pytorch_tanh", *ACTIVATIONS),
@@ -190,7 +233,10 @@ class GemmaConfig(RotaryConfig):
         for name in ("query_pre_attn_scalar", "final_logit_softcapping", "attn_logit_softcapping"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise CheckpointError(f"config.json has `{name}={value}`, which must be positive: download the checkpoint again.")
+                raise CheckpointError(
+                    f"config.json has `{name}={value}`, which must be positive: download the "
+                    "checkpoint again."
+                )
         check_kinds(self.kinds, self.num_hidden_layers, self.sliding_window)
 
     @property
@@ -201,21 +247,33 @@ class GemmaConfig(RotaryConfig):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer."""
-        return self.layer_types or tuple(SLIDING if (i + 1) % self.period else FULL for i in range(self.num_hidden_layers))
+        return self.layer_types or tuple(
+            SLIDING if (i + 1) % self.period else FULL for i in range(self.num_hidden_layers)
+        )
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        rule = AttentionRule(self.query_pre_attn_scalar**-0.5, self.sliding_window, self.attn_logit_softcapping)
+        rule = AttentionRule(
+            self.query_pre_attn_scalar**-0.5, self.sliding_window, self.attn_logit_softcapping
+        )
         return layer_rules(self.kinds, rule)
 
 
 def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The rope object, completed by the original context if that stands beside it, and by the factor that yarn leaves to the contexts."""
+    """The rope object, completed by the original context if that stands beside it, and by the
+    factor that yarn leaves to the contexts.
+    """
     kind, length = rope.get("rope_type", rope.get("type")), "original_max_position_embeddings"
     if kind in ("llama3", "yarn", "longrope") and config.get(length) is not None:
         rope = rope | {length: config[length]}
     extended, original = config.get("max_position_embeddings"), rope.get(length)
-    if kind == "yarn" and rope.get("factor") is None and isinstance(extended, int) and isinstance(original, int | float) and original >= 1:
+    if (
+        kind == "yarn"
+        and rope.get("factor") is None
+        and isinstance(extended, int)
+        and isinstance(original, int | float)
+        and original >= 1
+    ):
         rope = rope | {"factor": min(extended, LARGEST) / original}
     return rope
 
@@ -223,21 +281,29 @@ def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
 def check_theta(theta: float) -> None:
     """Speeds must fall from pair to pair."""
     if theta <= 1:
-        raise CheckpointError(f"config.json has the rope base {theta}, which must be larger than 1: download the checkpoint again.")
+        raise CheckpointError(
+            f"config.json has the rope base {theta}, which must be larger than 1: download the "
+            "checkpoint again."
+        )
 
 
 def check_window(window: int | None) -> None:
     """A query sees itself at least."""
     if window == 0:
-        raise CheckpointError("config.json has a window of 0 positions, so that nothing is seen: null stands for no window.")
+        raise CheckpointError(
+            "config.json has a window of 0 positions, so that nothing is seen: null stands for no "
+            "window."
+        )
 
 
 def check_kinds(kinds: tuple[str, ...], layers: int, window: int | None) -> None:
     """Every layer is of a known kind, and a window is given if one of them slides."""
     if len(kinds) != layers or not {*kinds} <= {FULL, SLIDING} or (SLIDING in kinds and not window):
         raise CheckpointError(
-            f"config.json has {len(kinds)} layers of the kinds {', '.join(sorted(map(str, {*kinds})))} for {layers} layers and a window of "
-            f"{window}: `bass` has `{FULL}` and `{SLIDING}`, the latter with a window of at least 1."
+            f"config.json has {len(kinds)} layers of the kinds "
+            f"{', '.join(sorted(map(str, {*kinds})))} for {layers} layers and a window of "
+            f"{window}: `bass` has `{FULL}` and `{SLIDING}`, the latter with a window of at least "
+            "1."
         )
 
 
@@ -290,7 +356,9 @@ class GPTConfig(FamilyConfig):
 
     @property
     def shape(self) -> DecoderShape:
-        return DecoderShape(self.vocab_size, self.n_head, self.kv_heads, self.head_dim, self.n_positions, self.rules)
+        return DecoderShape(
+            self.vocab_size, self.n_head, self.kv_heads, self.head_dim, self.n_positions, self.rules
+        )
 
 
 @dataclass(frozen=True)
@@ -314,7 +382,8 @@ def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
     """Heads must share key-value heads evenly, and have an even number of dimensions."""
     if not (heads and kv_heads and head_dim) or heads % kv_heads or head_dim % 2:
         raise CheckpointError(
-            f"config.json has {heads} heads over {kv_heads} key-value heads of {head_dim} dimensions: they do not divide evenly."
+            f"config.json has {heads} heads over {kv_heads} key-value heads of {head_dim} "
+            "dimensions: they do not divide evenly."
         )
 
 
@@ -322,20 +391,25 @@ def check_turning(rotary_dim: int, head_dim: int) -> None:
     """The dimensions that turn come in pairs, of which a head has some."""
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise CheckpointError(
-            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: they must be pairs, at least one and no more than a "
+            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: they must be "
+            "pairs, at least one and no more than a "
             "head has."
         )
 
 
 def _value(field: Any, config: dict[str, Any]) -> Any:
     """The field's value in `config`, of the declared type; MISSING where the default holds."""
-    options = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+    options = (
+        typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+    )
     value = config.get(field.name)
     if value is None:
         if field.name in config and types.NoneType in options:
             return None
         if field.default is MISSING:
-            raise CheckpointError(f"config.json has no `{field.name}`: download the checkpoint again.")
+            raise CheckpointError(
+                f"config.json has no `{field.name}`: download the checkpoint again."
+            )
         return MISSING
     if float in options and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= LARGEST_FLOAT:
@@ -352,4 +426,7 @@ def _value(field: Any, config: dict[str, Any]) -> Any:
             if not all(isinstance(item, typing.get_args(option)[0]) for item in value):
                 break
             return tuple(value)
-    raise CheckpointError(f"config.json has `{field.name}={value!r}`, which is no valid value: download the checkpoint again.")
+    raise CheckpointError(
+        f"config.json has `{field.name}={value!r}`, which is no valid value: download the "
+        "checkpoint again."
+    )

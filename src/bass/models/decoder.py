@@ -1,4 +1,6 @@
-"""What all families have in common: tokens are embedded, pass through the blocks, are normalised, and unembedded."""
+"""What all families have in common: tokens are embedded, pass through the blocks, are normalised,
+and unembedded.
+"""
 
 import itertools
 from abc import abstractmethod
@@ -11,7 +13,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
-from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, GPTConfig, RotaryConfig, SharedNormConfig
+from bass.models.config import (
+    FamilyConfig,
+    GatedConfig,
+    GemmaConfig,
+    GPTConfig,
+    RotaryConfig,
+    SharedNormConfig,
+)
 from bass.models.layers import (
     MLP,
     Attention,
@@ -32,11 +41,12 @@ from bass.records import DecoderShape
 
 
 class CausalDecoder(nn.Module, Decoder):
-    """The base of every family. A subclass makes `blocks`, `norm` and, for rotary positions, `rotary`; the parameters start empty.
+    """The base of every family. A subclass makes `blocks`, `norm` and, for rotary positions,
+    `rotary`; the parameters start empty.
 
-    `head` is None where the embedding is tied to it, which leaves `head_bias`, if any. `prefix`: what stands before the names of
-    all tensors but the head's; checkpoints of the bare model lack it. `ignored`: endings of tensors that old checkpoints hold and
-    no decoder needs.
+    `head` is None where the embedding is tied to it, which leaves `head_bias`, if any. `prefix`:
+    what stands before the names of all tensors but the head's; checkpoints of the bare model lack
+    it. `ignored`: endings of tensors that old checkpoints hold and no decoder needs.
     """
 
     config_type: ClassVar[type[FamilyConfig]]
@@ -47,12 +57,24 @@ class CausalDecoder(nn.Module, Decoder):
     norm: nn.Module
 
     def __init__(
-        self, vocab_size: int, hidden_size: int, tied: bool, device: torch.device, dtype: torch.dtype, head_bias: bool = False
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        tied: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        head_bias: bool = False,
     ) -> None:
         super().__init__()
         self.embed = nn.Parameter(torch.empty(vocab_size, hidden_size, device=device, dtype=dtype))
-        self.head: nn.Module | None = None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
-        self.head_bias = nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype)) if tied and head_bias else None
+        self.head: nn.Module | None = (
+            None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
+        )
+        self.head_bias = (
+            nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype))
+            if tied and head_bias
+            else None
+        )
 
     @property
     def shape(self) -> DecoderShape:
@@ -64,7 +86,9 @@ class CausalDecoder(nn.Module, Decoder):
         """Where each of our parameters comes from."""
         ...
 
-    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+    def embedded(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
+    ) -> Tensor:
         """What enters the first block."""
         return embedding(tokens, self.embed)
 
@@ -73,29 +97,58 @@ class CausalDecoder(nn.Module, Decoder):
         return itertools.repeat(None)
 
     def hidden(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+        self,
+        tokens: Int[Tensor, "batch window"],
+        positions: Int[Tensor, "batch window"],
+        attend: Attend,
     ) -> Float[Tensor, "batch window hidden"]:
         return self.norm(self.through(tokens, positions, attend, len(self.blocks)))
 
-    def through(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend, count: int) -> Any:
-        """What leaves the first `count` blocks, as the norm takes it: a tensor [B,W,E], unless the blocks are fused."""
+    def through(
+        self,
+        tokens: Int[Tensor, "batch window"],
+        positions: Int[Tensor, "batch window"],
+        attend: Attend,
+        count: int,
+    ) -> Any:
+        """What leaves the first `count` blocks, as the norm takes it: a tensor [B,W,E], unless the
+        blocks are fused.
+        """
         x: Any = self.embedded(tokens, positions)
-        for layer, (block, angles) in enumerate(zip(itertools.islice(self.blocks, count), self.angles(positions), strict=False)):
+        for layer, (block, angles) in enumerate(
+            zip(itertools.islice(self.blocks, count), self.angles(positions), strict=False)
+        ):
             x = block(x, angles, attend, layer)
         return x
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        return F.linear(hidden, self.embed, self.head_bias) if self.head is None else self.head(hidden)
+        return (
+            F.linear(hidden, self.embed, self.head_bias) if self.head is None else self.head(hidden)
+        )
 
 
 class RotaryDecoder(CausalDecoder):
     """A decoder whose positions are rotary; a subclass makes its `blocks` and `norm`."""
 
-    def __init__(self, config: RotaryConfig, device: torch.device, dtype: torch.dtype, rotary_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        config: RotaryConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        rotary_dim: int | None = None,
+    ) -> None:
         c = config
         super().__init__(c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.rotary: nn.Module = Rotary(c.head_dim, c.rope_theta, c.max_position_embeddings, c.rope_scaling, device, dtype, rotary_dim)
+        self.rotary: nn.Module = Rotary(
+            c.head_dim,
+            c.rope_theta,
+            c.max_position_embeddings,
+            c.rope_scaling,
+            device,
+            dtype,
+            rotary_dim,
+        )
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
         return itertools.repeat(self.rotary(positions))
@@ -109,9 +162,12 @@ class GemmaDecoder(RotaryDecoder):
     def __init__(self, config: GemmaConfig, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(config, device, dtype)
         self.norm = OffsetRMSNorm(config.hidden_size, config.rms_norm_eps, device, dtype)
-        self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()  # as rounded as the weights are
+        # as rounded as the weights are
+        self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()
 
-    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+    def embedded(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
+    ) -> Tensor:
         return embedding(tokens, self.embed) * self.scale
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
@@ -119,7 +175,9 @@ class GemmaDecoder(RotaryDecoder):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def gemma_block(c: GemmaConfig, device: torch.device, dtype: torch.dtype, qk_norm: HeadNorm | None = None) -> SandwichNorm:
+def gemma_block(
+    c: GemmaConfig, device: torch.device, dtype: torch.dtype, qk_norm: HeadNorm | None = None
+) -> SandwichNorm:
     """Gemma's block, since its second version."""
     norms = [OffsetRMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype) for _ in range(4)]
     heads, bias = (c.num_attention_heads, c.num_key_value_heads, c.head_dim), c.attention_bias
@@ -135,7 +193,12 @@ class GPTDecoder(CausalDecoder):
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
     config: GPTConfig
 
-    def __init__(self, config: GPTConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: GPTConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype)
         self.config = config
@@ -143,7 +206,14 @@ class GPTDecoder(CausalDecoder):
         self.blocks = nn.ModuleList(
             PreNorm(
                 LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
-                Attention(c.n_embd, (c.n_head, c.kv_heads, c.head_dim), device, dtype, bias=True, out_bias=True),
+                Attention(
+                    c.n_embd,
+                    (c.n_head, c.kv_heads, c.head_dim),
+                    device,
+                    dtype,
+                    bias=True,
+                    out_bias=True,
+                ),
                 LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
                 MLP(c.n_embd, c.inner, c.activation_function, device, dtype),
             )
@@ -151,7 +221,9 @@ class GPTDecoder(CausalDecoder):
         )
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
 
-    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+    def embedded(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
+    ) -> Tensor:
         return embedding(tokens, self.embed) + embedding(positions.clamp(min=0), self.places)
 
 
@@ -162,9 +234,16 @@ class SharedNormDecoder(CausalDecoder):
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
     config: SharedNormConfig
 
-    def __init__(self, config: SharedNormConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: SharedNormConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
-        super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype, head_bias=True)
+        super().__init__(
+            c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype, head_bias=True
+        )
         self.config = config
         self.rotary = Rotary(c.head_dim, 10000.0, c.n_positions, None, device, dtype, c.rotary_dim)
         self.blocks = nn.ModuleList(

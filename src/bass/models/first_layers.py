@@ -28,14 +28,20 @@ class FirstLayers(Decoder):
         """Refuse to keep none of the layers, or all."""
         layers = decoder.shape.layers
         if not 1 <= count < layers:
-            raise OptionError(f"The first {count} layers of a target of {layers} were asked for: give 1 to {layers - 1}.")
+            raise OptionError(
+                f"The first {count} layers of a target of {layers} were asked for: give 1 to "
+                f"{layers - 1}."
+            )
 
     @property
     def shape(self) -> DecoderShape:
         return replace(self.decoder.shape, rules=self.decoder.shape.rules[: self.count])
 
     def hidden(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], attend: Attend
+        self,
+        tokens: Int[Tensor, "batch window"],
+        positions: Int[Tensor, "batch window"],
+        attend: Attend,
     ) -> Float[Tensor, "batch window hidden"]:
         return self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))
 

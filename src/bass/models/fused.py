@@ -21,13 +21,19 @@ from bass.records import Unturned
 Matrix = Linear | QuantizedLinear
 MOST_ROWS = 512  # of a step; a prefill's are more, and its products are bound by arithmetic
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-ACTS = {ACTIVATIONS["silu"]: "silu", ACTIVATIONS["gelu"]: "gelu", ACTIVATIONS["gelu_new"]: "gelu_tanh"}
+ACTS = {
+    ACTIVATIONS["silu"]: "silu",
+    ACTIVATIONS["gelu"]: "gelu",
+    ACTIVATIONS["gelu_new"]: "gelu_tanh",
+}
 
 
 @final
 @dataclass(frozen=True)
 class Stream:
-    """The residual stream between two blocks, the last block's share not added yet: the next norm does that as it reads."""
+    """The residual stream between two blocks, the last block's share not added yet: the next norm
+    does that as it reads.
+    """
 
     base: Float[Tensor, "rows hidden"]
     parts: Float[Tensor, "splits rows hidden"]
@@ -68,7 +74,9 @@ class Places:
     @cached_property
     def angles(self) -> Angles:
         """As a block without kernels wants them [B,W,1,D]."""
-        cos, sin = (F.embedding(self.positions.clamp(min=0), table)[:, :, None] for table in self.tables)
+        cos, sin = (
+            F.embedding(self.positions.clamp(min=0), table)[:, :, None] for table in self.tables
+        )
         return cos, sin
 
 
@@ -87,11 +95,14 @@ class TabledRotary(nn.Module):
 
 @final
 class FusedPreNorm(nn.Module):
-    """Llama's block in seven launches or eight, two more where activations are quantized. `block` has the weights, and serves long windows.
+    """Llama's block in seven launches or eight, two more where activations are quantized. `block`
+    has the weights, and serves long windows.
 
-        stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm -> gate, up, act -> down -> stream + parts
+        stream + parts -> norm -> qkv -> turn, store, attend -> out -> stream + parts -> norm ->
+        gate, up, act -> down -> stream + parts
 
-    In five, or six for the first block, where Hopper's kernels (`kernels/ahead*.py`) serve all its matrices and its cache, up to 16 rows:
+    In five, or six for the first block, where Hopper's kernels (`kernels/ahead*.py`) serve all its
+    matrices and its cache, up to 16 rows:
 
         norm, qkv -> turn, store, attend -> stream + out -> norm, gate, up, act -> stream + down
 
@@ -104,37 +115,62 @@ class FusedPreNorm(nn.Module):
         self.norms = cast(RMSNorm, block.attention_norm), cast(RMSNorm, block.mlp_norm)
         self.attention, self.mlp = cast(Attention, block.attention), cast(GatedMLP, block.mlp)
         self.act = ACTS[self.mlp.act]
-        self.after: tuple[Tensor, ...] = ()  # the weight of the next block's first norm, which is no parameter of this one
+        # the weight of the next block's first norm, which is no parameter of this one
+        self.after: tuple[Tensor, ...] = ()
 
-    def __call__(self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Tensor | Stream | Carried:
+    def __call__(
+        self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int
+    ) -> Tensor | Stream | Carried:
         shape, a = x.shape, self.attention
         rows = shape[0] * shape[1]
         if rows > MOST_ROWS:
-            return self.block(x if isinstance(x, Tensor) else x.added(), places.angles, attend, layer)
+            return self.block(
+                x if isinstance(x, Tensor) else x.added(), places.angles, attend, layer
+            )
         if in_five(x, rows, (a.qkv, a.out, self.mlp.gate_up, self.mlp.down)):
             return self._in_five(x, places, attend, layer)
         stream, normed = normalised(x, self.norms[0], a.qkv)
-        attended = self._attended(product(normed, a.qkv, stream.dtype), shape, stream.dtype, places, attend, layer)
+        attended = self._attended(
+            product(normed, a.qkv, stream.dtype), shape, stream.dtype, places, attend, layer
+        )
         out = product(activations(attended, a.out), a.out, stream.dtype)
         stream, normed = normalised(Stream(stream, out, shape), self.norms[1], self.mlp.gate_up)
         inner = gated_product(normed, self.mlp.gate_up, self.act, stream.dtype)
-        return Stream(stream, product(activations(inner, self.mlp.down), self.mlp.down, stream.dtype), shape)
+        return Stream(
+            stream, product(activations(inner, self.mlp.down), self.mlp.down, stream.dtype), shape
+        )
 
     def _attended(
-        self, qkv: Float[Tensor, "parts rows out"], shape: torch.Size, dtype: torch.dtype, places: Places, attend: Attend, layer: int
+        self,
+        qkv: Float[Tensor, "parts rows out"],
+        shape: torch.Size,
+        dtype: torch.dtype,
+        places: Places,
+        attend: Attend,
+        layer: int,
     ) -> Float[Tensor, "rows heads_dim"]:
         a = self.attention
         qkv = qkv.view(-1, shape[0], shape[1], a.heads + 2 * a.kv_heads, a.head_dim)
-        attended = attend.rotary(layer, Unturned(qkv, *places.tables)) if isinstance(attend, RotaryAttend) else None
+        attended = (
+            attend.rotary(layer, Unturned(qkv, *places.tables))
+            if isinstance(attend, RotaryAttend)
+            else None
+        )
         if attended is None:
             attended = attend(layer, *turned(qkv, places.angles, a.heads, a.kv_heads, dtype))
         return attended.reshape(shape[0] * shape[1], -1)
 
-    def _in_five(self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int) -> Stream | Carried:
+    def _in_five(
+        self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int
+    ) -> Stream | Carried:
         from bass.kernels.ahead import Squares, gated, linear
         from bass.kernels.ahead_added import added
 
-        a, (first, second), (gate_up, down) = self.attention, self.norms, (self.mlp.gate_up, self.mlp.down)
+        a, (first, second), (gate_up, down) = (
+            self.attention,
+            self.norms,
+            (self.mlp.gate_up, self.mlp.down),
+        )
         if isinstance(x, Carried) and x.weight is first.weight:
             stream, normed, squares = x.base, x.left.weighted, Squares(x.left.sums, first.unit.eps)
         else:
@@ -143,15 +179,30 @@ class FusedPreNorm(nn.Module):
         qkv = linear(normed, a.qkv.weight, a.qkv.bias, squares, None, stream.dtype)
         attended = self._attended(qkv, x.shape, stream.dtype, places, attend, layer)
         left = added(attended, a.out.weight, a.out.bias, stream, second.weight)
-        inner = gated(left.weighted, gate_up.weight, self.act, Squares(left.sums, second.unit.eps), None, stream.dtype)
+        inner = gated(
+            left.weighted,
+            gate_up.weight,
+            self.act,
+            Squares(left.sums, second.unit.eps),
+            None,
+            stream.dtype,
+        )
         if not self.after:
-            return Stream(left.stream, linear(inner, down.weight, down.bias, None, None, stream.dtype), x.shape)
+            return Stream(
+                left.stream,
+                linear(inner, down.weight, down.bias, None, None, stream.dtype),
+                x.shape,
+            )
         (after,) = self.after
         return Carried(added(inner, down.weight, down.bias, left.stream, after), after, x.shape)
 
 
 def turned(
-    parts: Float[Tensor, "parts batch window every dim"], angles: Angles, heads: int, kv_heads: int, dtype: torch.dtype
+    parts: Float[Tensor, "parts batch window every dim"],
+    angles: Angles,
+    heads: int,
+    kv_heads: int,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
     """q, k and v [B, W, heads, D], for a cache that does not do it itself."""
     qk, v = parts.sum(0, dtype=torch.float32).split_with_sizes((heads + kv_heads, kv_heads), 2)
@@ -190,7 +241,9 @@ class FusedHead(nn.Module):
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) > dense.MOST_ROWS:
             return F.linear(x, self.weight, self.bias)
-        return dense.added(dense.linear(rows, self.weight, self.bias), x.dtype).view(*x.shape[:-1], -1)
+        return dense.added(dense.linear(rows, self.weight, self.bias), x.dtype).view(
+            *x.shape[:-1], -1
+        )
 
 
 @dataclass(frozen=True)
@@ -202,9 +255,12 @@ class Rows:
 
 
 def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, ...]) -> bool:
-    """Whether Hopper's products, which take norms along, are for these rows and all of a block's matrices."""
+    """Whether Hopper's products, which take norms along, are for these rows and all of a block's
+    matrices.
+    """
     base = x if isinstance(x, Tensor) else x.base
-    if not base.is_cuda or base.dtype != torch.bfloat16:  # rows before their norm may be too large for float16
+    # rows before their norm may be too large for float16
+    if not base.is_cuda or base.dtype != torch.bfloat16:
         return False
     from bass.kernels.launch import gluon
 
@@ -212,14 +268,18 @@ def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, 
         return False
     from bass.kernels import ahead, ahead_added
 
-    qkv, out, gate_up, down = (layer.weight if isinstance(layer, Linear) else None for layer in matrices)
+    qkv, out, gate_up, down = (
+        layer.weight if isinstance(layer, Linear) else None for layer in matrices
+    )
     if qkv is None or out is None or gate_up is None or down is None:
         return False
     alike = qkv.dtype == gate_up.dtype == base.dtype and ahead.takes(qkv) and ahead.takes(gate_up)
     return alike and ahead_added.knows(rows, out) and ahead_added.knows(rows, down)
 
 
-def normalised(x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix) -> tuple[Float[Tensor, "rows hidden"], Rows]:
+def normalised(
+    x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix
+) -> tuple[Float[Tensor, "rows hidden"], Rows]:
     """The stream with what is to be added to it; and its norm, as the layer wants it."""
     from bass.kernels.stream import add_norm
 
@@ -243,7 +303,9 @@ def quantized(layer: Matrix) -> torch.dtype | None:
 
 
 def product(rows: Rows, layer: Matrix, dtype: torch.dtype) -> Float[Tensor, "splits rows out"]:
-    """The summands of the layer's product: by the kernel for few rows, in one piece by the libraries' for more."""
+    """The summands of the layer's product: by the kernel for few rows, in one piece by the
+    libraries' for more.
+    """
     from bass.kernels.dense import MOST_ROWS, linear
 
     if len(rows.x) <= MOST_ROWS:
@@ -251,7 +313,9 @@ def product(rows: Rows, layer: Matrix, dtype: torch.dtype) -> Float[Tensor, "spl
     return whole(rows, layer, dtype)[None]
 
 
-def gated_product(rows: Rows, layer: Matrix, act: str, dtype: torch.dtype) -> Float[Tensor, "rows inner"]:
+def gated_product(
+    rows: Rows, layer: Matrix, act: str, dtype: torch.dtype
+) -> Float[Tensor, "rows inner"]:
     """act(gate) · up."""
     from bass.kernels.dense import MOST_ROWS, gated
     from bass.kernels.stream import gate
@@ -275,13 +339,19 @@ def scale_of(layer: Matrix) -> Float[Tensor, " out"] | None:
 
 
 def fuse(decoder: CausalDecoder) -> CausalDecoder:
-    """Let the kernels serve the decoder's blocks, in place, where they can: blocks of Llama's kind, on a CUDA device.
+    """Let the kernels serve the decoder's blocks, in place, where they can: blocks of Llama's kind,
+    on a CUDA device.
 
-    A block's products, norms and turns are made in float32 from the stored weights and rounded once, so that results differ from
-    those of the plain blocks by rounding.
+    A block's products, norms and turns are made in float32 from the stored weights and rounded
+    once, so that results differ from those of the plain blocks by rounding.
     """
     able = obstacle(decoder.embed.device) is None and decoder.embed.dtype in DTYPES
-    if able and isinstance(decoder, RotaryDecoder) and type(decoder.norm) is RMSNorm and all(map(fits, decoder.blocks)):
+    if (
+        able
+        and isinstance(decoder, RotaryDecoder)
+        and type(decoder.norm) is RMSNorm
+        and all(map(fits, decoder.blocks))
+    ):
         decoder.rotary = TabledRotary(cast(Rotary, decoder.rotary), decoder.shape.max_positions)
         blocks = [FusedPreNorm(cast(PreNorm, block)) for block in decoder.blocks]
         for block, after in pairwise(blocks):
@@ -305,5 +375,8 @@ def fits(block: nn.Module) -> bool:
         and type(block.mlp) is GatedMLP
         and block.mlp.gate_up.bias is None
         and block.mlp.act in ACTS
-        and all(isinstance(x, Matrix) for x in (block.attention.qkv, block.attention.out, block.mlp.gate_up, block.mlp.down))
+        and all(
+            isinstance(x, Matrix)
+            for x in (block.attention.qkv, block.attention.out, block.mlp.gate_up, block.mlp.down)
+        )
     )

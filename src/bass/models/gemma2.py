@@ -1,4 +1,6 @@
-"""Gemma 2 (Riviere et al., 2024): norms around each half of a block, soft caps, and a window in every other layer."""
+"""Gemma 2 (Riviere et al., 2024): norms around each half of a block, soft caps, and a window in
+every other layer.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -29,10 +31,17 @@ class Gemma2(GemmaDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Gemma2Config
 
-    def __init__(self, config: Gemma2Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Gemma2Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
-        self.blocks = nn.ModuleList(gemma_block(c, device, dtype) for _ in range(c.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            gemma_block(c, device, dtype) for _ in range(c.num_hidden_layers)
+        )
 
     @classmethod
     def sources(cls, config: Gemma2Config) -> dict[str, Source]:

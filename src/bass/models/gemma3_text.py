@@ -1,4 +1,7 @@
-"""Gemma 3, its text models (Kamath et al., 2025): Gemma 2 with normalised queries and keys, and a rotary base for each kind of layer."""
+"""Gemma 3, its text models (Kamath et al., 2025):
+
+Gemma 2 with normalised queries and keys, and a rotary base for each kind of layer.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,14 +23,16 @@ from bass.models.sources import GEMMA_NORMS, Source, gated_sources, qk_norm_sour
 class Gemma3TextConfig(GemmaConfig):
     """A config.json of `model_type: gemma3_text`.
 
-    `rope_theta` and `rope_scaling` hold for the layers without a window, `rope_local_base_freq` for those with one. Newer files
-    name both in `rope_parameters`, by the kind of layer.
+    `rope_theta` and `rope_scaling` hold for the layers without a window, `rope_local_base_freq` for
+    those with one. Newer files name both in `rope_parameters`, by the kind of layer.
     """
 
     model_type: ClassVar[str] = "gemma3_text"
     architecture: ClassVar[str] = "Gemma3ForCausalLM"
     # The field exists, and `transformers` does nothing with it.
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GemmaConfig.assumes | {"attn_logit_softcapping": (None,)}
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GemmaConfig.assumes | {
+        "attn_logit_softcapping": (None,)
+    }
     vocab_size: int = 262208
     max_position_embeddings: int = 131072
     rope_theta: float = 1000000.0
@@ -43,14 +48,26 @@ class Gemma3TextConfig(GemmaConfig):
         """As above."""
         by_kind = config.get("rope_parameters") or {}
         if not isinstance(by_kind, dict) or not {*by_kind} <= {FULL, SLIDING}:
-            raise CheckpointError(f"config.json has the rope parameters {by_kind!r}: gemma3_text names them by `{FULL}` and `{SLIDING}`.")
+            raise CheckpointError(
+                f"config.json has the rope parameters {by_kind!r}: gemma3_text names them by "
+                f"`{FULL}` and `{SLIDING}`."
+            )
         full, sliding = by_kind.get(FULL) or {}, by_kind.get(SLIDING) or {}
-        if not isinstance(full, dict) or not isinstance(sliding, dict) or RopeScaling.from_json(sliding) is not None:
-            raise CheckpointError(f"config.json has the rope parameters {by_kind!r}: only those of `{FULL}` can be scaled.")
+        if (
+            not isinstance(full, dict)
+            or not isinstance(sliding, dict)
+            or RopeScaling.from_json(sliding) is not None
+        ):
+            raise CheckpointError(
+                f"config.json has the rope parameters {by_kind!r}: only those of `{FULL}` can be "
+                "scaled."
+            )
         local = {"rope_local_base_freq": sliding["rope_theta"]} if "rope_theta" in sliding else {}
         scaling = config.get("rope_scaling") or {}
         scaling = full | scaling if isinstance(scaling, dict) else scaling
-        return super().from_json(config | local | {"rope_parameters": None, "rope_scaling": scaling})
+        return super().from_json(
+            config | local | {"rope_parameters": None, "rope_scaling": scaling}
+        )
 
     @property
     def period(self) -> int:
@@ -63,15 +80,27 @@ class Gemma3Text(GemmaDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Gemma3TextConfig
 
-    def __init__(self, config: Gemma3TextConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Gemma3TextConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
         heads = c.num_attention_heads + c.num_key_value_heads
         self.blocks = nn.ModuleList(
-            gemma_block(c, device, dtype, HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype, offset_scaled))
+            gemma_block(
+                c,
+                device,
+                dtype,
+                HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype, offset_scaled),
+            )
             for _ in range(c.num_hidden_layers)
         )
-        self.local_rotary = Rotary(c.head_dim, c.rope_local_base_freq, c.max_position_embeddings, None, device, dtype)
+        self.local_rotary = Rotary(
+            c.head_dim, c.rope_local_base_freq, c.max_position_embeddings, None, device, dtype
+        )
         self.kinds = c.kinds
 
     def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
@@ -81,4 +110,6 @@ class Gemma3Text(GemmaDecoder):
     @classmethod
     def sources(cls, config: Gemma3TextConfig) -> dict[str, Source]:
         bias = config.attention_bias
-        return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias) | qk_norm_sources(config)
+        return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias) | qk_norm_sources(
+            config
+        )

@@ -20,8 +20,13 @@ class GPT2Config(GPTConfig):
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        scale, by_layer = self.head_dim**-0.5 if self.scale_attn_weights else 1.0, self.scale_attn_by_inverse_layer_idx
-        return tuple(AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in range(self.n_layer))
+        scale, by_layer = (
+            self.head_dim**-0.5 if self.scale_attn_weights else 1.0,
+            self.scale_attn_by_inverse_layer_idx,
+        )
+        return tuple(
+            AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in range(self.n_layer)
+        )
 
 
 @final
@@ -34,5 +39,6 @@ class GPT2(GPTDecoder):
     def sources(cls, config: GPT2Config) -> dict[str, Source]:
         matrices = (".qkv.weight", ".out.weight", ".up.weight", ".down.weight")
         return {
-            name: replace(source, transposed=True) if name.endswith(matrices) else source for name, source in gpt_sources(config).items()
+            name: replace(source, transposed=True) if name.endswith(matrices) else source
+            for name, source in gpt_sources(config).items()
         }

@@ -1,4 +1,7 @@
-"""GPT-BigCode (Ben Allal et al., 2023): GPT-2 in which all heads may share one key-value head. SantaCoder, StarCoder."""
+"""GPT-BigCode (Ben Allal et al., 2023):
+
+GPT-2 in which all heads may share one key-value head. SantaCoder, StarCoder.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -16,7 +19,9 @@ class GPTBigCodeConfig(GPTConfig):
 
     model_type: ClassVar[str] = "gpt_bigcode"
     architecture: ClassVar[str] = "GPTBigCodeForCausalLM"
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GPTConfig.assumes | {"activation_function": ("gelu_pytorch_tanh", *ACTIVATIONS)}
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GPTConfig.assumes | {
+        "activation_function": ("gelu_pytorch_tanh", *ACTIVATIONS)
+    }
     activation_function: str = "gelu_pytorch_tanh"
     multi_query: bool = True
     scale_attn_weights: bool = True
@@ -27,12 +32,17 @@ class GPTBigCodeConfig(GPTConfig):
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        return (AttentionRule(self.head_dim**-0.5 if self.scale_attn_weights else 1.0),) * self.n_layer
+        return (
+            AttentionRule(self.head_dim**-0.5 if self.scale_attn_weights else 1.0),
+        ) * self.n_layer
 
 
 @final
 class GPTBigCode(GPTDecoder):
-    """A decoder of the GPT-BigCode family. Without `multi_query`, each head's queries, keys and values are stored together."""
+    """A decoder of the GPT-BigCode family.
+
+    Without `multi_query`, each head's queries, keys and values are stored together.
+    """
 
     config_type: ClassVar[type[FamilyConfig]] = GPTBigCodeConfig
 

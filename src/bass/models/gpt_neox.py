@@ -1,4 +1,6 @@
-"""GPT-NeoX (Black et al., 2022): part of each head turns; attention and MLP side by side or in turn. Pythia, StableLM-alpha."""
+"""GPT-NeoX (Black et al., 2022): part of each head turns; attention and MLP side by side or in
+turn. Pythia, StableLM-alpha.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -15,7 +17,10 @@ from bass.models.sources import Source, fused_rows, head_rows, plain, with_bias
 
 @dataclass(frozen=True)
 class GPTNeoXConfig(RotaryConfig):
-    """A config.json of `model_type: gpt_neox`. `partial_rotary_factor`: the share of a head's dimensions that turn."""
+    """A config.json of `model_type: gpt_neox`.
+
+    `partial_rotary_factor`: the share of a head's dimensions that turn.
+    """
 
     model_type: ClassVar[str] = "gpt_neox"
     architecture: ClassVar[str] = "GPTNeoXForCausalLM"
@@ -38,11 +43,17 @@ class GPTNeoXConfig(RotaryConfig):
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
         """As above; old checkpoints have their own names for two of the rotary fields."""
-        old = {"rope_theta": config.get("rotary_emb_base"), "partial_rotary_factor": config.get("rotary_pct")}
+        old = {
+            "rope_theta": config.get("rotary_emb_base"),
+            "partial_rotary_factor": config.get("rotary_pct"),
+        }
         return super().from_json({k: v for k, v in old.items() if v is not None} | config)
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"rotary_emb_base": self.rope_theta, "rotary_pct": self.partial_rotary_factor}
+        return super().to_json() | {
+            "rotary_emb_base": self.rope_theta,
+            "rotary_pct": self.partial_rotary_factor,
+        }
 
     @property
     def rotary_dim(self) -> int:
@@ -56,9 +67,18 @@ class GPTNeoX(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = GPTNeoXConfig
     prefix: ClassVar[str] = "gpt_neox."
-    ignored: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")
+    ignored: ClassVar[tuple[str, ...]] = (
+        ".rotary_emb.inv_freq",
+        ".attention.bias",
+        ".attention.masked_bias",
+    )
 
-    def __init__(self, config: GPTNeoXConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: GPTNeoXConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype, c.rotary_dim)
         heads = (c.num_attention_heads, c.num_attention_heads, c.head_dim)
@@ -79,7 +99,9 @@ class GPTNeoX(RotaryDecoder):
         c, heads, size = config, config.num_attention_heads, (config.hidden_size,)
         in_head = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=False), heads, heads)
         rows = fused_rows(heads, 3 * c.hidden_size)[in_head]
-        found = plain("embed", "gpt_neox.embed_in.weight", c.vocab_size) | with_bias("norm", ["gpt_neox.final_layer_norm"], size)
+        found = plain("embed", "gpt_neox.embed_in.weight", c.vocab_size) | with_bias(
+            "norm", ["gpt_neox.final_layer_norm"], size
+        )
         if not c.tie_word_embeddings:
             found |= plain("head.weight", "embed_out.weight", c.vocab_size)
         for i in range(c.num_hidden_layers):
@@ -88,7 +110,11 @@ class GPTNeoX(RotaryDecoder):
             found |= with_bias(f"{ours}.mlp_norm", [f"{theirs}.post_attention_layernorm"], size)
             qkv = [f"{theirs}.attention.query_key_value"]
             found |= with_bias(f"{ours}.attention.qkv", qkv, (len(rows),), rows, c.attention_bias)
-            found |= with_bias(f"{ours}.attention.out", [f"{theirs}.attention.dense"], size, bias=c.attention_bias)
-            found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.dense_h_to_4h"], (c.intermediate_size,))
+            found |= with_bias(
+                f"{ours}.attention.out", [f"{theirs}.attention.dense"], size, bias=c.attention_bias
+            )
+            found |= with_bias(
+                f"{ours}.mlp.up", [f"{theirs}.mlp.dense_h_to_4h"], (c.intermediate_size,)
+            )
             found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.dense_4h_to_h"], size)
         return found

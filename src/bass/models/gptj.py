@@ -1,4 +1,6 @@
-"""GPT-J (Wang and Komatsuzaki, 2021): part of each head turns, in adjacent pairs; attention and MLP side by side."""
+"""GPT-J (Wang and Komatsuzaki, 2021): part of each head turns, in adjacent pairs; attention and MLP
+side by side.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final

@@ -1,4 +1,5 @@
-"""The Llama family: RMSNorm, rotary positions, grouped-query attention, gated MLP (Touvron et al., 2023).
+"""The Llama family: RMSNorm, rotary positions, grouped-query attention, gated MLP (Touvron et al.,
+2023).
 
 Llama 1 to 3, Code Llama, TinyLlama, SmolLM, DeepSeek-Coder.
 """
@@ -31,11 +32,19 @@ class Llama(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = LlamaConfig
 
-    def __init__(self, config: LlamaConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: LlamaConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
         bias = c.attention_bias
-        self.blocks = nn.ModuleList(gated_block(c, device, dtype, bias, bias, c.mlp_bias) for _ in range(c.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            gated_block(c, device, dtype, bias, bias, c.mlp_bias)
+            for _ in range(c.num_hidden_layers)
+        )
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod

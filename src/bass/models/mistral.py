@@ -29,10 +29,17 @@ class Mistral(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = MistralConfig
 
-    def __init__(self, config: MistralConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: MistralConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
-        self.blocks = nn.ModuleList(gated_block(c, device, dtype) for _ in range(c.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            gated_block(c, device, dtype) for _ in range(c.num_hidden_layers)
+        )
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod

@@ -1,4 +1,6 @@
-"""OPT (Zhang et al., 2022): learned positions, relu, LayerNorm before each half, or after it in the model of 350M."""
+"""OPT (Zhang et al., 2022): learned positions, relu, LayerNorm before each half, or after it in the
+model of 350M.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -21,7 +23,10 @@ EPS = 1e-5
 
 @dataclass(frozen=True)
 class OPTConfig(FamilyConfig):
-    """A config.json of `model_type: opt`. `word_embed_proj_dim`: size of the embeddings, projected if it is not `hidden_size`."""
+    """A config.json of `model_type: opt`.
+
+    `word_embed_proj_dim`: size of the embeddings, projected if it is not `hidden_size`.
+    """
 
     model_type: ClassVar[str] = "opt"
     architecture: ClassVar[str] = "OPTForCausalLM"
@@ -41,7 +46,9 @@ class OPTConfig(FamilyConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "word_embed_proj_dim", self.word_embed_proj_dim or self.hidden_size)
+        object.__setattr__(
+            self, "word_embed_proj_dim", self.word_embed_proj_dim or self.hidden_size
+        )
         check_heads(self.num_attention_heads, self.num_attention_heads, self.head_dim)
 
     @property
@@ -51,8 +58,13 @@ class OPTConfig(FamilyConfig):
 
     @property
     def shape(self) -> DecoderShape:
-        heads, rules = self.num_attention_heads, (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers
-        return DecoderShape(self.vocab_size, heads, heads, self.head_dim, self.max_position_embeddings, rules)
+        heads, rules = (
+            self.num_attention_heads,
+            (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers,
+        )
+        return DecoderShape(
+            self.vocab_size, heads, heads, self.head_dim, self.max_position_embeddings, rules
+        )
 
     @property
     def projected(self) -> bool:
@@ -68,11 +80,24 @@ class OPTConfig(FamilyConfig):
 class PostNorm(nn.Module):
     """A block that normalises the stream after each of its halves has been added."""
 
-    def __init__(self, attention_norm: nn.Module, attention: nn.Module, mlp_norm: nn.Module, mlp: nn.Module) -> None:
+    def __init__(
+        self, attention_norm: nn.Module, attention: nn.Module, mlp_norm: nn.Module, mlp: nn.Module
+    ) -> None:
         super().__init__()
-        self.attention_norm, self.attention, self.mlp_norm, self.mlp = attention_norm, attention, mlp_norm, mlp
+        self.attention_norm, self.attention, self.mlp_norm, self.mlp = (
+            attention_norm,
+            attention,
+            mlp_norm,
+            mlp,
+        )
 
-    def __call__(self, x: Float[Tensor, "batch window hidden"], angles: Angles | None, attend: Attend, layer: int) -> Tensor:
+    def __call__(
+        self,
+        x: Float[Tensor, "batch window hidden"],
+        angles: Angles | None,
+        attend: Attend,
+        layer: int,
+    ) -> Tensor:
         x = self.attention_norm(x + self.attention(x, angles, attend, layer))
         return self.mlp_norm(x + self.mlp(x))
 
@@ -85,14 +110,30 @@ class OPT(CausalDecoder):
     ignored: ClassVar[tuple[str, ...]] = ()
     config: OPTConfig
 
-    def __init__(self, config: OPTConfig, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: OPTConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c.vocab_size, c.word_embed_proj_dim, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.places = nn.Parameter(torch.empty(c.max_position_embeddings + FIRST_PLACE, c.hidden_size, device=device, dtype=dtype))
-        self.project_in = Linear(c.word_embed_proj_dim, c.hidden_size, device, dtype) if c.projected else None
-        self.project_out = Linear(c.hidden_size, c.word_embed_proj_dim, device, dtype) if c.projected else None
-        heads, affine = (c.num_attention_heads, c.num_attention_heads, c.head_dim), c.layer_norm_elementwise_affine
+        self.places = nn.Parameter(
+            torch.empty(
+                c.max_position_embeddings + FIRST_PLACE, c.hidden_size, device=device, dtype=dtype
+            )
+        )
+        self.project_in = (
+            Linear(c.word_embed_proj_dim, c.hidden_size, device, dtype) if c.projected else None
+        )
+        self.project_out = (
+            Linear(c.hidden_size, c.word_embed_proj_dim, device, dtype) if c.projected else None
+        )
+        heads, affine = (
+            (c.num_attention_heads, c.num_attention_heads, c.head_dim),
+            c.layer_norm_elementwise_affine,
+        )
         block = PreNorm if c.do_layer_norm_before else PostNorm
         self.blocks = nn.ModuleList(
             block(
@@ -103,9 +144,13 @@ class OPT(CausalDecoder):
             )
             for _ in range(c.num_hidden_layers)
         )
-        self.norm = LayerNorm(c.hidden_size, EPS, device, dtype, affine) if c.normed_last else nn.Identity()
+        self.norm = (
+            LayerNorm(c.hidden_size, EPS, device, dtype, affine) if c.normed_last else nn.Identity()
+        )
 
-    def embedded(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]) -> Tensor:
+    def embedded(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
+    ) -> Tensor:
         x = embedding(tokens, self.embed)
         x = x if self.project_in is None else self.project_in(x)
         return x + embedding(positions + FIRST_PLACE, self.places)
@@ -117,20 +162,31 @@ class OPT(CausalDecoder):
     def sources(cls, config: OPTConfig) -> dict[str, Source]:
         c, size, root = config, (config.hidden_size,), "model.decoder"
         found = plain("embed", f"{root}.embed_tokens.weight", c.vocab_size)
-        found |= plain("places", f"{root}.embed_positions.weight", c.max_position_embeddings + FIRST_PLACE)
+        found |= plain(
+            "places", f"{root}.embed_positions.weight", c.max_position_embeddings + FIRST_PLACE
+        )
         norms = {"norm": f"{root}.final_layer_norm"} if c.normed_last else {}
         if c.projected:
             found |= plain("project_in.weight", f"{root}.project_in.weight", c.hidden_size)
-            found |= plain("project_out.weight", f"{root}.project_out.weight", c.word_embed_proj_dim)
+            found |= plain(
+                "project_out.weight", f"{root}.project_out.weight", c.word_embed_proj_dim
+            )
         if not c.tie_word_embeddings:
             found |= plain("head.weight", "lm_head.weight", c.vocab_size)
         for i in range(c.num_hidden_layers):
             ours, theirs = f"blocks.{i}", f"{root}.layers.{i}"
-            norms |= {f"{ours}.attention_norm": f"{theirs}.self_attn_layer_norm", f"{ours}.mlp_norm": f"{theirs}.final_layer_norm"}
+            norms |= {
+                f"{ours}.attention_norm": f"{theirs}.self_attn_layer_norm",
+                f"{ours}.mlp_norm": f"{theirs}.final_layer_norm",
+            }
             qkv = [f"{theirs}.self_attn.{p}_proj" for p in "qkv"]
             found |= with_bias(f"{ours}.attention.qkv", qkv, size * 3, bias=c.enable_bias)
-            found |= with_bias(f"{ours}.attention.out", [f"{theirs}.self_attn.out_proj"], size, bias=c.enable_bias)
-            found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.fc1"], (c.ffn_dim,), bias=c.enable_bias)
+            found |= with_bias(
+                f"{ours}.attention.out", [f"{theirs}.self_attn.out_proj"], size, bias=c.enable_bias
+            )
+            found |= with_bias(
+                f"{ours}.mlp.up", [f"{theirs}.fc1"], (c.ffn_dim,), bias=c.enable_bias
+            )
             found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.fc2"], size, bias=c.enable_bias)
         for name, theirs in norms.items() if c.layer_norm_elementwise_affine else ():
             found |= with_bias(name, [theirs], size)

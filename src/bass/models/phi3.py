@@ -1,4 +1,5 @@
-"""Phi-3, Phi-3.5 and Phi-4 (Abdin et al., 2024): Llama with fused projections and, in some sizes, heads that turn in part.
+"""Phi-3, Phi-3.5 and Phi-4 (Abdin et al., 2024): Llama with fused projections and, in some sizes,
+heads that turn in part.
 
 Checkpoints whose context was extended by `longrope` serve the original one, with the short factors.
 """
@@ -19,7 +20,10 @@ from bass.models.sources import Source, gated_sources, head_rows, with_bias
 
 @dataclass(frozen=True)
 class Phi3Config(SlidingConfig, GatedConfig):
-    """A config.json of `model_type: phi3`. `partial_rotary_factor`: the share of each head's dimensions that turns."""
+    """A config.json of `model_type: phi3`.
+
+    `partial_rotary_factor`: the share of each head's dimensions that turns.
+    """
 
     model_type: ClassVar[str] = "phi3"
     architecture: ClassVar[str] = "Phi3ForCausalLM"
@@ -32,20 +36,30 @@ class Phi3Config(SlidingConfig, GatedConfig):
         super().__post_init__()
         check_turning(self.rotary_dim, self.head_dim)
         if self.rope_scaling is not None and self.rope_scaling.kind != "longrope":
-            raise CheckpointError(f"The checkpoint asks for rope scaling `{self.rope_scaling.kind}`; phi3 has: longrope.")
+            raise CheckpointError(
+                f"The checkpoint asks for rope scaling `{self.rope_scaling.kind}`; phi3 has: "
+                "longrope."
+            )
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Phi3Config":
-        """As above; the original context stands beside the other fields, and `longrope` was once called `su` or `yarn`."""
+        """As above; the original context stands beside the other fields, and `longrope` was once
+        called `su` or `yarn`.
+        """
         name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
         rope = config.get(name)
-        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in ("su", "yarn", "longrope"):
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in (
+            "su",
+            "yarn",
+            "longrope",
+        ):
             original = {"original_max_position_embeddings": cls.original_max_position_embeddings}
             config = original | config | {name: rope | {"rope_type": "longrope"}}
         return super().from_json(config)
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"pad_token_id": None}  # whose default may lie beyond the vocabulary
+        # whose default may lie beyond the vocabulary
+        return super().to_json() | {"pad_token_id": None}
 
     @property
     def rotary_dim(self) -> int:
@@ -59,10 +73,17 @@ class Phi3(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Phi3Config
 
-    def __init__(self, config: Phi3Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Phi3Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype, c.rotary_dim)
-        self.blocks = nn.ModuleList(gated_block(c, device, dtype) for _ in range(c.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            gated_block(c, device, dtype) for _ in range(c.num_hidden_layers)
+        )
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
@@ -70,9 +91,20 @@ class Phi3(RotaryDecoder):
         c, found = config, gated_sources(config)
         qkv = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
         order = pair_order(c.head_dim, c.rotary_dim, interleaved=False)
-        rows = None if c.rotary_dim == c.head_dim else head_rows(order, c.num_attention_heads, c.num_key_value_heads)
+        rows = (
+            None
+            if c.rotary_dim == c.head_dim
+            else head_rows(order, c.num_attention_heads, c.num_key_value_heads)
+        )
         for i in range(c.num_hidden_layers):
             ours, theirs = f"blocks.{i}", f"model.layers.{i}"
-            found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.qkv_proj"], (qkv,), rows, bias=False)
-            found |= with_bias(f"{ours}.mlp.gate_up", [f"{theirs}.mlp.gate_up_proj"], (2 * c.intermediate_size,), bias=False)
+            found |= with_bias(
+                f"{ours}.attention.qkv", [f"{theirs}.self_attn.qkv_proj"], (qkv,), rows, bias=False
+            )
+            found |= with_bias(
+                f"{ours}.mlp.gate_up",
+                [f"{theirs}.mlp.gate_up_proj"],
+                (2 * c.intermediate_size,),
+                bias=False,
+            )
         return found

@@ -1,4 +1,5 @@
-"""Qwen 2 and 2.5 (Yang et al., 2024): Llama with biases on queries, keys and values, and windows in the upper layers.
+"""Qwen 2 and 2.5 (Yang et al., 2024): Llama with biases on queries, keys and values, and windows in
+the upper layers.
 
 Qwen2.5-Coder, DeepSeek-R1-Distill-Qwen.
 """
@@ -29,10 +30,17 @@ class Qwen2(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Qwen2Config
 
-    def __init__(self, config: Qwen2Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Qwen2Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
-        self.blocks = nn.ModuleList(gated_block(c, device, dtype, qkv_bias=True) for _ in range(c.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            gated_block(c, device, dtype, qkv_bias=True) for _ in range(c.num_hidden_layers)
+        )
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod

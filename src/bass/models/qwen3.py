@@ -1,4 +1,7 @@
-"""Qwen 3 (Yang et al., 2025): Llama with normalised queries and keys, and windows in the upper layers."""
+"""Qwen 3 (Yang et al., 2025):
+
+Llama with normalised queries and keys, and windows in the upper layers.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -28,12 +31,24 @@ class Qwen3(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Qwen3Config
 
-    def __init__(self, config: Qwen3Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Qwen3Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
         heads, bias = c.num_attention_heads + c.num_key_value_heads, c.attention_bias
         self.blocks = nn.ModuleList(
-            gated_block(c, device, dtype, bias, bias, qk_norm=HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype))
+            gated_block(
+                c,
+                device,
+                dtype,
+                bias,
+                bias,
+                qk_norm=HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype),
+            )
             for _ in range(c.num_hidden_layers)
         )
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)

@@ -24,12 +24,14 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How a checkpoint stretches its rotary positions (`rope_scaling` or `rope_parameters` in config.json).
+    """How a checkpoint stretches its rotary positions (`rope_scaling` or `rope_parameters` in
+    config.json).
 
-    linear: all speeds divided by `factor` (Chen et al., 2023). dynamic: the base grows with the position once it is beyond
-    the trained context (NTK-aware). llama3: slow speeds divided, fast ones kept, the rest in between (Llama 3.1).
-    yarn: the same by the number of turns within the context, and scores scaled (Peng et al., 2023). longrope: each
-    speed divided by a factor of its own (Ding et al., 2024).
+    linear: all speeds divided by `factor` (Chen et al., 2023). dynamic: the base grows with the
+    position once it is beyond the trained context (NTK-aware). llama3: slow speeds divided, fast
+    ones kept, the rest in between (Llama 3.1).
+    yarn: the same by the number of turns within the context, and scores scaled (Peng et al., 2023).
+    longrope: each speed divided by a factor of its own (Ding et al., 2024).
     """
 
     kind: str
@@ -55,60 +57,90 @@ class RopeScaling:
         if kind == "su":  # what early Phi-3 checkpoints called it
             kind = "longrope"
         if not isinstance(kind, str) or kind not in NEEDED:
-            raise CheckpointError(f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(NEEDED)}.")
+            raise CheckpointError(
+                f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(NEEDED)}."
+            )
         values: dict[str, Any] = {}
         for name, field in cls.__dataclass_fields__.items():
             value = rope.get(name)
             if value is not None and name != "kind":
                 values[name] = _checked(name, value, field.default)
         if missing := [name for name in NEEDED[kind] if name not in values]:
-            raise CheckpointError(f"config.json has a rope scaling of kind `{kind}` without `{missing[0]}`: download the checkpoint again.")
+            raise CheckpointError(
+                f"config.json has a rope scaling of kind `{kind}` without `{missing[0]}`: download "
+                "the checkpoint again."
+            )
         if kind == "longrope" and values.get("factor") == 1.0:
-            values.setdefault("attention_factor", 1.0)  # given, 1 is a factor; absent, the factor is the ratio of the contexts
+            # given, 1 is a factor; absent, the factor is the ratio of the contexts
+            values.setdefault("attention_factor", 1.0)
         scaling = cls(kind, **values)
         if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
             raise CheckpointError(
-                f"config.json has the rope factors {scaling.low_freq_factor} for low and {scaling.high_freq_factor} for high "
+                f"config.json has the rope factors {scaling.low_freq_factor} for low and "
+                f"{scaling.high_freq_factor} for high "
                 "frequencies: the latter must be larger."
             )
         return scaling
 
     def to_json(self) -> dict[str, Any]:
         """The object of config.json."""
-        own = {n: getattr(self, n) for n, f in self.__dataclass_fields__.items() if getattr(self, n) != f.default and n != "kind"}
+        own = {
+            n: getattr(self, n)
+            for n, f in self.__dataclass_fields__.items()
+            if getattr(self, n) != f.default and n != "kind"
+        }
         return {"rope_type": self.kind, **{n: getattr(self, n) for n in NEEDED[self.kind]}, **own}
 
     def context(self, trained: int) -> int:
         """Positions that can be used, where config.json says `trained`.
 
-        longrope has other speeds beyond the original context, for *all* positions; cached keys would have the old ones. So
-        it ends there.
+        longrope has other speeds beyond the original context, for *all* positions; cached keys
+        would have the old ones. So it ends there.
         """
         original = self.original_max_position_embeddings or trained
         if self.kind == "longrope":
             return min(original, trained)
-        return int(trained * self.factor) if self.kind == "dynamic" else max(trained, int(original * self.factor) * (self.kind == "yarn"))
+        return (
+            int(trained * self.factor)
+            if self.kind == "dynamic"
+            else max(trained, int(original * self.factor) * (self.kind == "yarn"))
+        )
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
-    """A field of a rope scaling, refused unless it is what its default is: a switch, a tuple of factors, a length, or a factor."""
+    """A field of a rope scaling, refused unless it is what its default is: a switch, a tuple of
+    factors, a length, or a factor.
+    """
     many = isinstance(default, tuple)
     length = name == "original_max_position_embeddings"
     if length and isinstance(value, float) and value.is_integer():
         value = int(value)
-    number, least = (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)  # their 0 means "none"
+    # their 0 means "none"
+    number, least = (
+        (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)
+    )
 
     def valid(item: Any) -> bool:
         return isinstance(item, number) and not isinstance(item, bool) and least <= item <= LARGEST
 
     items = value if many and isinstance(value, list) else [value]
-    if not (isinstance(value, bool) if isinstance(default, bool) else isinstance(value, list) == many and all(map(valid, items))):
-        raise CheckpointError(f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value.")
+    if not (
+        isinstance(value, bool)
+        if isinstance(default, bool)
+        else isinstance(value, list) == many and all(map(valid, items))
+    ):
+        raise CheckpointError(
+            f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value."
+        )
     return tuple(map(float, items)) if many else value
 
 
-def speeds(theta: float, dim: int, trained: int, scaling: RopeScaling | None) -> tuple[Float[Tensor, " pairs"], float]:
-    """Radians per position of each of the `dim / 2` pairs, and what cosine and sine are multiplied by."""
+def speeds(
+    theta: float, dim: int, trained: int, scaling: RopeScaling | None
+) -> tuple[Float[Tensor, " pairs"], float]:
+    """Radians per position of each of the `dim / 2` pairs, and what cosine and sine are multiplied
+    by.
+    """
     plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if scaling is None or scaling.kind == "dynamic":
         return plain, 1.0
@@ -121,7 +153,10 @@ def speeds(theta: float, dim: int, trained: int, scaling: RopeScaling | None) ->
         return plain * (fast + (1 - fast) / s.factor), 1.0
     if s.kind == "longrope":
         if len(s.short_factor) != len(plain):
-            raise CheckpointError(f"config.json has {len(s.short_factor)} short rope factors for {len(plain)} pairs of dimensions.")
+            raise CheckpointError(
+                f"config.json has {len(s.short_factor)} short rope factors for {len(plain)} pairs "
+                "of dimensions."
+            )
         ratio = trained / original if s.factor == 1.0 else s.factor
         stretch = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
         return plain / torch.tensor(s.short_factor), s.attention_factor or stretch
@@ -134,7 +169,9 @@ def speeds(theta: float, dim: int, trained: int, scaling: RopeScaling | None) ->
     if s.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
-    slow = ((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low if high != low else 0.001)).clamp(0, 1)
+    slow = (
+        (torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low if high != low else 0.001)
+    ).clamp(0, 1)
     return plain * (1 - slow + slow / s.factor), s.attention_factor or _yarn_scale(s)
 
 
@@ -142,14 +179,18 @@ def _yarn_scale(s: RopeScaling) -> float:
     def scale(by: float) -> float:
         return 0.1 * by * math.log(s.factor) + 1 if s.factor > 1 else 1.0
 
-    return scale(s.mscale) / scale(s.mscale_all_dim) if s.mscale and s.mscale_all_dim else scale(1.0)
+    return (
+        scale(s.mscale) / scale(s.mscale_all_dim) if s.mscale and s.mscale_all_dim else scale(1.0)
+    )
 
 
 class Rotary(nn.Module):
-    """Angles of positions (Su et al., 2021), in our one convention: pair i is made of dimensions i and i + head_dim / 2.
+    """Angles of positions (Su et al., 2021), in our one convention: pair i is made of dimensions i
+    and i + head_dim / 2.
 
-    Pairs beyond `rotary_dim` (all of them, unless given) do not turn. A checkpoint with another convention has its rows of q and k
-    reordered when it is read (`pair_order`): scores do not change when q and k are permuted alike.
+    Pairs beyond `rotary_dim` (all of them, unless given) do not turn. A checkpoint with another
+    convention has its rows of q and k reordered when it is read (`pair_order`): scores do not
+    change when q and k are permuted alike.
     """
 
     speed: Tensor
@@ -184,7 +225,9 @@ class Rotary(nn.Module):
             self.register_buffer("scale", scale.to(device), persistent=False)
 
     def __call__(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        """Cosines and signed sines [B,W,1,D], in the decoder's dtype; those of position -1 ("no token") are never used."""
+        """Cosines and signed sines [B,W,1,D], in the decoder's dtype; those of position -1 ("no
+        token") are never used.
+        """
         places = positions[..., None, None]
         angle = places * self.speed
         if self.factor:
@@ -197,8 +240,12 @@ class Rotary(nn.Module):
         return cos.to(self.dtype), sin.to(self.dtype)
 
 
-def rotate(x: Float[Tensor, "batch window heads dim"], angles: Angles) -> Float[Tensor, "batch window heads dim"]:
-    """`x` turned by the angles of its positions: x * cos + (x with its halves swapped) * signed sin."""
+def rotate(
+    x: Float[Tensor, "batch window heads dim"], angles: Angles
+) -> Float[Tensor, "batch window heads dim"]:
+    """`x` turned by the angles of its positions: x * cos + (x with its halves swapped) * signed
+    sin.
+    """
     cos, sin = angles
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
@@ -206,8 +253,8 @@ def rotate(x: Float[Tensor, "batch window heads dim"], angles: Angles) -> Float[
 def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:
     """Our dimension j of a head is the checkpoint's dimension `order[j]`.
 
-    Its pairs are (2i, 2i+1) if `interleaved` and (i, i + rotary_dim / 2) if not; the rest does not turn, and is shared out over
-    our two halves.
+    Its pairs are (2i, 2i+1) if `interleaved` and (i, i + rotary_dim / 2) if not; the rest does not
+    turn, and is shared out over our two halves.
     """
     turning = np.arange(rotary_dim)
     pairs = turning.reshape(-1, 2).T if interleaved else turning.reshape(2, -1)

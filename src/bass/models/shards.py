@@ -1,4 +1,6 @@
-"""The tensors of a folder's safetensors files: headers, checked as they are read, and data, mapped into memory."""
+"""The tensors of a folder's safetensors files: headers, checked as they are read, and data, mapped
+into memory.
+"""
 
 import math
 import mmap
@@ -23,7 +25,9 @@ STAGED_BYTES = 32 << 20  # of each of the two buffers that a GPU is fed from
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor is: in which file, of what type (as the file names it) and shape, in which bytes."""
+    """Where a tensor is: in which file, of what type (as the file names it) and shape, in which
+    bytes.
+    """
 
     path: Path
     kind: str
@@ -52,13 +56,22 @@ class TensorFiles:
             for name, tensor in held.items():
                 if name in stored:
                     raise CheckpointError(
-                        f"`{path}` and `{stored[name].path.name}` both hold `{some([name])}`: download the checkpoint again."
+                        f"`{path}` and `{stored[name].path.name}` both hold `{some([name])}`: "
+                        "download the checkpoint again."
                     )
                 stored[name] = tensor
             _check_count(path, len(stored))
-        lost = sorted(name for path, names in places.items() for name in names if name not in stored or stored[name].path != path)
+        lost = sorted(
+            name
+            for path, names in places.items()
+            for name in names
+            if name not in stored or stored[name].path != path
+        )
         if lost:
-            raise CheckpointError(f"`{folder}` has an index that names {some(lost)} in files without them: download the checkpoint again.")
+            raise CheckpointError(
+                f"`{folder}` has an index that names {some(lost)} in files without them: download "
+                "the checkpoint again."
+            )
         return cls(folder, tuple(places), stored)
 
     @property
@@ -77,7 +90,10 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(size - 8, limit):
-                raise ValueError(f"its header is cut off, or those of all files take more than {size_in_words(LARGEST_HEADERS)}")
+                raise ValueError(
+                    "its header is cut off, or those of all files take more than "
+                    f"{size_in_words(LARGEST_HEADERS)}"
+                )
             header = parsed_json(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("its header is no object")
@@ -93,36 +109,52 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
             raise ValueError(f"it has {size} bytes and should have {end}")
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"`{path}` is damaged or truncated ({reason}): download it again.") from error
+        raise CheckpointError(
+            f"`{path}` is damaged or truncated ({reason}): download it again."
+        ) from error
     return found, length
 
 
 def _check_count(path: Path, tensors: int) -> None:
     if tensors > MOST_TENSORS:
         raise CheckpointError(
-            f"`{path}`, with the files before it, holds {tensors:,} tensors, and the limit is {MOST_TENSORS:,}: use another checkpoint."
+            f"`{path}`, with the files before it, holds {tensors:,} tensors, and the limit is "
+            f"{MOST_TENSORS:,}: use another checkpoint."
         )
 
 
 def _stored(path: Path, name: str, value: Any, base: int) -> Stored:
     fields = value if isinstance(value, dict) else {}
     kind, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if not isinstance(kind, str) or not _sizes(shape) or len(shape) > MOST_AXES or not _sizes(offsets) or len(offsets) != 2:
+    if (
+        not isinstance(kind, str)
+        or not _sizes(shape)
+        or len(shape) > MOST_AXES
+        or not _sizes(offsets)
+        or len(offsets) != 2
+    ):
         raise ValueError(f"its header garbles `{some([name])}`")
     start, stop = offsets
-    if stop < start or (kind in FLOATS and stop - start != math.prod(shape) * FLOATS[kind].itemsize):
+    if stop < start or (
+        kind in FLOATS and stop - start != math.prod(shape) * FLOATS[kind].itemsize
+    ):
         raise ValueError(f"`{some([name])}` has {stop - start} bytes, which is not {kind} {shape}")
     return Stored(path, kind, tuple(shape), base + start, base + stop)
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**62 for item in value)
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item < 2**62 for item in value
+    )
 
 
 @final
 @dataclass
 class TensorReader:
-    """Hands out tensors on a device, one after the other. On a CPU they are the mapped file itself, and must not be written to."""
+    """Hands out tensors on a device, one after the other.
+
+    On a CPU they are the mapped file itself, and must not be written to.
+    """
 
     files: TensorFiles
     device: torch.device
@@ -134,7 +166,9 @@ class TensorReader:
         dtype, size = FLOATS[tensor.kind], tensor.stop - tensor.start
         if size == 0:
             return torch.empty(tensor.shape, dtype=dtype, device=self.device)
-        raw = torch.frombuffer(self._map(tensor.path), dtype=torch.uint8, count=size, offset=tensor.start)
+        raw = torch.frombuffer(
+            self._map(tensor.path), dtype=torch.uint8, count=size, offset=tensor.start
+        )
         if self.device.type == "cuda":
             self._staging = self._staging or Staging(self.device)
             raw = self._staging.copied(raw)
@@ -143,9 +177,14 @@ class TensorReader:
         return raw.view(dtype).view(tensor.shape)
 
     def release(self, name: str) -> None:
-        """Give back the memory that holds the tensor's part of the mapped file; whoever reads it again reads the file again."""
+        """Give back the memory that holds the tensor's part of the mapped file; whoever reads it
+        again reads the file again.
+        """
         tensor = self.files.stored[name]
-        start, stop = -(-tensor.start // mmap.PAGESIZE) * mmap.PAGESIZE, tensor.stop // mmap.PAGESIZE * mmap.PAGESIZE
+        start, stop = (
+            -(-tensor.start // mmap.PAGESIZE) * mmap.PAGESIZE,
+            tensor.stop // mmap.PAGESIZE * mmap.PAGESIZE,
+        )
         if start < stop:
             self._map(tensor.path).madvise(mmap.MADV_DONTNEED, start, stop - start)
 
@@ -156,17 +195,24 @@ class TensorReader:
                 with open_regular(path) as file:
                     self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             except (OSError, ValueError) as error:
-                raise CheckpointError(f"`{path}` cannot be read ({error}): download it again.") from error
+                raise CheckpointError(
+                    f"`{path}` cannot be read ({error}): download it again."
+                ) from error
         return self._maps[path]
 
 
 @final
 class Staging:
-    """Two pinned buffers: while a GPU takes one, the other is filled. Copies from pageable memory would wait for each other."""
+    """Two pinned buffers: while a GPU takes one, the other is filled.
+
+    Copies from pageable memory would wait for each other.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.buffers = [torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        self.buffers = [
+            torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
+        ]
         self.taken = [torch.cuda.Event() for _ in range(2)]
         self.turn = 0
 

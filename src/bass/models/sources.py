@@ -1,4 +1,6 @@
-"""Which tensors of a checkpoint each of our parameters is made of: name maps and fusions as data."""
+"""Which tensors of a checkpoint each of our parameters is made of: name maps and fusions as
+data.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Source:
-    """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their first axis.
+    """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their
+    first axis.
 
-    rows: if given, our row i is row `rows[i]` of the stack; some may repeat, none is left out. transposed: they are stored
-    [in, out] (GPT-2's Conv1D).
+    rows: if given, our row i is row `rows[i]` of the stack; some may repeat, none is left out.
+    transposed: they are stored [in, out] (GPT-2's Conv1D).
     """
 
     tensors: tuple[str, ...]
@@ -28,7 +31,9 @@ class Source:
         return [shape[::-1] for shape in stored] if self.transposed else stored
 
     def fill(self, parameter: Tensor, parts: Sequence[Tensor]) -> None:
-        """Copy the checkpoint's tensors, on whatever device and in whatever dtype, into the parameter."""
+        """Copy the checkpoint's tensors, on whatever device and in whatever dtype, into the
+        parameter.
+        """
         parts = [part.T if self.transposed else part for part in parts]
         if self.rows is None:
             for ours, part in zip(parameter.split(self.sizes), parts, strict=True):
@@ -46,14 +51,17 @@ class Source:
 
 
 def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
-    """Rows of a stack [q, k, v] in which the dimensions of each head of q and k are put in `order`."""
+    """Rows of a stack [q, k, v] in which the dimensions of each head of q and k are put in
+    `order`.
+    """
     dim, turning = len(order), heads + kv_heads
     rows = np.arange(turning)[:, None] * dim + order
     return np.concatenate((rows.reshape(-1), np.arange(turning * dim, (turning + kv_heads) * dim)))
 
 
 def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
-    """Where the rows of all queries, then all keys, then all values stand in a tensor of as many blocks, each with its share of all three.
+    """Where the rows of all queries, then all keys, then all values stand in a tensor of as many
+    blocks, each with its share of all three.
 
     `order`: of the three in a block.
     """
@@ -62,11 +70,20 @@ def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
 
 
 def with_bias(
-    name: str, theirs: Sequence[str], sizes: Sequence[int], rows: np.ndarray | None = None, bias: bool = True
+    name: str,
+    theirs: Sequence[str],
+    sizes: Sequence[int],
+    rows: np.ndarray | None = None,
+    bias: bool = True,
 ) -> dict[str, Source]:
-    """`name`.weight and, with `bias`, `name`.bias, from the modules that a checkpoint calls `theirs`."""
+    """`name`.weight and, with `bias`, `name`.bias, from the modules that a checkpoint calls
+    `theirs`.
+    """
     kinds = ("weight", "bias") if bias else ("weight",)
-    return {f"{name}.{kind}": Source(tuple(f"{part}.{kind}" for part in theirs), tuple(sizes), rows) for kind in kinds}
+    return {
+        f"{name}.{kind}": Source(tuple(f"{part}.{kind}" for part in theirs), tuple(sizes), rows)
+        for kind in kinds
+    }
 
 
 def plain(name: str, theirs: str, rows: int) -> dict[str, Source]:
@@ -75,8 +92,13 @@ def plain(name: str, theirs: str, rows: int) -> dict[str, Source]:
 
 
 def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]:
-    """The names of GPT-2. `qkv_rows`: the order of its fused queries, keys and values, if it is not ours."""
-    found = plain("embed", "transformer.wte.weight", c.vocab_size) | plain("places", "transformer.wpe.weight", c.n_positions)
+    """The names of GPT-2.
+
+    `qkv_rows`: the order of its fused queries, keys and values, if it is not ours.
+    """
+    found = plain("embed", "transformer.wte.weight", c.vocab_size) | plain(
+        "places", "transformer.wpe.weight", c.n_positions
+    )
     found |= with_bias("norm", ["transformer.ln_f"], (c.n_embd,))
     if not c.tie_word_embeddings:
         found |= plain("head.weight", "lm_head.weight", c.vocab_size)
@@ -84,7 +106,12 @@ def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]
         ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
         found |= with_bias(f"{ours}.attention_norm", [f"{theirs}.ln_1"], (c.n_embd,))
         found |= with_bias(f"{ours}.mlp_norm", [f"{theirs}.ln_2"], (c.n_embd,))
-        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.attn.c_attn"], ((c.n_head + 2 * c.kv_heads) * c.head_dim,), qkv_rows)
+        found |= with_bias(
+            f"{ours}.attention.qkv",
+            [f"{theirs}.attn.c_attn"],
+            ((c.n_head + 2 * c.kv_heads) * c.head_dim,),
+            qkv_rows,
+        )
         found |= with_bias(f"{ours}.attention.out", [f"{theirs}.attn.c_proj"], (c.n_embd,))
         found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.inner,))
         found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.n_embd,))
@@ -92,8 +119,13 @@ def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]
 
 
 def shared_norm_sources(c: Any, qkv: Sequence[str], qkv_rows: np.ndarray) -> dict[str, Source]:
-    """The names of GPT-J. `qkv`: the modules with queries, keys and values, and `qkv_rows` the order in them."""
-    found = plain("embed", "transformer.wte.weight", c.vocab_size) | with_bias("norm", ["transformer.ln_f"], (c.n_embd,))
+    """The names of GPT-J.
+
+    `qkv`: the modules with queries, keys and values, and `qkv_rows` the order in them.
+    """
+    found = plain("embed", "transformer.wte.weight", c.vocab_size) | with_bias(
+        "norm", ["transformer.ln_f"], (c.n_embd,)
+    )
     if c.tie_word_embeddings:
         found |= plain("head_bias", "lm_head.bias", c.vocab_size)
     else:
@@ -102,8 +134,16 @@ def shared_norm_sources(c: Any, qkv: Sequence[str], qkv_rows: np.ndarray) -> dic
     for i in range(c.n_layer):
         ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
         found |= with_bias(f"{ours}.attention_norm", [f"{theirs}.ln_1"], (c.n_embd,))
-        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.attn.{name}" for name in qkv], sizes, qkv_rows, bias=False)
-        found |= with_bias(f"{ours}.attention.out", [f"{theirs}.attn.out_proj"], (c.n_embd,), bias=False)
+        found |= with_bias(
+            f"{ours}.attention.qkv",
+            [f"{theirs}.attn.{name}" for name in qkv],
+            sizes,
+            qkv_rows,
+            bias=False,
+        )
+        found |= with_bias(
+            f"{ours}.attention.out", [f"{theirs}.attn.out_proj"], (c.n_embd,), bias=False
+        )
         found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.fc_in"], (c.inner,))
         found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.fc_out"], (c.n_embd,))
     return found
@@ -121,32 +161,58 @@ GEMMA_NORMS = {
 
 
 def gated_sources(
-    c: Any, norms: dict[str, str] = LLAMA_NORMS, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False
+    c: Any,
+    norms: dict[str, str] = LLAMA_NORMS,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    mlp_bias: bool = False,
 ) -> dict[str, Source]:
-    """The names of Llama, which most families with a gated MLP have kept. `norms`: those of a block, ours -> theirs."""
+    """The names of Llama, which most families with a gated MLP have kept.
+
+    `norms`: those of a block, ours -> theirs.
+    """
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | plain("norm.weight", "model.norm.weight", c.hidden_size)
+    found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | plain(
+        "norm.weight", "model.norm.weight", c.hidden_size
+    )
     if not c.tie_word_embeddings:
         found |= plain("head.weight", "lm_head.weight", c.vocab_size)
     for i in range(c.num_hidden_layers):
         ours, theirs = f"blocks.{i}", f"model.layers.{i}"
         for name, their_name in norms.items():
             found |= plain(f"{ours}.{name}.weight", f"{theirs}.{their_name}.weight", c.hidden_size)
-        found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.{p}_proj" for p in "qkv"], (q, kv, kv), bias=qkv_bias)
-        found |= with_bias(f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=out_bias)
+        found |= with_bias(
+            f"{ours}.attention.qkv",
+            [f"{theirs}.self_attn.{p}_proj" for p in "qkv"],
+            (q, kv, kv),
+            bias=qkv_bias,
+        )
+        found |= with_bias(
+            f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=out_bias
+        )
         gate_up = [f"{theirs}.mlp.{p}_proj" for p in ("gate", "up")]
-        found |= with_bias(f"{ours}.mlp.gate_up", gate_up, (c.intermediate_size,) * 2, bias=mlp_bias)
-        found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.down_proj"], (c.hidden_size,), bias=mlp_bias)
+        found |= with_bias(
+            f"{ours}.mlp.gate_up", gate_up, (c.intermediate_size,) * 2, bias=mlp_bias
+        )
+        found |= with_bias(
+            f"{ours}.mlp.down", [f"{theirs}.mlp.down_proj"], (c.hidden_size,), bias=mlp_bias
+        )
     return found
 
 
 def qk_norm_sources(c: Any) -> dict[str, Source]:
-    """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q, those of k_norm for each of k."""
+    """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q,
+    those of k_norm for each of k.
+    """
     of_q, of_k = np.arange(2 * c.head_dim).reshape(2, -1)
-    rows = np.concatenate((np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads)))
+    rows = np.concatenate(
+        (np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads))
+    )
     return {
         f"blocks.{i}.attention.qk_norm.weight": Source(
-            tuple(f"model.layers.{i}.self_attn.{p}_norm.weight" for p in "qk"), (c.head_dim,) * 2, rows
+            tuple(f"model.layers.{i}.self_attn.{p}_norm.weight" for p in "qk"),
+            (c.head_dim,) * 2,
+            rows,
         )
         for i in range(c.num_hidden_layers)
     }

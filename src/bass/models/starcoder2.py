@@ -1,4 +1,7 @@
-"""StarCoder 2 (Lozhkov et al., 2024): LayerNorm, a plain MLP, biases, grouped heads, rotary positions and a window."""
+"""StarCoder 2 (Lozhkov et al., 2024):
+
+LayerNorm, a plain MLP, biases, grouped heads, rotary positions and a window.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -37,7 +40,12 @@ class Starcoder2(RotaryDecoder):
 
     config_type: ClassVar[type[FamilyConfig]] = Starcoder2Config
 
-    def __init__(self, config: Starcoder2Config, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        config: Starcoder2Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
         heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
@@ -56,15 +64,28 @@ class Starcoder2(RotaryDecoder):
     def sources(cls, config: Starcoder2Config) -> dict[str, Source]:
         c, bias = config, config.use_bias
         q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-        found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | with_bias("norm", ["model.norm"], (c.hidden_size,))
+        found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | with_bias(
+            "norm", ["model.norm"], (c.hidden_size,)
+        )
         if not c.tie_word_embeddings:
             found |= plain("head.weight", "lm_head.weight", c.vocab_size)
         for i in range(c.num_hidden_layers):
             ours, theirs = f"blocks.{i}", f"model.layers.{i}"
             for name, their_name in LLAMA_NORMS.items():
                 found |= with_bias(f"{ours}.{name}", [f"{theirs}.{their_name}"], (c.hidden_size,))
-            found |= with_bias(f"{ours}.attention.qkv", [f"{theirs}.self_attn.{p}_proj" for p in "qkv"], (q, kv, kv), bias=bias)
-            found |= with_bias(f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=bias)
-            found |= with_bias(f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.intermediate_size,), bias=bias)
-            found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.hidden_size,), bias=bias)
+            found |= with_bias(
+                f"{ours}.attention.qkv",
+                [f"{theirs}.self_attn.{p}_proj" for p in "qkv"],
+                (q, kv, kv),
+                bias=bias,
+            )
+            found |= with_bias(
+                f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=bias
+            )
+            found |= with_bias(
+                f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.intermediate_size,), bias=bias
+            )
+            found |= with_bias(
+                f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.hidden_size,), bias=bias
+            )
         return found

@@ -1,4 +1,6 @@
-"""The embedded pair: a small code model and its draft, as ordinary Hugging Face folders inside the package."""
+"""The embedded pair: a small code model and its draft, as ordinary Hugging Face folders inside the
+package.
+"""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Draft-length policies, by the name under which `policy=` finds them.
 
-`Oracle` and `Recorded` have no name: they mean nothing without a trace to read, or a list to write into.
+`Oracle` and `Recorded` have no name: they mean nothing without a trace to read, or a list to write
+into.
 """
 
 from bass.policies.bandit import Bandit

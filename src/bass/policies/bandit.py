@@ -12,7 +12,9 @@ from bass.records import Feedback
 
 @dataclass(frozen=True)
 class BanditState:
-    """Of each number of active rows (0..B) and arm: pulls, committed tokens, seconds; and which rows are active."""
+    """Of each number of active rows (0..B) and arm: pulls, committed tokens, seconds; and which
+    rows are active.
+    """
 
     pulls: np.ndarray  # float [B+1, arms]
     tokens: np.ndarray  # float [B+1, arms]
@@ -25,14 +27,17 @@ class BanditState:
 class Bandit(DraftLengthPolicy[BanditState]):
     """UCB over the lengths 0..max_length, in the context of how many rows are active.
 
-    After BanditSpec (Hou et al., 2025, arXiv 2505.15141; UCB over configurations) and Nightjar (2025, arXiv 2512.22420; the batch size
-    is a context, and no speculation an arm). With n_k pulls of arm k among n of this context:
+    After BanditSpec (Hou et al., 2025, arXiv 2505.15141; UCB over configurations) and Nightjar
+    (2025, arXiv 2512.22420; the batch size is a context, and no speculation an arm). With n_k pulls
+    of arm k among n of this context:
 
-        r_k = committed tokens / seconds of the arm's steps, over the best arm's     (a ratio of sums, at most 1)
-        k   = argmax of  r_k + width sqrt(2 ln(n) / n_k);   an arm without a pull comes first, the shortest before the longer ones
+        r_k = committed tokens / seconds of the arm's steps, over the best arm's (at most 1)
+        k   = argmax of  r_k + width sqrt(2 ln(n) / n_k)
 
-    A step counts for the arm of its longest draft. A step without a time counts as one second. Cost: a table [B+1, max_length + 1], copied
-    at each update. It assumes nothing, so it tries every arm in every context, however bad: the price is paid anew for each number of rows.
+    Rates are ratios of sums. Arms without a pull come first, the shortest before the longer ones.
+    A step counts for the arm of its longest draft. A step without a time counts as one second.
+    Cost: a table [B+1, max_length + 1], copied at each update. It assumes nothing, so it tries
+    every arm in every context, however bad: the price is paid anew for each number of rows.
     """
 
     paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec); Nightjar, 2025"
@@ -42,7 +47,10 @@ class Bandit(DraftLengthPolicy[BanditState]):
 
     def __post_init__(self) -> None:
         if self.width < 0 or self.max_length < 0:
-            raise OptionError(f"`Bandit(width={self.width}, max_length={self.max_length})`: both must be 0 or more.")
+            raise OptionError(
+                f"`Bandit(width={self.width}, max_length={self.max_length})`: both must be 0 or "
+                "more."
+            )
 
     def init(self, batch_size: int) -> BanditState:
         empty = np.zeros((batch_size + 1, self.max_length + 1))
@@ -55,14 +63,20 @@ class Bandit(DraftLengthPolicy[BanditState]):
             k = int(np.argmin(pulls > 0))
         else:
             reward = state.tokens[rows] / state.seconds[rows]
-            k = int(np.argmax(reward / max(reward.max(), 1e-30) + self.width * np.sqrt(2 * np.log(pulls.sum()) / pulls)))
+            k = int(
+                np.argmax(
+                    reward / max(reward.max(), 1e-30)
+                    + self.width * np.sqrt(2 * np.log(pulls.sum()) / pulls)
+                )
+            )
         return np.full(len(state.active), k, dtype=np.int32)
 
     def update(self, state: BanditState, feedback: Feedback) -> BanditState:
         rows = int(feedback.active.sum())
         if not rows:
             return state
-        # What was asked counts, so that a draft cut by a row's end does not leave its arm untried for ever.
+        # What was asked counts, so that a draft cut by a row's end does not leave its arm untried
+        # for ever.
         asked = int(self.lengths(state)[0])
         context = int(state.active.sum())
         pulls, tokens, seconds = state.pulls.copy(), state.tokens.copy(), state.seconds.copy()

@@ -21,15 +21,16 @@ class RowLengths:
 @final
 @dataclass(frozen=True)
 class RowAdaptive(DraftLengthPolicy[RowLengths]):
-    """Algorithm 1 of BASS (Qian et al., 2024) with each row as a batch of its own: grow after a full acceptance, else shrink.
+    """Algorithm 1 of BASS (Qian et al., 2024) with each row as a batch of its own: grow after a
+    full acceptance, else shrink.
 
     With x_b the accepted draft tokens of row b and l_b its length:
 
         x_b == l_b:  l_b <- min(l_b + increment, max_length)
         otherwise:   l_b <- max(1, x_b, l_b - ceil(l_b / modulus) - [row b shrank last time])
 
-    A row with a new prompt starts afresh. Cost: a few vector operations of length B. It drafts no longer in a larger batch,
-    but a step still lasts as long as its longest draft.
+    A row with a new prompt starts afresh. Cost: a few vector operations of length B. It drafts no
+    longer in a larger batch, but a step still lasts as long as its longest draft.
     """
 
     paper: ClassVar[str] = "after Qian et al., 2024, Algorithm 1"
@@ -41,9 +42,15 @@ class RowAdaptive(DraftLengthPolicy[RowLengths]):
 
     def __post_init__(self) -> None:
         if not 1 <= self.start <= self.max_length:
-            raise OptionError(f"`RowAdaptive(start={self.start})` must be between 1 and `max_length={self.max_length}`.")
+            raise OptionError(
+                f"`RowAdaptive(start={self.start})` must be between 1 and "
+                f"`max_length={self.max_length}`."
+            )
         if self.increment < 1 or self.modulus < 1:
-            raise OptionError(f"`RowAdaptive(increment={self.increment}, modulus={self.modulus})`: both must be 1 or more.")
+            raise OptionError(
+                f"`RowAdaptive(increment={self.increment}, modulus={self.modulus})`: both must be "
+                "1 or more."
+            )
 
     def init(self, batch_size: int) -> RowLengths:
         return RowLengths(np.full(batch_size, self.start), np.zeros(batch_size, dtype=bool))
@@ -57,7 +64,8 @@ class RowAdaptive(DraftLengthPolicy[RowLengths]):
         longer = np.minimum(length + self.increment, self.max_length)
         shorter = np.maximum(np.maximum(1, x), length - -(-length // self.modulus) - state.shrunk)
         return RowLengths(
-            np.where(feedback.active, np.where(full, longer, shorter), length), np.where(feedback.active, ~full, state.shrunk)
+            np.where(feedback.active, np.where(full, longer, shorter), length),
+            np.where(feedback.active, ~full, state.shrunk),
         )
 
     def reset(self, state: RowLengths, rows: np.ndarray) -> RowLengths:

@@ -13,7 +13,9 @@ from bass.records import Feedback
 
 @dataclass(frozen=True)
 class LengthState:
-    """The length in force, and whether the previous step shrank it (then the next shrinks one more)."""
+    """The length in force, and whether the previous step shrank it (then the next shrinks one
+    more).
+    """
 
     batch: int
     length: int
@@ -23,9 +25,11 @@ class LengthState:
 @final
 @dataclass(frozen=True)
 class BatchAdaptive(DraftLengthPolicy[LengthState]):
-    """Grow when some row accepts its whole draft, else shrink towards what was accepted (Qian et al., 2024, Algorithm 1).
+    """Grow when some row accepts its whole draft, else shrink towards what was accepted (Qian et
+    al., 2024, Algorithm 1).
 
-    With x the accepted draft tokens of the active rows and l the length (l0, limit, modulus as in the paper):
+    With x the accepted draft tokens of the active rows and l the length (l0, limit, modulus as in
+    the paper):
 
         max(x) == l:  l <- min(l + increment, limit)
         otherwise:    l <- max(1, max(x), l - ceil(l / modulus) - [shrank last time])
@@ -42,9 +46,15 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
 
     def __post_init__(self) -> None:
         if not 1 <= self.start <= self.max_length:
-            raise OptionError(f"`BatchAdaptive(start={self.start})` must be between 1 and `max_length={self.max_length}`.")
+            raise OptionError(
+                f"`BatchAdaptive(start={self.start})` must be between 1 and "
+                f"`max_length={self.max_length}`."
+            )
         if self.increment < 1 or self.modulus < 1:
-            raise OptionError(f"`BatchAdaptive(increment={self.increment}, modulus={self.modulus})`: both must be 1 or more.")
+            raise OptionError(
+                f"`BatchAdaptive(increment={self.increment}, modulus={self.modulus})`: both must "
+                "be 1 or more."
+            )
 
     def init(self, batch_size: int) -> LengthState:
         return LengthState(batch_size, self.start)
@@ -57,6 +67,8 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
             return state
         best = int(feedback.accepted[feedback.active].max())
         if best >= state.length:
-            return replace(state, length=min(state.length + self.increment, self.max_length), shrunk=False)
+            return replace(
+                state, length=min(state.length + self.increment, self.max_length), shrunk=False
+            )
         shorter = state.length - ceil(state.length / self.modulus) - state.shrunk
         return replace(state, length=max(1, best, shorter), shrunk=True)

@@ -13,36 +13,48 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class BatchTable(DraftLengthPolicy[np.ndarray]):
-    """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` as vLLM takes it; k = 0 is plain decoding.
+    """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` as vLLM takes it;
+    k = 0 is plain decoding.
 
         k(n) = k_j   with   lo_j <= n <= hi_j
 
-    The ranges begin at 1 and follow each other without a hole; more rows than the last one names are served as its own.
-    The rows counted are those of the last step and those given a prompt since: the state is that mask [B]. The default
-    table follows the measured H200 of `bass.policies.simulate` at an acceptance of 0.8. Cost: a look-up. It knows nothing of acceptance.
+    The ranges begin at 1 and follow each other without a hole; more rows than the last one names
+    are served as its own. The rows counted are those of the last step and those given a prompt
+    since: the state is that mask [B]. The default table follows the measured H200 of
+    `bass.policies.simulate` at an acceptance of 0.8. Cost: a look-up. It knows nothing of
+    acceptance.
     """
 
     paper: ClassVar[str] = "a table as vLLM takes it"
 
-    table: tuple[tuple[int, int, int], ...] | list[list[int]] = ((1, 16, 7), (17, 32, 6), (33, 64, 4), (65, 256, 3))
+    table: tuple[tuple[int, int, int], ...] | list[list[int]] = (
+        (1, 16, 7),
+        (17, 32, 6),
+        (33, 64, 4),
+        (65, 256, 3),
+    )
 
     def __post_init__(self) -> None:
         try:
             table = tuple((int(lo), int(hi), int(k)) for lo, hi, k in self.table)
         except (TypeError, ValueError) as error:
             raise OptionError(
-                f"`BatchTable(table={self.table!r})` is no list of `[lo, hi, k]`: give three integers for each range."
+                f"`BatchTable(table={self.table!r})` is no list of `[lo, hi, k]`: give three "
+                "integers for each range."
             ) from error
         following = 1
         for lo, hi, k in table:
             if lo != following or hi < lo or k < 0:
                 raise OptionError(
-                    f"`BatchTable`: `[{lo}, {hi}, {k}]` must begin at {following}, where the ranges before it end, "
+                    f"`BatchTable`: `[{lo}, {hi}, {k}]` must begin at {following}, where the "
+                    "ranges before it end, "
                     "end no earlier than it begins, and draft 0 tokens or more."
                 )
             following = hi + 1
         if not table:
-            raise OptionError("`BatchTable(table=[])` has no range: give at least one `[1, hi, k]`.")
+            raise OptionError(
+                "`BatchTable(table=[])` has no range: give at least one `[1, hi, k]`."
+            )
         object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
 
     @property

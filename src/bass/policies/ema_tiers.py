@@ -23,17 +23,21 @@ class TierState:
 @final
 @dataclass(frozen=True)
 class EmaTiers(DraftLengthPolicy[TierState]):
-    """One of a few lengths for the whole batch, climbed by a moving average of accepted tokens (after SGLang's adaptive steps).
+    """One of a few lengths for the whole batch, climbed by a moving average of accepted tokens
+    (after SGLang's adaptive steps).
 
-    With m the mean accepted draft tokens of the active rows in a step, and k_j the length of the tier in force:
+    With m the mean accepted draft tokens of the active rows in a step, and k_j the length of the
+    tier in force:
 
-        e <- (1 - alpha) e + alpha m                       at every step in which some row drafted
-        e >  k_j     - 0.5 + up:    j <- j + 1             looked at once every `interval` steps, after `warmup` steps
+        e <- (1 - alpha) e + alpha m              at every step in which some row drafted
+        e >  k_j     - 0.5 + up:    j <- j + 1    after `warmup` steps, once every `interval`
         e <= k_(j-1) - 0.5 + down:  j <- j - 1
 
-    So a tier is left upwards when it is nearly always accepted whole, and downwards when the tier below would have held all
-    that is accepted; `down < up` keeps it from swinging. e begins at k_j - 1. One tier changes at a time, and there is no tier 0
-    by default: nothing would be seen in it, so the lowest tier may be 0 only if one never wants to leave it. Cost: a mean over the batch.
+    So a tier is left upwards when it is nearly always accepted whole, and downwards when the tier
+    below would have held all that is accepted; `down < up` keeps it from swinging. e begins
+    at k_j - 1. One tier changes at a time, and there is no tier 0 by default: nothing would be seen
+    in it, so the lowest tier may be 0 only if one never wants to leave it. Cost: a mean over the
+    batch.
     """
 
     paper: ClassVar[str] = "after SGLang"
@@ -47,15 +51,26 @@ class EmaTiers(DraftLengthPolicy[TierState]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiers", tuple(self.tiers))
-        if not self.tiers or self.tiers[0] < 0 or any(b <= a for a, b in zip(self.tiers, self.tiers[1:], strict=False)):
-            raise OptionError(f"`EmaTiers(tiers={list(self.tiers)})` must be rising lengths of 0 or more, at least one.")
+        if (
+            not self.tiers
+            or self.tiers[0] < 0
+            or any(b <= a for a, b in zip(self.tiers, self.tiers[1:], strict=False))
+        ):
+            raise OptionError(
+                f"`EmaTiers(tiers={list(self.tiers)})` must be rising lengths of 0 or more, at "
+                "least one."
+            )
         if not 0 < self.alpha <= 1 or self.interval < 1 or self.warmup < 0:
             raise OptionError(
-                f"`EmaTiers(alpha={self.alpha}, interval={self.interval}, warmup={self.warmup})`: `alpha` must be over 0 and at most 1, "
+                f"`EmaTiers(alpha={self.alpha}, interval={self.interval}, warmup={self.warmup})`: "
+                "`alpha` must be over 0 and at most 1, "
                 "`interval` 1 or more, `warmup` 0 or more."
             )
         if self.down > self.up:
-            raise OptionError(f"`EmaTiers(up={self.up}, down={self.down})` would swing between tiers: give `down` no more than `up`.")
+            raise OptionError(
+                f"`EmaTiers(up={self.up}, down={self.down})` would swing between tiers: give "
+                "`down` no more than `up`."
+            )
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -72,7 +87,9 @@ class EmaTiers(DraftLengthPolicy[TierState]):
         drafting = feedback.active & (feedback.drafted > 0)
         if not drafting.any():
             return state
-        mean = (1 - self.alpha) * state.mean + self.alpha * float(feedback.accepted[drafting].mean())
+        mean = (1 - self.alpha) * state.mean + self.alpha * float(
+            feedback.accepted[drafting].mean()
+        )
         state = replace(state, mean=mean, steps=state.steps + 1)
         if state.steps <= self.warmup or state.steps % self.interval:
             return state

@@ -13,7 +13,10 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class Fixed(DraftLengthPolicy[int]):
-    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023). The state is the batch size. Cost: none."""
+    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023).
+
+    The state is the batch size. Cost: none.
+    """
 
     steady: ClassVar[bool] = True
     paper: ClassVar[str] = "Leviathan et al., 2023"
@@ -22,7 +25,9 @@ class Fixed(DraftLengthPolicy[int]):
 
     def __post_init__(self) -> None:
         if self.k < 0:
-            raise OptionError(f"`Fixed(k={self.k})` asks for a negative length: give 0 (plain decoding) or more.")
+            raise OptionError(
+                f"`Fixed(k={self.k})` asks for a negative length: give 0 (plain decoding) or more."
+            )
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

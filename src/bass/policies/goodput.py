@@ -12,7 +12,9 @@ from bass.records import Feedback
 
 @dataclass(frozen=True)
 class GoodputState:
-    """Decayed sums: tried and accepted tokens of all rows and of each, and the regression of seconds on k (n, k, k^2, t, kt)."""
+    """Decayed sums: tried and accepted tokens of all rows and of each, and the regression of
+    seconds on k (n, k, k^2, t, kt).
+    """
 
     pool: np.ndarray  # float [2]
     tried: np.ndarray  # float [B]
@@ -24,16 +26,21 @@ class GoodputState:
 @final
 @dataclass(frozen=True)
 class Goodput(DraftLengthPolicy[GoodputState]):
-    """The k of the largest expected goodput (SmartSpec / TurboSpec, Liu et al., 2024, arXiv 2406.14066); it may be 0.
+    """The k of the largest expected goodput (SmartSpec / TurboSpec, Liu et al., 2024, arXiv
+    2406.14066); it may be 0.
 
-        k = argmax over 0..max_length of   sum over active rows b of (1 - a_b^(k+1)) / (1 - a_b)   /   (t0 + t1 k)
+        k = argmax over 0..max_length of   Σ_b (1 - a_b^(k+1)) / (1 - a_b)   /   (t0 + t1 k)
 
-    a_b = (accepted_b + strength a) / (tried_b + strength), where a is the same ratio over the whole batch with the prior
-    `acceptance`; tried counts a draft's tokens up to its first rejected one, which is all that a draft cut short by a rejection says.
-    t0, t1 are a regression of the measured seconds on the step's longest draft, held by a prior t1 = `cost_ratio` t0. Every sum decays by
-    `decay` a step, also at k = 0, where nothing is learned of acceptance: the prior then slowly takes over and
-    speculation is tried again. Cost: a [B, max_length] power. A step's time is all it optimises: the length is the same for all
-    rows, because a step lasts as long as its longest draft.
+    over the active rows b.
+
+    a_b = (accepted_b + strength a) / (tried_b + strength), where a is the same ratio over the whole
+    batch with the prior `acceptance`; tried counts a draft's tokens up to its first rejected one,
+    which is all that a draft cut short by a rejection says. t0, t1 are a regression of the measured
+    seconds on the step's longest draft, held by a prior t1 = `cost_ratio` t0. Every sum decays by
+    `decay` a step, also at k = 0, where nothing is learned of acceptance: the prior then slowly
+    takes over and speculation is tried again. Cost: a [B, max_length] power. A step's time is all
+    it optimises: the length is the same for all rows, because a step lasts as long as its longest
+    draft.
     """
 
     paper: ClassVar[str] = "Liu et al., 2024 (SmartSpec)"
@@ -47,17 +54,25 @@ class Goodput(DraftLengthPolicy[GoodputState]):
     def __post_init__(self) -> None:
         if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
             raise OptionError(
-                f"`Goodput(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must be between 0 and 1, `decay` over 0 "
+                f"`Goodput(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must "
+                "be between 0 and 1, `decay` over 0 "
                 "and at most 1."
             )
         if self.cost_ratio < 0 or self.strength <= 0 or self.max_length < 0:
             raise OptionError(
-                f"`Goodput(cost_ratio={self.cost_ratio}, strength={self.strength}, max_length={self.max_length})`: `strength` must be "
+                f"`Goodput(cost_ratio={self.cost_ratio}, strength={self.strength}, "
+                f"max_length={self.max_length})`: `strength` must be "
                 "over 0, the others 0 or more."
             )
 
     def init(self, batch_size: int) -> GoodputState:
-        return GoodputState(np.zeros(2), np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool), np.zeros(5))
+        return GoodputState(
+            np.zeros(2),
+            np.zeros(batch_size),
+            np.zeros(batch_size),
+            np.ones(batch_size, dtype=bool),
+            np.zeros(5),
+        )
 
     def lengths(self, state: GoodputState) -> np.ndarray:
         rows = state.active if state.active.any() else np.ones_like(state.active)
@@ -75,7 +90,13 @@ class Goodput(DraftLengthPolicy[GoodputState]):
             times = times + np.array([1.0, k, k * k, t, k * t])
         decay = np.where(feedback.active, self.decay, 1.0)
         pool = state.pool * self.decay + (tried.sum(), accepted.sum())
-        return GoodputState(pool, state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy(), times)
+        return GoodputState(
+            pool,
+            state.tried * decay + tried,
+            state.accepted * decay + accepted,
+            feedback.active.copy(),
+            times,
+        )
 
     def reset(self, state: GoodputState, rows: np.ndarray) -> GoodputState:
         """A new prompt may be easier or harder: the row goes back to what the batch accepts."""

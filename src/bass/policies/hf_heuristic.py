@@ -13,15 +13,18 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
-    """Two more after a draft that was accepted whole, else one fewer (`num_assistant_tokens_schedule` of `transformers`).
+    """Two more after a draft that was accepted whole, else one fewer
+    (`num_assistant_tokens_schedule` of `transformers`).
 
-    `transformers` decodes one sequence at a time, so the rule is applied to each row b with x_b of d_b tokens accepted:
+    `transformers` decodes one sequence at a time, so the rule is applied to each row b with x_b of
+    d_b tokens accepted:
 
         x_b == d_b:  l_b <- min(l_b + 2, max_length)
         otherwise:   l_b <- max(1, l_b - 1)
 
-    `transient` starts afresh at each new prompt ("heuristic_transient"); without it a row keeps its length ("heuristic").
-    A step in which a row did not draft says nothing and leaves its length. Cost: a few vector operations of length B.
+    `transient` starts afresh at each new prompt ("heuristic_transient"); without it a row keeps its
+    length ("heuristic"). A step in which a row did not draft says nothing and leaves its length.
+    Cost: a few vector operations of length B.
     """
 
     paper: ClassVar[str] = "Hugging Face transformers"
@@ -32,7 +35,10 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
 
     def __post_init__(self) -> None:
         if not 1 <= self.start <= self.max_length:
-            raise OptionError(f"`HuggingFaceHeuristic(start={self.start})` must be between 1 and `max_length={self.max_length}`.")
+            raise OptionError(
+                f"`HuggingFaceHeuristic(start={self.start})` must be between 1 and "
+                f"`max_length={self.max_length}`."
+            )
 
     def init(self, batch_size: int) -> np.ndarray:
         return np.full(batch_size, self.start, dtype=np.int32)
@@ -42,7 +48,9 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
 
     def update(self, state: np.ndarray, feedback: Feedback) -> np.ndarray:
         whole = feedback.accepted >= feedback.drafted
-        following = np.where(whole, np.minimum(state + 2, self.max_length), np.maximum(state - 1, 1))
+        following = np.where(
+            whole, np.minimum(state + 2, self.max_length), np.maximum(state - 1, 1)
+        )
         return np.where(feedback.active & (feedback.drafted > 0), following, state).astype(np.int32)
 
     def reset(self, state: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""A fixed number of drafted tokens per step, given to the rows where they are most likely to be accepted."""
+"""A fixed number of drafted tokens per step, given to the rows where they are most likely to be
+accepted.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -22,18 +24,21 @@ class RowAcceptance:
 @final
 @dataclass(frozen=True)
 class RowBudget(DraftLengthPolicy[RowAcceptance]):
-    """`budget` drafted tokens per step over all active rows, shared by their chance of being accepted.
+    """`budget` drafted tokens per step over all active rows, shared by their chance of being
+    accepted.
 
-    The idea of TETRIS (Wu et al., 2025, arXiv 2502.15197) with past information only: it ranks the tokens of this step's drafts,
-    which would tell about the tokens drawn; here the rank is known before any is drawn. The j-th token of row b is
-    reached and accepted with probability a_b^j, so the most accepted tokens for the budget are
+    The idea of TETRIS (Wu et al., 2025, arXiv 2502.15197) with past information only: it ranks the
+    tokens of this step's drafts, which would tell about the tokens drawn; here the rank is known
+    before any is drawn. The j-th token of row b is reached and accepted with probability a_b^j, so
+    the most accepted tokens for the budget are
 
         the `budget` largest of { a_b^j : b active, 1 <= j <= max_length }
         a_b = (accepted_b + strength acceptance) / (tried_b + strength)
 
-    which are a prefix of each row, as the powers fall. Equal chances are served the shallow token first, then the lower row.
-    The counts decay by `decay` per step of the row, drafted or not, so that a row that got nothing is tried again;
-    a new prompt starts afresh. Cost: a sort of B x max_length numbers.
+    which are a prefix of each row, as the powers fall. Equal chances are served the shallow token
+    first, then the lower row. The counts decay by `decay` per step of the row, drafted or not, so
+    that a row that got nothing is tried again; a new prompt starts afresh. Cost: a sort of B x
+    max_length numbers.
     """
 
     paper: ClassVar[str] = "after Wu et al., 2025 (TETRIS)"
@@ -47,21 +52,26 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
     def __post_init__(self) -> None:
         if self.budget < 0 or self.max_length < 0 or self.strength <= 0:
             raise OptionError(
-                f"`RowBudget(budget={self.budget}, max_length={self.max_length}, strength={self.strength})`: `strength` must be over 0, "
+                f"`RowBudget(budget={self.budget}, max_length={self.max_length}, "
+                f"strength={self.strength})`: `strength` must be over 0, "
                 "the others 0 or more."
             )
         if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
             raise OptionError(
-                f"`RowBudget(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must be between 0 and 1, `decay` over 0 "
+                f"`RowBudget(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must "
+                "be between 0 and 1, `decay` over 0 "
                 "and at most 1."
             )
 
     def init(self, batch_size: int) -> RowAcceptance:
-        return RowAcceptance(np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool))
+        return RowAcceptance(
+            np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool)
+        )
 
     def lengths(self, state: RowAcceptance) -> np.ndarray:
         a = (state.accepted + self.strength * self.acceptance) / (state.tried + self.strength)
-        # Depth first, so that a stable sort serves equal chances evenly; below 1, so that each row's chances fall.
+        # Depth first, so that a stable sort serves equal chances evenly; below 1, so that each
+        # row's chances fall.
         chance = np.minimum(a, 1 - 1e-9) ** np.arange(1, self.max_length + 1)[:, None]
         chance = np.where(state.active, chance, 0.0).ravel()
         chosen = np.argsort(-chance, kind="stable")[: self.budget]
@@ -72,7 +82,9 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
         decay = np.where(feedback.active, self.decay, 1.0)
         tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
         accepted = np.where(feedback.active, feedback.accepted, 0)
-        return RowAcceptance(state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy())
+        return RowAcceptance(
+            state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy()
+        )
 
     def reset(self, state: RowAcceptance, rows: np.ndarray) -> RowAcceptance:
         tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()

@@ -1,9 +1,13 @@
-"""Policies without models: imposed acceptance, a cost model of the step, and what each policy makes of them.
+"""Policies without models: imposed acceptance, a cost model of the step, and what each policy makes
+of them.
 
-    would [steps, rows]   how many drafted tokens would be accepted, drawn before any policy is asked, so that all meet the same
-    a step                each row commits min(would, l_b) + 1 tokens and takes seconds(batch, max l_b)
+    would [steps, rows]   how many drafted tokens would be accepted, drawn before any policy is
+                          called, so that all meet the same
+    a step                each row commits min(would, l_b) + 1 tokens; it takes
+                          seconds(batch, max l_b)
 
-So the best fixed length and the oracle are known exactly on the very draws that a policy saw. Deterministic given the seed.
+So the best fixed length and the oracle are known exactly on the very draws that a policy saw.
+Deterministic given the seed.
 """
 
 from dataclasses import dataclass, field
@@ -26,11 +30,12 @@ class CostModel:
         target = max(weights + per_token n, per_token_bound n) + per_row batch,   n = batch (k + 1)
         draft  = draft_weights + draft_per_row batch
 
-    The default is one H200 with a 7.7B and 310M pair in bfloat16. Measured with compiled layers in CUDA graphs: 5.42 + 2.38 ms for
-    a window of 8 and 7 draft steps at batch 1, 6.09 + 2.59 at batch 8; `per_row` from the slope of plain decoding at batch 1 to 16
-    (5.24 to 6.18 ms). Beyond about 350 tokens the matrix products are bound by arithmetic: 2 x 7.7e9 operations per token at
-    784 TFLOP/s. Batches over 16 are extrapolated by this formula, not measured. The first draft after plain steps feeds the
-    draft model the tokens it missed: one more draft step.
+    The default is one H200 with a 7.7B and 310M pair in bfloat16. Measured with compiled layers in
+    CUDA graphs: 5.42 + 2.38 ms for a window of 8 and 7 draft steps at batch 1, 6.09 + 2.59 at batch
+    8; `per_row` from the slope of plain decoding at batch 1 to 16 (5.24 to 6.18 ms). Beyond about
+    350 tokens the matrix products are bound by arithmetic: 2 x 7.7e9 operations per token at 784
+    TFLOP/s. Batches over 16 are extrapolated by this formula, not measured. The first draft after
+    plain steps feeds the draft model the tokens it missed: one more draft step.
     """
 
     weights: float = 5.32
@@ -42,17 +47,24 @@ class CostModel:
 
     def __post_init__(self) -> None:
         if min(vars(self).values()) < 0 or self.weights <= 0:
-            raise OptionError("`CostModel`: `weights` must be over 0 and every other cost 0 or more.")
+            raise OptionError(
+                "`CostModel`: `weights` must be over 0 and every other cost 0 or more."
+            )
 
     @classmethod
     def from_ratio(cls, c: float) -> "CostModel":
-        """A target step of 1 ms and a draft step of c, whatever the batch: the c of the predicted speed-up in the literature."""
+        """A target step of 1 ms and a draft step of c, whatever the batch: the c of the predicted
+        speed-up in the literature.
+        """
         return cls(1.0, 0.0, 0.0, 0.0, c, 0.0)
 
     def target(self, batch: int, k: np.ndarray | int) -> np.ndarray:
         """Milliseconds of the target's pass over k + 1 tokens of each row."""
         tokens = batch * (np.asarray(k) + 1)
-        return np.asarray(np.maximum(self.weights + self.per_token * tokens, self.per_token_bound * tokens) + self.per_row * batch)
+        return np.asarray(
+            np.maximum(self.weights + self.per_token * tokens, self.per_token_bound * tokens)
+            + self.per_row * batch
+        )
 
     def draft(self, batch: int) -> float:
         """Milliseconds of one pass of the draft model."""
@@ -84,7 +96,9 @@ class Constant(Acceptance):
 @final
 @dataclass(frozen=True)
 class PerPosition(Acceptance):
-    """The i-th token of a draft is accepted with probability rates[i], if those before it were; the last rate holds beyond."""
+    """The i-th token of a draft is accepted with probability rates[i], if those before it were; the
+    last rate holds beyond.
+    """
 
     rates: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
 
@@ -115,13 +129,17 @@ class Drifting(Acceptance):
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         wave = (1 + np.sin(2 * np.pi * np.arange(steps) / self.period)) / 2
-        return _geometric(random, (self.low + (self.high - self.low) * wave)[:, None] * np.ones(rows))
+        return _geometric(
+            random, (self.low + (self.high - self.low) * wave)[:, None] * np.ones(rows)
+        )
 
 
 @final
 @dataclass(frozen=True)
 class Bursty(Acceptance):
-    """Each row is in an easy or a hard stretch (high or low), and stays in it with probability `stay` at each step."""
+    """Each row is in an easy or a hard stretch (high or low), and stays in it with probability
+    `stay` at each step.
+    """
 
     low: float = 0.3
     high: float = 0.9
@@ -146,7 +164,13 @@ class Simulation:
 
     def since(self, step: int) -> "Simulation":
         """Only the steps from `step` on."""
-        return Simulation(self.would[step:], self.lengths[step:], self.accepted[step:], self.milliseconds[step:], self.cost)
+        return Simulation(
+            self.would[step:],
+            self.lengths[step:],
+            self.accepted[step:],
+            self.milliseconds[step:],
+            self.cost,
+        )
 
     @property
     def tau(self) -> float:
@@ -175,7 +199,9 @@ class Simulation:
         return self.cost.step(self.would.shape[1], k) / tau
 
     def regret(self, longest: int = 16) -> float:
-        """`ms_per_token` over that of the best fixed length 0..longest on the same draws, chosen in hindsight, less one."""
+        """`ms_per_token` over that of the best fixed length 0..longest on the same draws, chosen in
+        hindsight, less one.
+        """
         return self.ms_per_token / float(self.fixed(longest).min()) - 1
 
 
@@ -188,7 +214,9 @@ def simulate(
     noise: float = 0.05,
     seed: int = 0,
 ) -> Simulation:
-    """Run `policy` for so many steps of a batch that stays full; it sees step times with a relative normal error of `noise`."""
+    """Run `policy` for so many steps of a batch that stays full; it sees step times with a relative
+    normal error of `noise`.
+    """
     random = np.random.default_rng(seed)
     would = acceptance.draw(random, steps, batch)
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
@@ -198,10 +226,14 @@ def simulate(
     for step in range(steps):
         asked[step] = lengths = policy.lengths(state)
         k = int(lengths.max())
-        milliseconds[step] = float(cost.step(batch, k)) + (cost.draft(batch) if k and not drafting else 0)
+        milliseconds[step] = float(cost.step(batch, k)) + (
+            cost.draft(batch) if k and not drafting else 0
+        )
         drafting = k > 0
         accepted = np.minimum(would[step], lengths)
-        state = policy.update(state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000))
+        state = policy.update(
+            state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000)
+        )
     return Simulation(would, asked, np.minimum(would, asked), milliseconds, cost)
 
 

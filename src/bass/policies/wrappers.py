@@ -25,9 +25,11 @@ class Recording:
 @final
 @dataclass(frozen=True)
 class Recorded(DraftLengthPolicy[Any]):
-    """Does as `policy` does, and appends a `Recording` of every step to the list `into`, to be read after the run.
+    """Does as `policy` does, and appends a `Recording` of every step to the list `into`, to be read
+    after the run.
 
-    The state is the inner policy's and the list is never read, so lengths are as pure as before; an `update` called twice is written twice.
+    The state is the inner policy's and the list is never read, so lengths are as pure as before; an
+    `update` called twice is written twice.
     Cost: one small object per step.
     """
 
@@ -60,7 +62,10 @@ class Recorded(DraftLengthPolicy[Any]):
 @final
 @dataclass(frozen=True)
 class Clamped(DraftLengthPolicy[Any]):
-    """min(max(l_b, lo), hi) of the lengths l_b of `policy`, which sees what was really drafted. Cost: a clip."""
+    """min(max(l_b, lo), hi) of the lengths l_b of `policy`, which sees what was really drafted.
+
+    Cost: a clip.
+    """
 
     paper: ClassVar[str] = "ours"
 
@@ -101,11 +106,13 @@ class Delayed:
 @final
 @dataclass(frozen=True)
 class Lagged(DraftLengthPolicy[Delayed]):
-    """`policy` with feedback that arrives `steps` steps late, as in an engine that plans ahead of the device.
+    """`policy` with feedback that arrives `steps` steps late, as in an engine that plans ahead of
+    the device.
 
         the state after step t  =  that of `policy` after step t - steps
 
-    A new prompt is known at once: what is still on its way of the row's old prompt is struck out (the row was not active in it).
+    A new prompt is known at once: what is still on its way of the row's old prompt is struck out
+    (the row was not active in it).
     Cost: `steps` feedbacks kept.
     """
 
@@ -135,17 +142,26 @@ class Lagged(DraftLengthPolicy[Delayed]):
         return Delayed(self.policy.update(state.inner, waiting[0]), waiting[1:])
 
     def reset(self, state: Delayed, rows: np.ndarray) -> Delayed:
-        return Delayed(self.policy.reset(state.inner, rows), tuple(_without(feedback, rows) for feedback in state.waiting))
+        return Delayed(
+            self.policy.reset(state.inner, rows),
+            tuple(_without(feedback, rows) for feedback in state.waiting),
+        )
 
 
 def _without(feedback: Feedback, rows: np.ndarray) -> Feedback:
     others = np.ones(len(feedback.active), dtype=bool)
     others[rows] = False
-    return replace(feedback, drafted=feedback.drafted * others, accepted=feedback.accepted * others, active=feedback.active & others)
+    return replace(
+        feedback,
+        drafted=feedback.drafted * others,
+        accepted=feedback.accepted * others,
+        active=feedback.active & others,
+    )
 
 
 def _check_policy(name: str, policy: object) -> None:
     if DraftLengthPolicy not in type(policy).__mro__:
         raise OptionError(
-            f"`{name}(policy={policy!r})` wraps no policy: give an object of a subclass of `bass.interfaces.DraftLengthPolicy`."
+            f"`{name}(policy={policy!r})` wraps no policy: give an object of a subclass of "
+            "`bass.interfaces.DraftLengthPolicy`."
         )

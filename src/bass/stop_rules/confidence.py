@@ -15,9 +15,10 @@ from bass.interfaces import StopRule
 class Confidence(StopRule):
     """End after a position whose largest draft probability is below `threshold`.
 
-    Hugging Face's `assistant_confidence_threshold` looks at the probability of the token that was drawn. With temperature 0 that
-    is the largest one. With any other the two differ, and a rule here is not given the token: so none can be written that takes
-    it back for being improbable, which would bias the output.
+    Hugging Face's `assistant_confidence_threshold` looks at the probability of the token that was
+    drawn. With temperature 0 that is the largest one. With any other the two differ, and a rule
+    here is not given the token: so none can be written that takes it back for being improbable,
+    which would bias the output.
     """
 
     paper: ClassVar[str] = "Hugging Face, assisted generation"
@@ -26,7 +27,12 @@ class Confidence(StopRule):
 
     def __post_init__(self) -> None:
         if not (is_finite(self.threshold) and 0 < self.threshold <= 1):
-            raise OptionError(f"`Confidence(threshold={self.threshold!r})` is out of range: give a probability above 0 and at most 1.")
+            raise OptionError(
+                f"`Confidence(threshold={self.threshold!r})` is out of range: give a probability "
+                "above 0 and at most 1."
+            )
 
-    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
+    def __call__(
+        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
+    ) -> Bool[Tensor, " batch"]:
         return draft_probs.amax(-1) < self.threshold

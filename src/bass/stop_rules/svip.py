@@ -14,9 +14,11 @@ from bass.interfaces import StopRule
 @final
 @dataclass(frozen=True)
 class Svip(StopRule):
-    """SVIP (Zhang et al., 2024): end after a position where sqrt(H) > `threshold`, H being the draft's entropy in nats.
+    """SVIP (Zhang et al., 2024): end after a position where sqrt(H) > `threshold`, H being the
+    draft's entropy in nats.
 
-    The authors' program ends a draft at sqrt(0.15 H) > 0.3, which is the default here: sqrt(H) > 0.3 / sqrt(0.15), 0.6 nats.
+    The authors' program ends a draft at sqrt(0.15 H) > 0.3, which is the default here: sqrt(H) >
+    0.3 / sqrt(0.15), 0.6 nats.
     """
 
     paper: ClassVar[str] = "Zhang et al., 2024 (SVIP)"
@@ -25,7 +27,11 @@ class Svip(StopRule):
 
     def __post_init__(self) -> None:
         if not (is_finite(self.threshold) and self.threshold >= 0):
-            raise OptionError(f"`Svip(threshold={self.threshold!r})` is out of range: give a number of 0 or more.")
+            raise OptionError(
+                f"`Svip(threshold={self.threshold!r})` is out of range: give a number of 0 or more."
+            )
 
-    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
+    def __call__(
+        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
+    ) -> Bool[Tensor, " batch"]:
         return torch.special.entr(draft_probs).sum(-1).sqrt() > self.threshold

@@ -5,16 +5,21 @@
     def test_my_policy_is_exact():
         check_policy("my_package.my_module:MyPolicy")
 
-Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an object), returns None, or raises
-`LawBroken`: which law was broken, what was expected and what was found, in the smallest case that Hypothesis could find. Seeds are
-fixed and no file is written, so a check gives the same result each time; statistical laws state how unlucky that seed could be, and
-another `seed` draws other cases and other samples.
+Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an
+object), returns None, or raises
+`LawBroken`: which law was broken, what was expected and what was found, in the smallest case that
+Hypothesis could find. Seeds are fixed and no file is written, so a check gives the same result each
+time; statistical laws state how unlucky that seed could be, and another `seed` draws other cases
+and other samples.
 """
 
 import importlib.util
 
 if importlib.util.find_spec("hypothesis") is None:
-    raise ModuleNotFoundError("`bass.testing` draws its cases with Hypothesis, which is not installed: `pip install 'bass[testing]'`.")
+    raise ModuleNotFoundError(
+        "`bass.testing` draws its cases with Hypothesis, which is not installed: `pip install "
+        "'bass[testing]'`."
+    )
 
 from bass.testing import strategies
 from bass.testing.enumeration import Problem, output_laws

@@ -1,4 +1,6 @@
-"""An independent Llama: the whole sequence at once in float64, dense causal attention, rotation by complex numbers."""
+"""An independent Llama: the whole sequence at once in float64, dense causal attention, rotation by
+complex numbers.
+"""
 
 import numpy as np
 import torch
@@ -9,14 +11,22 @@ from bass.records import AttentionRule
 
 
 @torch.no_grad()
-def dense_logits(model: Llama, tokens: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows length vocab"]:
-    """Logits after every prefix of every row. Weights are taken from `model`; no other code of it is used."""
+def dense_logits(
+    model: Llama, tokens: Int[np.ndarray, "rows length"]
+) -> Float[np.ndarray, "rows length vocab"]:
+    """Logits after every prefix of every row.
+
+    Weights are taken from `model`; no other code of it is used.
+    """
     c = model.config
     weights = {name: value.detach().double().cpu() for name, value in model.named_parameters()}
     x = weights["embed"][torch.as_tensor(tokens)]
     length = tokens.shape[1]
     frequency = c.rope_theta ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
-    turn = torch.polar(torch.ones(length, len(frequency), dtype=torch.float64), torch.arange(length)[:, None] * frequency)
+    turn = torch.polar(
+        torch.ones(length, len(frequency), dtype=torch.float64),
+        torch.arange(length)[:, None] * frequency,
+    )
 
     def norm(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return value / (value.square().mean(-1, keepdim=True) + c.rms_norm_eps).sqrt() * weight
@@ -27,11 +37,23 @@ def dense_logits(model: Llama, tokens: Int[np.ndarray, "rows length"]) -> Float[
         return torch.cat((rotated.real, rotated.imag), -1)
 
     for i in range(c.num_hidden_layers):
-        block = {name.removeprefix(f"blocks.{i}."): value for name, value in weights.items() if name.startswith(f"blocks.{i}.")}
-        sizes = (c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.num_key_value_heads * c.head_dim)
+        block = {
+            name.removeprefix(f"blocks.{i}."): value
+            for name, value in weights.items()
+            if name.startswith(f"blocks.{i}.")
+        }
+        sizes = (
+            c.num_attention_heads * c.head_dim,
+            c.num_key_value_heads * c.head_dim,
+            c.num_key_value_heads * c.head_dim,
+        )
         projected = norm(x, block["attention_norm.weight"]) @ block["attention.qkv.weight"].T
         q, k, v = (part.unflatten(-1, (-1, c.head_dim)) for part in projected.split(sizes, -1))
-        x = x + dense_attention(turned(q), turned(k), v, AttentionRule(c.head_dim**-0.5)).flatten(-2) @ block["attention.out.weight"].T
+        x = (
+            x
+            + dense_attention(turned(q), turned(k), v, AttentionRule(c.head_dim**-0.5)).flatten(-2)
+            @ block["attention.out.weight"].T
+        )
         gate, up = (norm(x, block["mlp_norm.weight"]) @ block["mlp.gate_up.weight"].T).chunk(2, -1)
         x = x + (gate * gate.sigmoid() * up) @ block["mlp.down.weight"].T
     head = weights["embed"] if c.tie_word_embeddings else weights["head.weight"]
@@ -44,7 +66,9 @@ def dense_attention(
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
 ) -> Float[torch.Tensor, "rows length heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i is given the keys up to i of its window, and no others."""
+    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i is given the keys up to
+    i of its window, and no others.
+    """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
     for head in range(q.shape[2]):

@@ -11,16 +11,24 @@ from bass.records import AttentionRule, DecoderShape, Seats
 from bass.testing.reading import READ
 from bass.testing.strategies import Draw
 
-SHAPE = DecoderShape(vocab_size=5, heads=2, kv_heads=2, head_dim=3, max_positions=128, rules=(AttentionRule(1.0),) * 2)
+SHAPE = DecoderShape(
+    vocab_size=5,
+    heads=2,
+    kv_heads=2,
+    head_dim=3,
+    max_positions=128,
+    rules=(AttentionRule(1.0),) * 2,
+)
 Place = tuple[int, int, int]  # layer, row, position
 
 
 @dataclass
 class Both:
-    """A cache and the dictionary it must agree with. Values are numbered, so that none is mistaken for another.
+    """A cache and the dictionary it must agree with. Values are numbered, so that none is mistaken
+    for another.
 
-    `firm`: how many of its first positions a row has in common with another, or had. They are committed: what is written there is
-    what they hold.
+    `firm`: how many of its first positions a row has in common with another, or had. They are
+    committed: what is written there is what they hold.
     """
 
     cache: Any
@@ -40,10 +48,18 @@ class Both:
                 for w, position in enumerate(places):
                     self.counter += 1
                     place = (layer, first + b, position)
-                    values[b, w] = self.model.get(place, 0.0) if 0 <= position < self.firm[first + b] else self.counter
+                    values[b, w] = (
+                        self.model.get(place, 0.0)
+                        if 0 <= position < self.firm[first + b]
+                        else self.counter
+                    )
                     if position >= self.firm[first + b]:
                         self.model[place] = self.counter
-            part = self.cache if first == 0 and len(positions) == len(self.extents) else self.cache.rows(first, first + len(positions))
+            part = (
+                self.cache
+                if first == 0 and len(positions) == len(self.extents)
+                else self.cache.rows(first, first + len(positions))
+            )
             part.write(layer, values, -values, torch.tensor(positions))
 
     def reserve(self, extents: np.ndarray) -> None:
@@ -52,16 +68,29 @@ class Both:
         self.extents = extents
 
     def copy_rows(self, source: np.ndarray, most: int = 99) -> None:
-        """Each row takes up to `most` positions that both have room for; what it held besides is nobody's any more."""
+        """Each row takes up to `most` positions that both have room for; what it held besides is
+        nobody's any more.
+        """
         own = source == np.arange(len(source))
-        shared = np.where(own, self.extents, np.minimum(np.minimum(self.extents[source], self.extents), most))
+        shared = np.where(
+            own, self.extents, np.minimum(np.minimum(self.extents[source], self.extents), most)
+        )
         seats = Seats(self.extents, source, shared)
         self.cache.reserve(seats)
         self.cache.copy_rows(seats)
         followers = set(np.flatnonzero(~own).tolist())
         kept = {place: value for place, value in self.model.items() if place[1] not in followers}
-        taken = [(layer, b, p) for layer in range(SHAPE.layers) for b in followers for p in range(shared[b])]
-        self.model = kept | {(layer, b, p): self.model[layer, source[b], p] for layer, b, p in taken if (layer, source[b], p) in self.model}
+        taken = [
+            (layer, b, p)
+            for layer in range(SHAPE.layers)
+            for b in followers
+            for p in range(shared[b])
+        ]
+        self.model = kept | {
+            (layer, b, p): self.model[layer, source[b], p]
+            for layer, b, p in taken
+            if (layer, source[b], p) in self.model
+        }
         for b in followers:
             self.firm[b] = shared[b]
             self.firm[source[b]] = max(self.firm[source[b]], shared[b])
@@ -92,15 +121,21 @@ class Both:
                     k, v = READ[type(view)](view, b, p)
                     if not ((k == value).all() and (v == -value).all()):
                         place = f"layer {layer}, row {b}, position {p}"
-                        return f"the key {value:.0f} in {place}", f"keys {k.flatten().tolist()}, values {v.flatten().tolist()}"
+                        return (
+                            f"the key {value:.0f} in {place}",
+                            f"keys {k.flatten().tolist()}, values {v.flatten().tolist()}",
+                        )
         return None
 
     def act(self, draw: Draw) -> str:
         """Do one thing of those that an engine does, chosen by `draw`, and say which."""
         batch, extents = len(self.extents), self.extents
-        action = draw(st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew")))
+        action = draw(
+            st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew"))
+        )
         if action == "reserve":
-            # The extents change among the rows, within the room that was allocated; a row that shares goes on with its own.
+            # The extents change among the rows, within the room that was allocated; a row that
+            # shares goes on with its own.
             extents, free = extents.copy(), np.flatnonzero(self.firm == 0)
             extents[free] = extents[draw(st.permutations(free.tolist()))]
             self.reserve(extents)
@@ -111,7 +146,10 @@ class Both:
             for b in sorted(set(range(batch)) - donors):
                 if draw(st.booleans()):
                     source[b] = draw(st.sampled_from(sorted(donors)))
-            most = draw(st.integers(1, int(extents.max())) | st.integers(max(int(extents.min()) - 3, 1), int(extents.min())))
+            most = draw(
+                st.integers(1, int(extents.max()))
+                | st.integers(max(int(extents.min()) - 3, 1), int(extents.min()))
+            )
             self.copy_rows(source, most)
             return f"rows follow rows {source.tolist()} with at most {most} positions"
         if action == "begin anew":

@@ -16,10 +16,11 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """Replays each row's known output (found by the key of its noise), wrong where `errs(key, position)` says so.
+    """Replays each row's known output (found by the key of its noise), wrong where `errs(key,
+    position)` says so.
 
-    With `soft`, it reports a one-hot distribution; else None, which means the same. Beyond a row's length it puts the
-    right tokens: whoever counts them gains, and is found out.
+    With `soft`, it reports a one-hot distribution; else None, which means the same. Beyond a row's
+    length it puts the right tokens: whoever counts them gains, and is found out.
     """
 
     outputs: dict[int, list[int]]
@@ -27,25 +28,38 @@ class Scripted(Drafter):
     vocab: int
     soft: bool = False
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         rows: list[list[int]] = []
         for key, length in zip(sequences.keys.tolist(), sequences.lens.tolist(), strict=True):
             known = self.outputs.get(key, [])
             right = [known[p] if p < len(known) else 0 for p in range(length, length + k)]
-            rows.append([(t + 1) % self.vocab if self.errs(key, length + i) else t for i, t in enumerate(right)])
+            rows.append(
+                [
+                    (t + 1) % self.vocab if self.errs(key, length + i) else t
+                    for i, t in enumerate(right)
+                ]
+            )
         tokens = torch.tensor(rows, dtype=torch.int64, device=lengths.device).reshape(len(rows), k)
-        return Draft(tokens, F.one_hot(tokens, self.vocab).to(torch.float32) if self.soft else None, lengths)
+        return Draft(
+            tokens, F.one_hot(tokens, self.vocab).to(torch.float32) if self.soft else None, lengths
+        )
 
 
 @final
 @dataclass(frozen=True)
 class Unsure(StopRule):
-    """Ends a draft after a token whose distribution has no mode above `threshold`, or has its mode at every third token.
+    """Ends a draft after a token whose distribution has no mode above `threshold`, or has its mode
+    at every third token.
 
-    The second also ends the drafts of one-hot distributions. It never sees the token that was drawn.
+    The second also ends the drafts of one-hot distributions. It never sees the token that was
+    drawn.
     """
 
     threshold: float = 0.6
 
-    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
+    def __call__(
+        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
+    ) -> Bool[Tensor, " batch"]:
         return (draft_probs.amax(-1) < self.threshold) | (draft_probs.argmax(-1) % 3 == 2)

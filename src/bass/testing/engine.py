@@ -1,4 +1,6 @@
-"""Builds the real engine around a small world, runs it, and collects what came out of each request."""
+"""Builds the real engine around a small world, runs it, and collects what came out of each
+request.
+"""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +21,17 @@ from bass.engine.scorer import ModelScorer
 from bass.engine.slots import room_for
 from bass.engine.step import SpeculativeStep
 from bass.errors import PairingError
-from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, Draw, Scorer, StopRule, Verifier, Warp, Workbench
+from bass.interfaces import (
+    Drafter,
+    DraftLengthPolicy,
+    DraftMethod,
+    Draw,
+    Scorer,
+    StopRule,
+    Verifier,
+    Warp,
+    Workbench,
+)
 from bass.noise import row_key
 from bass.policies import Fixed
 from bass.records import Room, Sequences
@@ -67,14 +79,18 @@ class WorldBench(Workbench):
 
     def draft(self) -> Scorer:
         if not self.method.needs_draft:
-            raise PairingError("The drafter needs a draft model and does not say so by `needs_draft`: none was loaded.")
+            raise PairingError(
+                "The drafter needs a draft model and does not say so by `needs_draft`: none was "
+                "loaded."
+            )
         return self.scorers("draft")
 
     def first_layers(self, count: int) -> Scorer:
         target = self.scorers.target
         if count > self.method.target_layers or not isinstance(target, ModelScorer):
             raise PairingError(
-                f"The drafter asks for {count} layers of the target and says {self.method.target_layers} by `target_layers`."
+                f"The drafter asks for {count} layers of the target and says "
+                f"{self.method.target_layers} by `target_layers`."
             )
         return RunBench(target, None, self.warp, self.draw, self.stop_rule).first_layers(count)
 
@@ -88,7 +104,9 @@ class By:
     stop_rule: StopRule | None = None
 
     def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
-        return self.method.build(WorldBench(self.method, scorers, setup.warp, draw_for(setup.verifier), self.stop_rule))
+        return self.method.build(
+            WorldBench(self.method, scorers, setup.warp, draw_for(setup.verifier), self.stop_rule)
+        )
 
 
 def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
@@ -99,7 +117,8 @@ def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
 class Setup:
     """An engine to be: the world, the strategies, and the number of rows.
 
-    `graphs`: steps are replayed as CUDA graphs, unless `reads_on_the_host` names what keeps them from it.
+    `graphs`: steps are replayed as CUDA graphs, unless `reads_on_the_host` names what keeps them
+    from it.
     """
 
     world: World
@@ -126,11 +145,15 @@ class Setup:
         """As `LLM` does it: caches of exactly the room that these requests need."""
         room = room_for(requests, min(self.batch, len(requests)))
         sequences = Sequences.empty(room.batch, int(room.limits.max()), list(self.eos), self.device)
-        target = self.wrap_target(self.world.scorer("target", self.pairing, room, self.device), sequences)
+        target = self.wrap_target(
+            self.world.scorer("target", self.pairing, room, self.device), sequences
+        )
         drafter = self.maker()(self, requests, Scorers(self, room, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
-        return Run(requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy)
+        return Run(
+            requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy
+        )
 
     def reads_on_the_host(self, drafter: Drafter) -> str | None:
         """What keeps the step from being captured in a graph; None where nothing does."""
@@ -161,7 +184,9 @@ class Outcome:
     def of(cls, run: Run) -> "Outcome":
         """What comes out of a run."""
         count = len(run.requests)
-        outcome = cls([[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count)
+        outcome = cls(
+            [[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count
+        )
         for emission in run:
             outcome.tokens[emission.request].extend(emission.tokens)
             outcome.logprobs[emission.request].extend(emission.logprobs)
@@ -172,27 +197,41 @@ class Outcome:
 
     def history(self, request: int) -> list[tuple[int, int, int]]:
         """(drafted, accepted, emitted) of each step that the request took part in."""
-        rows = [(step, int(row)) for step in self.steps for row in np.flatnonzero(step.requests == request)]
+        rows = [
+            (step, int(row))
+            for step in self.steps
+            for row in np.flatnonzero(step.requests == request)
+        ]
         return [(int(s.drafted[b]), int(s.accepted[b]), int(s.emitted[b])) for s, b in rows]
 
     def acceptance(self) -> tuple[int, int]:
         """(drafted, accepted) of the whole run."""
-        return sum(int(s.drafted.sum()) for s in self.steps), sum(int(s.accepted.sum()) for s in self.steps)
+        return sum(int(s.drafted.sum()) for s in self.steps), sum(
+            int(s.accepted.sum()) for s in self.steps
+        )
 
 
 def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 18) -> list[Request]:
-    """Ragged prompts, some of them twice; different limits, some of one token; prompts of a single token among them."""
+    """Ragged prompts, some of them twice; different limits, some of one token; prompts of a single
+    token among them.
+    """
     random = np.random.default_rng(seed)
     prompts = [random.integers(0, world.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
     prompts = (prompts * (count // len(prompts) + 1))[:count]
     prompts[count // 2] = prompts[0]
     new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]
-    return [Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i) for i, prompt in enumerate(map(list, prompts))]
+    return [
+        Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i)
+        for i, prompt in enumerate(map(list, prompts))
+    ]
 
 
 def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
     """Samples of one prompt."""
-    return [Request(prompt, len(prompt) + new, _key(seed, tuple(prompt), i), 0, i) for i in range(samples)]
+    return [
+        Request(prompt, len(prompt) + new, _key(seed, tuple(prompt), i), 0, i)
+        for i in range(samples)
+    ]
 
 
 @functools.cache

@@ -1,13 +1,16 @@
 """The exact output law of a verifier: every draft, every cell of its noise, weighed in float64.
 
-A verifier is a function of a draft and of uniforms. Fix the draft, its tokens d1..dL and their distributions. What it
-does with a uniform can change only where the uniform crosses a breakpoint, which is the verifier's own (`CUTS`): an acceptance
-probability for the accept stream at slot i, the edges of the running sums that it may draw from for the residual stream. The
-breakpoints cut the cube of all accept and residual uniforms into boxes. One point of each box, with the box's volume as
-its weight, replaces the integral over the noise; the sum over all drafts, with their probability under the draft model,
-replaces the rest. That the verdict is constant in each box is not assumed: random points of the boxes are compared.
+A verifier is a function of a draft and of uniforms. Fix the draft, its tokens d1..dL and their
+distributions. What it does with a uniform can change only where the uniform crosses a breakpoint,
+which is the verifier's own (`CUTS`): an acceptance probability for the accept stream at slot i, the
+edges of the running sums that it may draw from for the residual stream. The breakpoints cut the
+cube of all accept and residual uniforms into boxes. One point of each box, with the box's volume as
+its weight, replaces the integral over the noise; the sum over all drafts, with their probability
+under the draft model, replaces the rest. That the verdict is constant in each box is not assumed:
+random points of the boxes are compared.
 
-The draft stream's uniform of slot i is put where it drew d_i from, so that a verifier that used it again would be caught.
+The draft stream's uniform of slot i is put where it drew d_i from, so that a verifier that used it
+again would be caught.
 """
 
 import itertools
@@ -29,14 +32,16 @@ Prefix = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One row's models: a distribution for every prefix of drafted tokens, and the row's draft length.
+    """One row's models: a distribution for every prefix of drafted tokens, and the row's draft
+    length.
 
     `path` makes the draft deterministic: these tokens, whose distribution is not reported.
     """
 
     vocab: int
     length: int
-    # Plain containers: a type checker looks at some item of another, chosen by the global generator, which Hypothesis forbids.
+    # Plain containers: a type checker looks at some item of another, chosen by the global
+    # generator, which Hypothesis forbids.
     target: dict  # from prefixes of 0..length tokens to float64 [vocab]
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
@@ -45,17 +50,22 @@ class Problem:
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
         """What the draft's next token was drawn from."""
-        return self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
+        return (
+            self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
+        )
 
     def target_law(self) -> Float[np.ndarray, "..."]:
         """The target's joint law of length + 1 tokens."""
         law = np.zeros((self.vocab,) * (self.length + 1))
         for tokens in itertools.product(range(self.vocab), repeat=self.length + 1):
-            law[tokens] = np.prod([self.target[tokens[:i]][tokens[i]] for i in range(self.length + 1)])
+            law[tokens] = np.prod(
+                [self.target[tokens[:i]][tokens[i]] for i in range(self.length + 1)]
+            )
         return law
 
 
-# The breakpoints of the accept and of the residual stream at slots 0..length, given the drafted tokens.
+# The breakpoints of the accept and of the residual stream at slots 0..length, given the drafted
+# tokens.
 Cuts = Callable[[Problem, Prefix], list[tuple[list[float], list[float]]]]
 
 
@@ -69,14 +79,18 @@ def rejection_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], li
 
 
 def block_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
-    """The conditional acceptance of each prefix (Sun et al., 2024, Algorithm 2), and the residual of its joint probability."""
+    """The conditional acceptance of each prefix (Sun et al., 2024, Algorithm 2), and the residual
+    of its joint probability.
+    """
     cuts, joint = [], 1.0
     for i, token in enumerate(path):
         target, guess = problem.target[path[:i]], problem.guess(path[:i])
         residual = edges(joint * target - guess)
         passes = joint = min(1.0, joint * target[token] / guess[token])
         if i + 1 < len(path) and joint < 1:
-            rest = np.maximum(joint * problem.target[path[: i + 1]] - problem.guess(path[: i + 1]), 0).sum()
+            rest = np.maximum(
+                joint * problem.target[path[: i + 1]] - problem.guess(path[: i + 1]), 0
+            ).sum()
             passes = rest / (rest + 1 - joint)
         cuts.append(([passes], [*edges(target), *residual]))
     return [*cuts, ([], edges(problem.target[path]))]
@@ -87,11 +101,17 @@ def exact_match_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], 
     return [([], edges(problem.target[path[:i]])) for i in range(len(path) + 1)]
 
 
-CUTS: dict[type, Cuts] = {Rejection: rejection_cuts, Block: block_cuts, ExactMatch: exact_match_cuts}
+CUTS: dict[type, Cuts] = {
+    Rejection: rejection_cuts,
+    Block: block_cuts,
+    ExactMatch: exact_match_cuts,
+}
 
 
 def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
-    """Where a uniform's token changes, drawn from the positive part of `probs`; nowhere if there is none."""
+    """Where a uniform's token changes, drawn from the positive part of `probs`; nowhere if there is
+    none.
+    """
     positive = np.maximum(probs, 0)
     return (np.cumsum(positive) / positive.sum()).tolist() if positive.sum() > 0 else []
 
@@ -110,8 +130,14 @@ class Rows:
 def boxes(problem: Problem, cuts: Cuts) -> Rows:
     """Every draft of positive probability times every box of its noise."""
     tokens, low, high, drawn, weight = [], [], [], [], []
-    for path in itertools.product(range(problem.vocab), repeat=problem.length) if problem.path is None else (problem.path,):
-        probability = float(np.prod([problem.guess(path[:i])[path[i]] for i in range(problem.length)]))
+    for path in (
+        itertools.product(range(problem.vocab), repeat=problem.length)
+        if problem.path is None
+        else (problem.path,)
+    ):
+        probability = float(
+            np.prod([problem.guess(path[:i])[path[i]] for i in range(problem.length)])
+        )
         if probability == 0:
             continue
         uniforms = []
@@ -136,7 +162,9 @@ def boxes(problem: Problem, cuts: Cuts) -> Rows:
 
 
 def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:
-    """The intervals into which the breakpoints cut 0..1; those thinner than rounding are dropped."""
+    """The intervals into which the breakpoints cut 0..1; those thinner than rounding are
+    dropped.
+    """
     cut = [0.0, *sorted(b for b in breakpoints if 0 < b < 1), 1.0]
     return [(a, b) for a, b in itertools.pairwise(cut) if b - a > 1e-12]
 
@@ -149,10 +177,12 @@ def judge(
     device: torch.device,
     cuts: Cuts | None = None,
 ) -> tuple[list[Rows], Verdict]:
-    """The verdict on all boxes of all problems as one batch of drafts of up to k tokens, at the points `inside` picks.
+    """The verdict on all boxes of all problems as one batch of drafts of up to k tokens, at the
+    points `inside` picks.
 
-    The problems share a vocabulary, and their drafts are all probabilistic or all deterministic. What lies beyond a
-    row's own length (tokens, distributions, noise) is filled with what must not matter. `cuts`: of a verifier that has none in `CUTS`.
+    The problems share a vocabulary, and their drafts are all probabilistic or all deterministic.
+    What lies beyond a row's own length (tokens, distributions, noise) is filled with what must not
+    matter. `cuts`: of a verifier that has none in `CUTS`.
     """
     vocab, sure = problems[0].vocab, problems[0].path is not None
     rows = [boxes(problem, CUTS[type(verifier)] if cuts is None else cuts) for problem in problems]
@@ -169,17 +199,27 @@ def judge(
         uniforms[here, : n + 1, 0] = part.drawn
         uniforms[here, : n + 1, 1:3] = inside(part)
         for i in range(n + 1):
-            target_probs[here, i] = [problem.target[tuple(path[:i])] for path in part.tokens.tolist()]
+            target_probs[here, i] = [
+                problem.target[tuple(path[:i])] for path in part.tokens.tolist()
+            ]
             if i < n and not sure:
-                draft_probs[here, i] = [problem.draft[tuple(path[:i])] for path in part.tokens.tolist()]
+                draft_probs[here, i] = [
+                    problem.draft[tuple(path[:i])] for path in part.tokens.tolist()
+                ]
         first += len(part.weight)
 
     def on(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=device)
 
-    lengths = np.concatenate([np.full(len(r.weight), p.length) for p, r in zip(problems, rows, strict=True)])
+    lengths = np.concatenate(
+        [np.full(len(r.weight), p.length) for p, r in zip(problems, rows, strict=True)]
+    )
     draft = Draft(on(tokens), None if sure else on(draft_probs), on(lengths))
-    return rows, verifier(draft, on(target_probs), Noise(on(np.arange(count)), on(np.arange(count) * 37 % 199 + 1), on(uniforms)))
+    return rows, verifier(
+        draft,
+        on(target_probs),
+        Noise(on(np.arange(count)), on(np.arange(count) * 37 % 199 + 1), on(uniforms)),
+    )
 
 
 def middle(rows: Rows) -> Float[np.ndarray, "rows slots two"]:
@@ -188,9 +228,15 @@ def middle(rows: Rows) -> Float[np.ndarray, "rows slots two"]:
 
 
 def output_laws(
-    verifier: Verifier, problems: list[Problem], k: int, device: torch.device, cuts: Cuts | None = None
+    verifier: Verifier,
+    problems: list[Problem],
+    k: int,
+    device: torch.device,
+    cuts: Cuts | None = None,
 ) -> list[Float[np.ndarray, "..."]]:
-    """Each problem's law of its next length + 1 tokens: what the verifier emits, then the target's own."""
+    """Each problem's law of its next length + 1 tokens: what the verifier emits, then the target's
+    own.
+    """
     rows, verdict = judge(verifier, problems, k, middle, device, cuts)
     emitted, accepted = verdict.tokens.cpu().numpy(), verdict.accepted.cpu().numpy()
     laws, first = [], 0
@@ -201,14 +247,20 @@ def output_laws(
     return laws
 
 
-def mean_accepted(verifier: Verifier, problems: list[Problem], k: int, device: torch.device) -> list[float]:
+def mean_accepted(
+    verifier: Verifier, problems: list[Problem], k: int, device: torch.device
+) -> list[float]:
     """Each problem's expected number of accepted tokens."""
     rows, verdict = judge(verifier, problems, k, middle, device)
-    accepted = np.split(verdict.accepted.cpu().numpy(), np.cumsum([len(r.weight) for r in rows])[:-1])
+    accepted = np.split(
+        verdict.accepted.cpu().numpy(), np.cumsum([len(r.weight) for r in rows])[:-1]
+    )
     return [float(a @ r.weight) for a, r in zip(accepted, rows, strict=True)]
 
 
-def _law(problem: Problem, emitted: np.ndarray, accepted: np.ndarray, weight: np.ndarray) -> Float[np.ndarray, "..."]:
+def _law(
+    problem: Problem, emitted: np.ndarray, accepted: np.ndarray, weight: np.ndarray
+) -> Float[np.ndarray, "..."]:
     law = np.zeros((problem.vocab,) * (problem.length + 1))
     assert (accepted >= 0).all(), "a negative number of tokens was accepted"
     assert (accepted <= problem.length).all(), "more tokens were accepted than the row's length"
@@ -220,6 +272,8 @@ def _law(problem: Problem, emitted: np.ndarray, accepted: np.ndarray, weight: np
         for head in np.argwhere(mass > 0):
             for tail in itertools.product(range(problem.vocab), repeat=rest):
                 whole = (*head.tolist(), *tail)
-                onwards = np.prod([problem.target[whole[:i]][whole[i]] for i in range(count, problem.length + 1)])
+                onwards = np.prod(
+                    [problem.target[whole[:i]][whole[i]] for i in range(count, problem.length + 1)]
+                )
                 law[whole] += mass[tuple(head)] * onwards
     return law

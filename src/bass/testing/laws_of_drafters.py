@@ -19,14 +19,29 @@ from bass.testing.proof import Proof
 from bass.testing.strategies import Work
 from bass.testing.truth import Softmax
 
-LENGTHS = "a row's draft is no longer than the length that was asked for, and a row that is asked for 0 tokens gets none."
-SHAPES = "`propose` returns tokens [batch, columns], with a column for each drafted token and k at most, and their probabilities or None."
+LENGTHS = (
+    "a row's draft is no longer than the length that was asked for, and a row that is asked for 0 "
+    "tokens gets none."
+)
+SHAPES = (
+    "`propose` returns tokens [batch, columns], with a column for each drafted token and k at "
+    "most, and their probabilities or None."
+)
 TOKENS = "drafted tokens are of the vocabulary."
-PROBS = "what is reported for a drafted token is a distribution over the vocabulary, in which that token has a positive probability."
+PROBS = (
+    "what is reported for a drafted token is a distribution over the vocabulary, in which that "
+    "token has a positive probability."
+)
 LEAVES = "`propose` does not write to the sequences, the lengths or the noise."
 DRAFT = "`propose` returns a `Draft`."
-MATES = "a request's tokens depend neither on its batch mates nor on its place: new prompts in a row find nothing of the old ones."
-AGAIN = "the same requests with the same noise give the same tokens: a batch-wide drafter keeps nothing from one run to the next."
+MATES = (
+    "a request's tokens depend neither on its batch mates nor on its place: new prompts in a row "
+    "find nothing of the old ones."
+)
+AGAIN = (
+    "the same requests with the same noise give the same tokens: a batch-wide drafter keeps "
+    "nothing from one run to the next."
+)
 LAW = (
     "the first four tokens are distributed as the target's own: "
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
@@ -44,26 +59,33 @@ OPTIONS = (
 def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a way to draft keeps its contract, and that the output is exact with it.
 
-    `drafter`: what `bass.load` takes: a `DraftMethod`, or a `Drafter` that needs no model. In a real engine, with lengths that
-    vary from row to row and step to step, 0 among them, every call of `propose` is looked at: that it gives a `Draft`, lengths,
-    shapes, tokens of the vocabulary, distributions that are finite, not negative, of sum 1 and give the drawn token a positive
-    probability. Greedy decoding equals the recomputed truth on a table that hashes its whole memory and on a tiny Llama (on Llamas
-    alone, if the method runs the target's first layers). With sampling, a request's tokens are the same alone, in any row, and in
-    a row that served another prompt before; of a batch-wide drafter (`batch_invariant = False`) only that they are the same when
-    the same requests come again. The joint law of the first four tokens is the target's at temperature 1 after a short prompt and
-    after a long one, at temperature 0.7 and with top-p 0.8, with drafts of four tokens in most rows, where a drafter that reports
-    another distribution than it drew from is found out, if only for its last tokens. These four tests take 768 samples an example
-    and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default of 40 examples they see a bias of 0.047 in total
-    variation. `seed`: of cases and samples.
+    `drafter`: what `bass.load` takes: a `DraftMethod`, or a `Drafter` that needs no model. In a
+    real engine, with lengths that vary from row to row and step to step, 0 among them, every call
+    of `propose` is looked at: that it gives a `Draft`, lengths, shapes, tokens of the vocabulary,
+    distributions that are finite, not negative, of sum 1 and give the drawn token a positive
+    probability. Greedy decoding equals the recomputed truth on a table that hashes its whole memory
+    and on a tiny Llama (on Llamas alone, if the method runs the target's first layers). With
+    sampling, a request's tokens are the same alone, in any row, and in a row that served another
+    prompt before; of a batch-wide drafter (`batch_invariant = False`) only that they are the same
+    when the same requests come again. The joint law of the first four tokens is the target's at
+    temperature 1 after a short prompt and after a long one, at temperature 0.7 and with top-p 0.8,
+    with drafts of four tokens in most rows, where a drafter that reports another distribution than
+    it drew from is found out, if only for its last tokens. These four tests take 768 samples an
+    example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default of 40 examples
+    they see a bias of 0.047 in total variation. `seed`: of cases and samples.
 
     Raises `LawBroken`; `OptionError` for what is no way to draft.
     """
     made: DraftMethod = make("drafter", drafter)
     if made.target_layers < 0:
-        raise OptionError(f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more.")
+        raise OptionError(
+            f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more."
+        )
     proof = Proof(type(made).__name__, examples, seed)
     layers = made.target_layers
-    setup = Setup(runs.world_for(layers), runs.CPU, policy=ByRow(4), drafter=Watching(By(made), proof))
+    setup = Setup(
+        runs.world_for(layers), runs.CPU, policy=ByRow(4), drafter=Watching(By(made), proof)
+    )
     runs.prove_greedy(proof, setup, examples // 2)
     if not layers:
         runs.prove_greedy(proof, setup.but(world=runs.llama()), examples // 6)
@@ -111,13 +133,21 @@ class Watched(Drafter):
     def reserve(self, seats: Seats) -> None:
         self.drafter.reserve(seats)
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         self.drafter.fill(tokens, positions, span, start)
 
     def copy_rows(self, seats: Seats) -> None:
         self.drafter.copy_rows(seats)
 
-    def propose(self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int) -> Draft:
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
         given = (*vars(sequences).values(), lengths, *vars(noise).values())
         before = [tensor.clone() for tensor in given]
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
@@ -133,18 +163,40 @@ class Watched(Drafter):
         require = self.proof.require
         require(DRAFT, isinstance(draft, Draft), "a Draft", type(draft).__name__)
         batch, ours = len(asked), draft.lengths
-        whole = isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
+        whole = (
+            isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
+        )
         require(SHAPES, whole, f"integer lengths of shape [{batch}]", ours)
-        require(LENGTHS, bool(((ours >= 0) & (ours <= asked)).all()), f"at most {asked.tolist()[:16]}", ours[:16])
+        require(
+            LENGTHS,
+            bool(((ours >= 0) & (ours <= asked)).all()),
+            f"at most {asked.tolist()[:16]}",
+            ours[:16],
+        )
         tokens, probs = draft.tokens, draft.probs
         integers = isinstance(tokens, Tensor) and not tokens.is_floating_point()
-        require(SHAPES, integers, f"integer tokens of shape [{batch}, columns]", getattr(tokens, "dtype", type(tokens).__name__))
+        require(
+            SHAPES,
+            integers,
+            f"integer tokens of shape [{batch}, columns]",
+            getattr(tokens, "dtype", type(tokens).__name__),
+        )
         shape, longest = list(tokens.shape), int(ours.max())
         fits = tokens.ndim == 2 and shape[0] == batch and longest <= shape[1] <= k
-        require(SHAPES, fits, f"integer tokens of shape [{batch}, {longest} to {k}]", f"{tokens.dtype} of shape {shape}")
+        require(
+            SHAPES,
+            fits,
+            f"integer tokens of shape [{batch}, {longest} to {k}]",
+            f"{tokens.dtype} of shape {shape}",
+        )
         counts = torch.arange(shape[1], device=ours.device) < ours[:, None]
         drafted = tokens[counts]
-        require(TOKENS, bool(((drafted >= 0) & (drafted < self.vocab)).all()), f"tokens from 0 to {self.vocab - 1}", drafted[:16])
+        require(
+            TOKENS,
+            bool(((drafted >= 0) & (drafted < self.vocab)).all()),
+            f"tokens from 0 to {self.vocab - 1}",
+            drafted[:16],
+        )
         if probs is not None and longest:
             self.look_at_probs(probs, counts, drafted)
 
@@ -152,16 +204,39 @@ class Watched(Drafter):
         """Those of drafted tokens; what lies beyond a row's length is never looked at."""
         require, wanted = self.proof.require, [*counts.shape, self.vocab]
         floats = isinstance(probs, Tensor) and probs.is_floating_point()
-        require(SHAPES, floats, f"probabilities of shape {wanted}", getattr(probs, "dtype", type(probs).__name__))
-        require(SHAPES, list(probs.shape) == wanted, f"probabilities of shape {wanted}", f"shape {list(probs.shape)}")
+        require(
+            SHAPES,
+            floats,
+            f"probabilities of shape {wanted}",
+            getattr(probs, "dtype", type(probs).__name__),
+        )
+        require(
+            SHAPES,
+            list(probs.shape) == wanted,
+            f"probabilities of shape {wanted}",
+            f"shape {list(probs.shape)}",
+        )
         of, drawn = probs[counts], drafted[:, None]
         for fair, expected in (
             (of.isfinite().all(1), "finite probabilities"),
             ((of >= 0).all(1), "probabilities of 0 or more"),
-            ((of.double().sum(1) - 1).abs() <= NORMALISED, f"probabilities of sum 1, within {NORMALISED}"),
+            (
+                (of.double().sum(1) - 1).abs() <= NORMALISED,
+                f"probabilities of sum 1, within {NORMALISED}",
+            ),
         ):
             first = int((~fair).int().argmax())
-            require(PROBS, bool(fair.all()), expected, f"{of[first].tolist()}, of sum {float(of[first].sum()):.4g}")
+            require(
+                PROBS,
+                bool(fair.all()),
+                expected,
+                f"{of[first].tolist()}, of sum {float(of[first].sum()):.4g}",
+            )
         own = of.gather(1, drawn)[:, 0]
         least = int(own.argmin())
-        require(PROBS, bool((own > 0).all()), "a positive probability", f"token {int(drafted[least])} with {of[least].tolist()}")
+        require(
+            PROBS,
+            bool((own > 0).all()),
+            "a positive probability",
+            f"token {int(drafted[least])} with {of[least].tolist()}",
+        )

@@ -27,27 +27,42 @@ from bass.testing.reading import READ
 from bass.testing.strategies import Draw
 from bass.testing.worlds import poisoned
 
-DICTIONARY = "a cache is a dictionary: a row's position holds what was last written there, through reserves, copies and new prompts."
-DENSE = "a query attends to positions 0 to its own of its own row, as dense attention in float64 does (within 1e-4)."
+DICTIONARY = (
+    "a cache is a dictionary: a row's position holds what was last written there, through "
+    "reserves, copies and new prompts."
+)
+DENSE = (
+    "a query attends to positions 0 to its own of its own row, as dense attention in float64 does "
+    "(within 1e-4)."
+)
 FINITE = "attention gives finite numbers for every query that has a token."
 ABOVE = "what lies at higher positions changes no bit of the output."
-RULES = (AttentionRule(0.7), AttentionRule(0.7, window=3), AttentionRule(0.4, 2, 1.5), AttentionRule(1.0, softcap=2.0))
+RULES = (
+    AttentionRule(0.7),
+    AttentionRule(0.7, window=3),
+    AttentionRule(0.4, 2, 1.5),
+    AttentionRule(1.0, softcap=2.0),
+)
 LONG = 17  # positions: more than a block
 PROMPTS = (3, 21, 37)  # tokens: those of the engine, shared among its rows
-HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))  # of keys, queries to each, their size
+# of keys, queries to each, their size
+HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))
 
 
 def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a KV cache, an attention backend, or both keep their contract.
 
-    `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must agree. The cache agrees with a
-    dictionary under drawn writes, reserves, copies and new prompts (a cache with a view type of its own cannot be read, and is
-    judged by its attention alone). Attention over ragged rows in poisoned storage is finite and equals dense attention in float64,
-    with grouped heads, windows and soft caps; what lies at higher positions changes no bit. Greedy decoding of a tiny Llama equals
-    the recomputed truth, and what its draft model reports are distributions. Nothing here is statistical. It runs on a CPU, or on
-    the GPU if the backend refuses a CPU.
+    `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must
+    agree. The cache agrees with a dictionary under drawn writes, reserves, copies and new prompts
+    (a cache with a view type of its own cannot be read, and is judged by its attention alone).
+    Attention over ragged rows in poisoned storage is finite and equals dense attention in float64,
+    with grouped heads, windows and soft caps; what lies at higher positions changes no bit. Greedy
+    decoding of a tiny Llama equals the recomputed truth, and what its draft model reports are
+    distributions. Nothing here is statistical. It runs on a CPU, or on the GPU if the backend
+    refuses a CPU.
 
-    Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for what is no cache or backend.
+    Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for
+    what is no cache or backend.
     """
     layout = cache_class(cache)
     made = backend_for(backend, layout, torch.device("cpu"))
@@ -55,9 +70,12 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     device = device_for(made)
     proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     if layout.view_type in READ:  # pyright: ignore[reportAttributeAccessIssue]
-        proof.for_all(DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case))
+        proof.for_all(
+            DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case)
+        )
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
-    drafts = Watching(By(ModelDraft()), proof)  # a model that drafts by this pair draws from distributions
+    # a model that drafts by this pair draws from distributions
+    drafts = Watching(By(ModelDraft()), proof)
     setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3), drafts)
     runs.prove_greedy(proof, setup, examples // 6, sizes=PROMPTS)
 
@@ -83,7 +101,10 @@ def rooms() -> st.SearchStrategy[list[int]]:
 def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
     """The law `DICTIONARY`, on a CPU."""
     done = [f"room for rows of {extents} positions"]
-    both = Both(layout.allocate(SHAPE, Room.of(np.array(extents)), runs.CPU, torch.float32), np.array(extents))
+    both = Both(
+        layout.allocate(SHAPE, Room.of(np.array(extents)), runs.CPU, torch.float32),
+        np.array(extents),
+    )
     places = np.arange(max(extents))
     both.write(0, np.where(places < np.array(extents)[:, None], places, -1).tolist())
     done.append("write at every position")
@@ -105,7 +126,9 @@ def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """A past of its own length for each row, then a window of its own number of tokens, perhaps none."""
+    """A past of its own length for each row, then a window of its own number of tokens, perhaps
+    none.
+    """
 
     heads: tuple  # of keys, queries to each, their size
     past: tuple
@@ -122,9 +145,13 @@ class Pass:
         return np.array(self.past) + self.used
 
     def __str__(self) -> str:
-        rows = f"rows with {list(self.past)} past positions and {list(self.used)} new ones in a window of {self.window}"
+        rows = (
+            f"rows with {list(self.past)} past positions and {list(self.used)} new ones in a "
+            f"window of {self.window}"
+        )
         return (
-            f"{rows}; {self.heads[0]} key head(s), {self.heads[1]} queries to each, of size {self.heads[2]}; {self.rule}; seed {self.seed}"
+            f"{rows}; {self.heads[0]} key head(s), {self.heads[1]} queries to each, of size "
+            f"{self.heads[2]}; {self.rule}; seed {self.seed}"
         )
 
 
@@ -137,40 +164,64 @@ def passes(draw: Draw) -> Pass:
         return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
 
     rules = st.sampled_from(RULES)
-    heads, past, used, room = draw(st.sampled_from(HEADS)), rows(0, draw(st.sampled_from((20, 70)))), rows(0, window), rows(1, 3)
+    heads, past, used, room = (
+        draw(st.sampled_from(HEADS)),
+        rows(0, draw(st.sampled_from((20, 70)))),
+        rows(0, window),
+        rows(1, 3),
+    )
     return Pass(heads, past, used, room, window, draw(rules), draw(rules), draw(st.integers(0, 99)))
 
 
-def attends(proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case: Pass, device: torch.device) -> None:
+def attends(
+    proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case: Pass, device: torch.device
+) -> None:
     """The laws `DENSE` and `ABOVE`."""
     kv_heads, groups, dim = case.heads
     batch, length = len(case.past), max(case.past) + case.window
     random = torch.Generator().manual_seed(case.seed)
     q, k, v = (
-        torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64) for heads in (kv_heads * groups, kv_heads, kv_heads)
+        torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64)
+        for heads in (kv_heads * groups, kv_heads, kv_heads)
     )
     extents = case.ends + case.room
     span = max(int(case.ends.max()), 1)
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (case.other, case.rule))
 
     def part(values: Tensor, first: tuple, count: int) -> Tensor:
-        return torch.stack([values[b, start : start + count] for b, start in enumerate(first)]).float().to(device)
+        return (
+            torch.stack([values[b, start : start + count] for b, start in enumerate(first)])
+            .float()
+            .to(device)
+        )
 
     def output(above: float) -> Tensor:
         cache = poisoned(layout.allocate(shape, Room.of(extents), device, torch.float32))
 
         def attend(first: tuple, counts: tuple, width: int) -> Tensor:
-            places = [[first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)]
+            places = [
+                [first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)
+            ]
             positions = torch.tensor(places, device=device)
-            run = CachedAttend(cache, backend, backend.plan(positions, span), positions, shape.rules)
-            run(0, *(part(values, first, width) for values in (q, k, v)))  # another layer, which may have another rule
+            run = CachedAttend(
+                cache, backend, backend.plan(positions, span), positions, shape.rules
+            )
+            # another layer, which may have another rule
+            run(0, *(part(values, first, width) for values in (q, k, v)))
             return run(1, *(part(values, first, width) for values in (q, k, v)))
 
         everywhere = torch.arange(int(extents.max()), device=device).expand(batch, -1)
-        everywhere = torch.where(everywhere < torch.as_tensor(extents, device=device)[:, None], everywhere, -1)
+        everywhere = torch.where(
+            everywhere < torch.as_tensor(extents, device=device)[:, None], everywhere, -1
+        )
         for layer in range(2):
             cache.write(
-                layer, *(torch.full((*everywhere.shape, kv_heads, dim), sign * above, device=device) for sign in (1, -1)), everywhere
+                layer,
+                *(
+                    torch.full((*everywhere.shape, kv_heads, dim), sign * above, device=device)
+                    for sign in (1, -1)
+                ),
+                everywhere,
             )
         if max(case.past):
             attend((0,) * batch, case.past, max(case.past))
@@ -185,14 +236,27 @@ def attends(proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case
             got = out[b, : case.used[b]].double().cpu()
             bad = int((~got.isfinite()).flatten(1).any(1).int().argmax()) if len(got) else 0
             proof.require(
-                FINITE, bool(got.isfinite().all()), f"finite numbers in row {b}", f"{got[bad].flatten().tolist()[:4]} of query {bad}"
+                FINITE,
+                bool(got.isfinite().all()),
+                f"finite numbers in row {b}",
+                f"{got[bad].flatten().tolist()[:4]} of query {bad}",
             )
-            near = got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
-            proof.require(DENSE, near, f"row {b}, its first query and head: {expected[0, 0].tolist()[:4]}", got[0, 0].tolist()[:4])
+            near = got.shape == expected.shape and torch.allclose(
+                got, expected, rtol=1e-4, atol=1e-4
+            )
+            proof.require(
+                DENSE,
+                near,
+                f"row {b}, its first query and head: {expected[0, 0].tolist()[:4]}",
+                got[0, 0].tolist()[:4],
+            )
     other = output(-3e3)
     for b in range(batch):
         ours, theirs = out[b, : case.used[b]], other[b, : case.used[b]]
         apart = float((ours - theirs).abs().max()) if case.used[b] else 0.0
         proof.require(
-            ABOVE, torch.equal(ours, theirs), f"the same bits in row {b} with -3000 as with 10000 above", f"a difference of {apart:.2g}"
+            ABOVE,
+            torch.equal(ours, theirs),
+            f"the same bits in row {b} with -3000 as with 10000 above",
+            f"a difference of {apart:.2g}",
         )

@@ -22,20 +22,26 @@ STATE = "`{}` gives a new state and does not write to the one that it is given."
 FEEDBACK = "`update` does not write to the feedback that it is given."
 STEADY = "the lengths of a policy that says it is `steady` are always the same."
 HOST = "a policy is of the host alone: no torch tensor is in its state or its lengths."
-SAME = "the same feedback gives the same lengths: no clock, no global generator, nothing kept outside the state."
+SAME = (
+    "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
+    "outside the state."
+)
 AGAIN = "the same requests with the same noise and the same clock give the same tokens."
 
 
 def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     """Prove that a draft-length policy keeps its contract, and that the output is exact with it.
 
-    `policy`: what `bass.load` takes. For drawn sequences of feedback (1 to 8 rows, idle ones, drafts of no tokens, new prompts):
-    lengths are integers of shape [batch], each from 0 to max_length, always the same ones if it is `steady`; `lengths`, `update` and
-    `reset` write to nothing they are given, and older states stay good after newer ones; no torch; the same feedback gives the same
-    lengths under another clock and other global generators. Then in a real engine on small models: greedy decoding equals the
-    recomputed truth for ragged requests and ends of sequence; the same noise gives the same tokens twice; the joint law of the first
-    two tokens is the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the default of 80 examples it
-    sees a bias of 0.023 in total variation); that is the whole check's rate. `seed`: of cases and samples.
+    `policy`: what `bass.load` takes. For drawn sequences of feedback (1 to 8 rows, idle ones,
+    drafts of no tokens, new prompts): lengths are integers of shape [batch], each from 0 to
+    max_length, always the same ones if it is `steady`; `lengths`, `update` and `reset` write to
+    nothing they are given, and older states stay good after newer ones; no torch; the same feedback
+    gives the same lengths under another clock and other global generators. Then in a real engine on
+    small models: greedy decoding equals the recomputed truth for ragged requests and ends of
+    sequence; the same noise gives the same tokens twice; the joint law of the first two tokens is
+    the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
+    default of 80 examples it sees a bias of 0.023 in total variation); that is the whole check's
+    rate. `seed`: of cases and samples.
 
     Raises `LawBroken`; `OptionError` or `PolicyError` for what is no policy.
     """
@@ -72,32 +78,53 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
     for moment in past.moments:
         if moment.new:
             rows = np.array(moment.new)
-            state = kept(proof, STATE.format("reset"), state, lambda s, rows=rows: policy.reset(s, rows))
+            state = kept(
+                proof, STATE.format("reset"), state, lambda s, rows=rows: policy.reset(s, rows)
+            )
         lengths = kept(proof, STATE.format("lengths"), state, policy.lengths)
         valid(proof, lengths, past.batch, policy.max_length)
         repeated = policy.lengths(state)
         proof.require(TWICE, np.array_equal(lengths, repeated), lengths, repeated)
-        proof.require(HOST, not holds_tensor(state), "Python and NumPy values", f"a state of {type(state).__name__} with a tensor")
+        proof.require(
+            HOST,
+            not holds_tensor(state),
+            "Python and NumPy values",
+            f"a state of {type(state).__name__} with a tensor",
+        )
         asked.append(lengths.tolist())
-        proof.require(STEADY, not getattr(policy, "steady", False) or asked[-1] == asked[0], asked[0], asked[-1])
+        proof.require(
+            STEADY,
+            not getattr(policy, "steady", False) or asked[-1] == asked[0],
+            asked[0],
+            asked[-1],
+        )
         before = state
         feedback = moment.feedback(lengths)
         given = copy.deepcopy(feedback)
-        state = kept(proof, STATE.format("update"), state, lambda s, feedback=feedback: policy.update(s, feedback))
+        state = kept(
+            proof,
+            STATE.format("update"),
+            state,
+            lambda s, feedback=feedback: policy.update(s, feedback),
+        )
         proof.require(FEEDBACK, content(feedback) == content(given), told(given), told(feedback))
         seen.append((before, given, policy.lengths(state).tolist()))
     again(proof, policy, past, seen, asked)
     return asked
 
 
-def again(proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, asked: list[list[int]]) -> None:
+def again(
+    proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, asked: list[list[int]]
+) -> None:
     """Older states, after newer ones and another run's, as two runs of one object have them."""
     policy.lengths(policy.init(past.batch + 1))
     for (before, feedback, after), expected in zip(seen, asked, strict=True):
         lengths = policy.lengths(before).tolist()
         proof.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
         lengths = policy.lengths(policy.update(before, copy.deepcopy(feedback))).tolist()
-        proof.require(SAME, lengths == after, f"{after} when an older state is updated again", lengths)
+        proof.require(
+            SAME, lengths == after, f"{after} when an older state is updated again", lengths
+        )
 
 
 def kept(proof: Proof, law: str, state: Any, action: Any) -> Any:
@@ -112,13 +139,26 @@ def valid(proof: Proof, lengths: Any, batch: int, most: int) -> None:
     """The law `LENGTHS`."""
     proof.require(HOST, not holds_tensor(lengths), "a NumPy array", type(lengths).__name__)
     expected = f"integers of shape [{batch}], from 0 to {most}"
-    proof.require(LENGTHS, isinstance(lengths, np.ndarray), f"an array of {expected}", f"{type(lengths).__name__}: {lengths}")
+    proof.require(
+        LENGTHS,
+        isinstance(lengths, np.ndarray),
+        f"an array of {expected}",
+        f"{type(lengths).__name__}: {lengths}",
+    )
     whole = np.issubdtype(lengths.dtype, np.integer) and lengths.shape == (batch,)
-    proof.require(LENGTHS, whole, expected, f"{lengths.dtype} of shape {list(lengths.shape)}: {lengths.tolist()}")
+    proof.require(
+        LENGTHS,
+        whole,
+        expected,
+        f"{lengths.dtype} of shape {list(lengths.shape)}: {lengths.tolist()}",
+    )
     proof.require(LENGTHS, bool(((lengths >= 0) & (lengths <= most)).all()), expected, lengths)
 
 
 def told(feedback: Feedback) -> str:
     """A feedback on one line."""
     arrays = (feedback.drafted, feedback.accepted, feedback.active.astype(int))
-    return ", ".join(f"{name} {array.tolist()}" for name, array in zip(("drafted", "accepted", "active"), arrays, strict=True))
+    return ", ".join(
+        f"{name} {array.tolist()}"
+        for name, array in zip(("drafted", "accepted", "active"), arrays, strict=True)
+    )

@@ -22,33 +22,48 @@ from bass.testing.worlds import TableWorld
 
 ANSWER = "the answer is a tensor of booleans of shape [batch]."
 PURE = "a rule is a function: the same distributions get the same answer, and are not written to."
-OWN = "a row's answer depends on its own distribution alone, neither on its place nor on the other rows."
-GIVEN = "what a rule is given in an engine is a distribution, and the number of tokens drafted before it."
+OWN = (
+    "a row's answer depends on its own distribution alone, neither on its place nor on the other "
+    "rows."
+)
+GIVEN = (
+    "what a rule is given in an engine is a distribution, and the number of tokens drafted before "
+    "it."
+)
 OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
-VOCAB = 8  # tokens at least, in all of the check: rules may look at several of the most probable ones
+# tokens at least, in all of the check: rules may look at several of the most probable ones
+VOCAB = 8
 ROWS = 8
 ASKED = 8  # times: a rule that counts its calls is told that, and not what follows from it
-GREEDY_WORLD, LAW_WORLD = TableWorld(VOCAB), TableWorld(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5)
+GREEDY_WORLD, LAW_WORLD = (
+    TableWorld(VOCAB),
+    TableWorld(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5),
+)
 
 
 def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a rule which ends drafts keeps its contract, and that the output is exact with it.
 
-    `rule`: what `bass.load(stop_rule=...)` takes. For drawn distributions, 1 to 8 rows over 8 to 10 tokens: one boolean per row;
-    the same answer when asked again, nothing written to; a row's answer depends neither on its place nor on its mates. Then in a
-    real engine, with a draft model on small tables of 8 tokens: greedy decoding equals the recomputed truth; the rule is given
-    distributions; the joint law of the first two tokens is the target's at temperatures 1 and 0.7 and with top-p 0.8. These three
-    tests take 768 samples an example and have a false-failure rate of 1e-6 each, 3e-6 in all; with the default of 40 examples they
-    see a bias of 0.041 in total variation. `seed`: of cases and samples.
+    `rule`: what `bass.load(stop_rule=...)` takes. For drawn distributions, 1 to 8 rows over 8 to 10
+    tokens: one boolean per row; the same answer when asked again, nothing written to; a row's
+    answer depends neither on its place nor on its mates. Then in a real engine, with a draft model
+    on small tables of 8 tokens: greedy decoding equals the recomputed truth; the rule is given
+    distributions; the joint law of the first two tokens is the target's at temperatures 1 and 0.7
+    and with top-p 0.8. These three tests take 768 samples an example and have a false-failure rate
+    of 1e-6 each, 3e-6 in all; with the default of 40 examples they see a bias of 0.041 in total
+    variation. `seed`: of cases and samples.
 
-    Not tested: that the rule does not read from the device, which only a run with CUDA graphs shows.
+    Not tested: that the rule does not read from the device, which only a run with CUDA graphs
+    shows.
 
     Raises `LawBroken`; `OptionError` for what is no stop rule.
     """
     made = make("stop_rule", rule)
     proof = Proof(type(made).__name__, examples, seed)
     proof.for_all(ANSWER, seen_rows(), lambda seen: answers(proof, made, seen))
-    setup = Setup(GREEDY_WORLD, runs.CPU, policy=ByRow(4), drafter=By(ModelDraft(), Watched(made, proof)))
+    setup = Setup(
+        GREEDY_WORLD, runs.CPU, policy=ByRow(4), drafter=By(ModelDraft(), Watched(made, proof))
+    )
     runs.prove_greedy(proof, setup, examples // 2)
     for options in OPTIONS:
         runs.prove_law(proof, setup.but(world=LAW_WORLD, policy=ByRow(3)), options)
@@ -56,7 +71,10 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rule is shown. `probs` float32 [batch, vocab], `others` of the same shape, `order` a permutation of the rows."""
+    """What a rule is shown.
+
+    `probs` float32 [batch, vocab], `others` of the same shape, `order` a permutation of the rows.
+    """
 
     probs: np.ndarray
     others: np.ndarray
@@ -65,7 +83,8 @@ class Seen:
 
     def __str__(self) -> str:
         return (
-            f"distributions {shown(self.probs)}, {self.so_far} token(s) before; other mates {shown(self.others)}, order {list(self.order)}"
+            f"distributions {shown(self.probs)}, {self.so_far} token(s) before; other mates "
+            f"{shown(self.others)}, order {list(self.order)}"
         )
 
 
@@ -82,16 +101,32 @@ def seen_rows(draw: Draw) -> Seen:
 
 def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     """All laws but those of an engine, for one case."""
-    probs, others, order = torch.as_tensor(seen.probs), torch.as_tensor(seen.others), list(seen.order)
+    probs, others, order = (
+        torch.as_tensor(seen.probs),
+        torch.as_tensor(seen.others),
+        list(seen.order),
+    )
     shape = (len(probs),)
 
     def ask(rows: Tensor) -> Tensor:
         given = rows.clone()
         answer = rule(given, seen.so_far)
-        proof.require(PURE, torch.equal(given, rows), f"distributions {shown(rows)}, as before", given)
-        proof.require(ANSWER, isinstance(answer, Tensor), f"booleans of shape {list(shape)}", f"{type(answer).__name__}: {answer}")
+        proof.require(
+            PURE, torch.equal(given, rows), f"distributions {shown(rows)}, as before", given
+        )
+        proof.require(
+            ANSWER,
+            isinstance(answer, Tensor),
+            f"booleans of shape {list(shape)}",
+            f"{type(answer).__name__}: {answer}",
+        )
         right = answer.dtype == torch.bool and tuple(answer.shape) == shape
-        proof.require(ANSWER, right, f"booleans of shape {list(shape)}", f"{answer.dtype} of shape {list(answer.shape)}: {shown(answer)}")
+        proof.require(
+            ANSWER,
+            right,
+            f"booleans of shape {list(shape)}",
+            f"{answer.dtype} of shape {list(answer.shape)}: {shown(answer)}",
+        )
         return answer.clone()
 
     answer = ask(probs)
@@ -99,12 +134,22 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
         again = ask(probs)
         proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
     placed = ask(probs[order])
-    proof.require(OWN, torch.equal(placed, answer[order]), f"{shown(answer[order])} for the rows in the order {order}", placed)
+    proof.require(
+        OWN,
+        torch.equal(placed, answer[order]),
+        f"{shown(answer[order])} for the rows in the order {order}",
+        placed,
+    )
     for row in range(len(probs)):
         mixed = others.clone()
         mixed[row] = probs[row]
         got = ask(mixed)[row]
-        proof.require(OWN, bool(got == answer[row]), f"{bool(answer[row])} for row {row} among other mates too", bool(got))
+        proof.require(
+            OWN,
+            bool(got == answer[row]),
+            f"{bool(answer[row])} for row {row} among other mates too",
+            bool(got),
+        )
     again = ask(probs)
     proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
 
@@ -117,13 +162,21 @@ class Watched(StopRule):
     rule: StopRule
     proof: Proof
 
-    def __call__(self, draft_probs: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
+    def __call__(
+        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
+    ) -> Bool[Tensor, " batch"]:
         sums = draft_probs.sum(1)
-        fair = bool((draft_probs >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()) and so_far >= 0
+        fair = (
+            bool((draft_probs >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()) and so_far >= 0
+        )
         law = self.proof.law
-        self.proof.require(GIVEN, fair, "distributions", f"{shown(draft_probs)} after {so_far} tokens")
+        self.proof.require(
+            GIVEN, fair, "distributions", f"{shown(draft_probs)} after {so_far} tokens"
+        )
         answer = self.rule(draft_probs, so_far)
-        right = isinstance(answer, Tensor) and answer.dtype == torch.bool and answer.shape == sums.shape
+        right = (
+            isinstance(answer, Tensor) and answer.dtype == torch.bool and answer.shape == sums.shape
+        )
         self.proof.require(ANSWER, right, f"booleans of shape {list(sums.shape)}", answer)
         self.proof.law = law
         return answer

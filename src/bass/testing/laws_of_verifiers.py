@@ -22,41 +22,59 @@ from bass.testing.strategies import Work, batches, generic_batches, long_batches
 from bass.testing.truth import Softmax
 from bass.testing.verdicts import Batch, Sampled, continued, sample
 
-LONG, LONG_BOXES = 6, 4  # tokens of the longest drafts over two tokens, by samples and by enumeration
+# tokens of the longest drafts over two tokens, by samples and by enumeration
+LONG, LONG_BOXES = 6, 4
 ASKED = 3  # times
 MOST_CELLS = 256  # of a law that samples are compared with
-GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))  # in place of probabilities beyond a row's own length
+# in place of probabilities beyond a row's own length
+GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 
-SHAPES = "a verdict has integer tokens [batch, k + 1] of the vocabulary and integer accepted counts [batch]."
+SHAPES = (
+    "a verdict has integer tokens [batch, k + 1] of the vocabulary and integer accepted counts "
+    "[batch]."
+)
 COUNTS = "0 <= accepted <= length in every row: what stands beyond a row's own length is no draft."
 PREFIX = "what a row emits begins with the accepted tokens of its draft."
 SAME = "the same arguments give the same verdict."
-BEYOND = "what lies beyond a row's own length (tokens, probabilities, finite or not, noise) changes nothing."
+BEYOND = (
+    "what lies beyond a row's own length (tokens, probabilities, finite or not, noise) changes "
+    "nothing."
+)
 MATES = "a row's verdict depends on nothing of the other rows."
 LEAVES = "a verifier does not write to what it is given."
-LAW = "the emitted tokens, continued by the target, are distributed as the target's own, at every length."
+LAW = (
+    "the emitted tokens, continued by the target, are distributed as the target's own, at every "
+    "length."
+)
 BOXES = "between the breakpoints that `cuts` gives, the noise does not change the verdict."
-SEED = "a seed fixes the output: with every draft, the tokens of a coupled verifier are those of plain decoding."
+SEED = (
+    "a seed fixes the output: with every draft, the tokens of a coupled verifier are those of "
+    "plain decoding."
+)
 
 
-def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 40, seed: int = 0) -> None:
+def check_verifier(
+    verifier: Any, cuts: Cuts | None = None, examples: int = 40, seed: int = 0
+) -> None:
     """Prove that a verifier keeps its contract and that its output law is the target's.
 
-    `verifier`: what `bass.load` takes. For drawn batches of draft and target distributions (zeros, one-hots, equal, disjoint;
-    mixed lengths, 0 among them; deterministic drafts too): the same verdict when asked again, the shapes of the verdict, 0 <=
-    accepted <= length, the emitted prefix, and that neither other rows nor what lies beyond a row's length (NaN and infinity too)
+    `verifier`: what `bass.load` takes. For drawn batches of draft and target distributions (zeros,
+    one-hots, equal, disjoint; mixed lengths, 0 among them; deterministic drafts too): the same
+    verdict when asked again, the shapes of the verdict, 0 <= accepted <= length, the emitted
+    prefix, and that neither other rows nor what lies beyond a row's length (NaN and infinity too)
     change anything. Then its output law:
 
-    * with `cuts`, a function from a problem and drafted tokens to the uniforms at which verdicts change (as in
-      `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by exact enumeration within 1e-12, with drafts
-      of up to 4 tokens; no chance;
-    * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and vocabularies of up to 24. The
-      false-failure rate is 1e-6 for all of them together; a bias of some 0.06 in total variation in one of the problems is seen,
-      of 0.09 in one of 6 tokens;
-    * of a verifier with `coupled = True`, which makes its own noise, in the engine: the tokens of plain decoding whatever is
-      drafted, and the joint law of the first two over 768 seeds an example, with a false-failure rate of 1e-6.
+    * with `cuts`, a function from a problem and drafted tokens to the uniforms at which verdicts
+      change (as in `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by
+      exact enumeration within 1e-12, with drafts of up to 4 tokens; no chance;
+    * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and
+      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together; a bias of
+      some 0.06 in total variation in one of the problems is seen, of 0.09 in one of 6 tokens;
+    * of a verifier with `coupled = True`, which makes its own noise, in the engine: the tokens of
+      plain decoding whatever is drafted, and the joint law of the first two over 768 seeds an
+      example, with a false-failure rate of 1e-6.
 
     `seed`: of cases and samples.
 
@@ -65,9 +83,14 @@ def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 40, 
     made = make("verifier", verifier)
     name = type(made).__name__
     if not made.lossless:
-        raise OptionError(f"`{name}` says `lossless = False`: it promises no law that could be proved; give a lossless verifier.")
+        raise OptionError(
+            f"`{name}` says `lossless = False`: it promises no law that could be proved; give a "
+            "lossless verifier."
+        )
     if made.coupled and cuts is not None:
-        raise OptionError(f"`{name}` is coupled and makes its own noise, which `cuts` cannot cut: leave it out.")
+        raise OptionError(
+            f"`{name}` is coupled and makes its own noise, which `cuts` cannot cut: leave it out."
+        )
     proof = Proof(name, examples, seed)
     known = CUTS.get(type(made)) if cuts is None else cuts
     for deterministic in (False, True):
@@ -82,13 +105,22 @@ def check_verifier(verifier: Any, cuts: Cuts | None = None, examples: int = 40, 
             continue
         longest, few = (LONG, examples // 2) if known is None else (LONG_BOXES, examples // 5)
         long, wide = (
-            these.map(lambda parts: Batch(*parts)) for these in (long_batches(deterministic, longest), generic_batches(deterministic))
+            these.map(lambda parts: Batch(*parts))
+            for these in (long_batches(deterministic, longest), generic_batches(deterministic))
         )
-        for these, some in ((drawn, examples), (long, few), *([(wide, examples)] if known is None else [])):
+        for these, some in (
+            (drawn, examples),
+            (long, few),
+            *([(wide, examples)] if known is None else []),
+        ):
             if known is None:
-                proof.for_all(LAW, these, lambda batch: law_of_samples(proof, made, batch), some, COSTLY)
+                proof.for_all(
+                    LAW, these, lambda batch: law_of_samples(proof, made, batch), some, COSTLY
+                )
             else:
-                proof.for_all(LAW, these, lambda batch: law_of_boxes(proof, made, known, batch), some, COSTLY)
+                proof.for_all(
+                    LAW, these, lambda batch: law_of_boxes(proof, made, known, batch), some, COSTLY
+                )
     if made.coupled:
         prove_coupled(proof, made)
 
@@ -103,69 +135,121 @@ def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
     emitted = np.arange(batch.k + 1) <= accepted[:, None]
     for _ in range(ASKED - 1):
         other_tokens, other_accepted = judged(proof, verifier, sampled)
-        same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
-        proof.require(SAME, same, emissions(tokens, accepted), emissions(other_tokens, other_accepted))
+        same = np.array_equal(accepted, other_accepted) and np.array_equal(
+            tokens * emitted, other_tokens * emitted
+        )
+        proof.require(
+            SAME, same, emissions(tokens, accepted), emissions(other_tokens, other_accepted)
+        )
     for garbage in GARBAGE:
-        other_tokens, other_accepted = judged(proof, verifier, sample(batch, each, junk=1, garbage=garbage))
-        same = np.array_equal(accepted, other_accepted) and np.array_equal(tokens * emitted, other_tokens * emitted)
-        expected = f"{emissions(tokens, accepted)} with {list(garbage) or 'other distributions'} beyond"
+        other_tokens, other_accepted = judged(
+            proof, verifier, sample(batch, each, junk=1, garbage=garbage)
+        )
+        same = np.array_equal(accepted, other_accepted) and np.array_equal(
+            tokens * emitted, other_tokens * emitted
+        )
+        expected = (
+            f"{emissions(tokens, accepted)} with {list(garbage) or 'other distributions'} beyond"
+        )
         proof.require(BEYOND, same, expected, emissions(other_tokens, other_accepted))
     for order in (rows[::-1], rows[::2], rows[-1:]):
         moved_tokens, moved_accepted = judged(proof, verifier, sampled, order)
-        same = np.array_equal(accepted[order], moved_accepted) and np.array_equal((tokens * emitted)[order], moved_tokens * emitted[order])
-        expected = f"{emissions(tokens[order], accepted[order])} from rows {order.tolist()} by themselves"
+        same = np.array_equal(accepted[order], moved_accepted) and np.array_equal(
+            (tokens * emitted)[order], moved_tokens * emitted[order]
+        )
+        expected = (
+            f"{emissions(tokens[order], accepted[order])} from rows {order.tolist()} by themselves"
+        )
         proof.require(MATES, same, expected, emissions(moved_tokens, moved_accepted))
 
 
-def judged(proof: Proof, verifier: Verifier, sampled: Sampled, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def judged(
+    proof: Proof, verifier: Verifier, sampled: Sampled, order: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The verdict's tokens and accepted counts, both of which keep the laws of one verdict."""
     draft, target_probs, noise = sampled.given(order)
     untouched = sampled.given(order)
     verdict = verifier(draft, target_probs, noise)
-    pairs = [(draft.tokens, untouched[0].tokens), (draft.lengths, untouched[0].lengths), (target_probs, untouched[1])]
+    pairs = [
+        (draft.tokens, untouched[0].tokens),
+        (draft.lengths, untouched[0].lengths),
+        (target_probs, untouched[1]),
+    ]
     pairs += [(noise.uniforms, untouched[2].uniforms)]
-    pairs += [(draft.probs, untouched[0].probs)] if draft.probs is not None and untouched[0].probs is not None else []
+    pairs += (
+        [(draft.probs, untouched[0].probs)]
+        if draft.probs is not None and untouched[0].probs is not None
+        else []
+    )
     proof.require(
-        LEAVES, all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs), "what was given, as before", "other values in it"
+        LEAVES,
+        all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs),
+        "what was given, as before",
+        "other values in it",
     )
     rows, window, vocab = target_probs.shape
     expected = f"integers of shapes [{rows}, {window}] and [{rows}]"
     both = (verdict.tokens, verdict.accepted)
-    whole = all(isinstance(t, torch.Tensor) and not t.is_floating_point() and t.dtype != torch.bool for t in both)
+    whole = all(
+        isinstance(t, torch.Tensor) and not t.is_floating_point() and t.dtype != torch.bool
+        for t in both
+    )
     proof.require(SHAPES, whole, expected, f"{both[0]} and {both[1]}")
     fits = tuple(both[0].shape) == (rows, window) and tuple(both[1].shape) == (rows,)
     proof.require(SHAPES, fits, expected, f"shapes {list(both[0].shape)} and {list(both[1].shape)}")
     tokens, accepted, lengths = both[0].numpy(), both[1].numpy(), draft.lengths.numpy()
     good = (accepted >= 0) & (accepted <= lengths)
     row = int((~good).argmax())
-    proof.require(COUNTS, bool(good.all()), f"0 to {lengths[row]} accepted in a row of length {lengths[row]}", int(accepted[row]))
+    proof.require(
+        COUNTS,
+        bool(good.all()),
+        f"0 to {lengths[row]} accepted in a row of length {lengths[row]}",
+        int(accepted[row]),
+    )
     emitted = np.arange(window) <= accepted[:, None]
     inside = ((tokens >= 0) & (tokens < vocab) | ~emitted).all(1)
     row = int((~inside).argmax())
-    proof.require(SHAPES, bool(inside.all()), f"tokens from 0 to {vocab - 1}", tokens[row, : accepted[row] + 1])
+    proof.require(
+        SHAPES,
+        bool(inside.all()),
+        f"tokens from 0 to {vocab - 1}",
+        tokens[row, : accepted[row] + 1],
+    )
     drafts = np.concatenate((untouched[0].tokens.numpy(), np.zeros((rows, 1), dtype=np.int64)), 1)
     begins = ((tokens == drafts) | (np.arange(window) >= accepted[:, None])).all(1)
     row = int((~begins).argmax())
-    proof.require(PREFIX, bool(begins.all()), f"{drafts[row, : accepted[row]].tolist()} first", tokens[row, : accepted[row] + 1])
+    proof.require(
+        PREFIX,
+        bool(begins.all()),
+        f"{drafts[row, : accepted[row]].tolist()} first",
+        tokens[row, : accepted[row] + 1],
+    )
     return tokens, accepted
 
 
 def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
     """What each row emits."""
-    return shown([row[: count + 1] for row, count in zip(tokens.tolist(), accepted.tolist(), strict=True)])
+    return shown(
+        [row[: count + 1] for row, count in zip(tokens.tolist(), accepted.tolist(), strict=True)]
+    )
 
 
 def law_of_samples(proof: Proof, verifier: Verifier, batch: Batch) -> None:
     """The output law by samples.
 
-    There are two kinds of drafts. A batch makes up to three assertions, one of half as many long drafts one, a generic one one: hence
-    the share of each. Of many tokens the first is looked at alone.
+    There are two kinds of drafts. A batch makes up to three assertions, one of half as many long
+    drafts one, a generic one one: hence the share of each. Of many tokens the first is looked at
+    alone.
     """
     share = FALSE_FAILURE / (9 * proof.examples)
-    tokens, accepted = judged(proof, verifier, sample(replace(batch, seed=batch.seed + proof.seed), SAMPLES, junk=0))
+    tokens, accepted = judged(
+        proof, verifier, sample(replace(batch, seed=batch.seed + proof.seed), SAMPLES, junk=0)
+    )
     for i, problem in enumerate(batch.problems):
         here = slice(i * SAMPLES, (i + 1) * SAMPLES)
-        counts = count(continued(problem, tokens[here], accepted[here], i + proof.seed), problem.vocab)
+        counts = count(
+            continued(problem, tokens[here], accepted[here], i + proof.seed), problem.vocab
+        )
         law, rest = problem.target_law(), tuple(range(1, problem.length + 1))
         if law.size > MOST_CELLS:
             counts, law = counts.sum(rest), law.sum(rest)
@@ -181,14 +265,33 @@ def law_of_boxes(proof: Proof, verifier: Verifier, cuts: Cuts, batch: Batch) -> 
     def emitted(v: Verdict) -> torch.Tensor:
         return torch.where(torch.arange(k + 1) <= verdict.accepted[:, None], v.tokens, -1)
 
-    for place in (lambda shape: random.uniform(0.01, 0.99, shape), lambda shape: random.choice([1e-6, 1 - 1e-6], shape)):
-        _, other = judge(verifier, problems, k, lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape), runs.CPU, cuts)
-        same = torch.equal(verdict.accepted, other.accepted) and torch.equal(emitted(verdict), emitted(other))
-        proof.require(BOXES, same, "one verdict in each box", "two verdicts in one: a breakpoint is missing")
-    for i, (problem, law) in enumerate(zip(problems, output_laws(verifier, problems, k, runs.CPU, cuts), strict=True)):
+    for place in (
+        lambda shape: random.uniform(0.01, 0.99, shape),
+        lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
+    ):
+        _, other = judge(
+            verifier,
+            problems,
+            k,
+            lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape),
+            runs.CPU,
+            cuts,
+        )
+        same = torch.equal(verdict.accepted, other.accepted) and torch.equal(
+            emitted(verdict), emitted(other)
+        )
+        proof.require(
+            BOXES, same, "one verdict in each box", "two verdicts in one: a breakpoint is missing"
+        )
+    for i, (problem, law) in enumerate(
+        zip(problems, output_laws(verifier, problems, k, runs.CPU, cuts), strict=True)
+    ):
         expected = problem.target_law()
         near = bool(np.abs(law - expected).max() <= TOLERANCE)
-        text = (f"row {i}: probabilities {runs.cells(shape, expected, law)}" for shape in (expected, law))
+        text = (
+            f"row {i}: probabilities {runs.cells(shape, expected, law)}"
+            for shape in (expected, law)
+        )
         proof.require(LAW, near, *text)
 
 

@@ -1,4 +1,6 @@
-"""Draft-length policies for tests: mixed lengths, 0 among them, each a pure function of its state."""
+"""Draft-length policies for tests: mixed lengths, 0 among them, each a pure function of its
+state.
+"""
 
 from dataclasses import dataclass
 from typing import final
@@ -12,7 +14,9 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class OwnPast(DraftLengthPolicy[np.ndarray]):
-    """Scrambled lengths 0..max_length, each row's a function of that row's own accepted counts and of nothing else."""
+    """Scrambled lengths 0..max_length, each row's a function of that row's own accepted counts and
+    of nothing else.
+    """
 
     max_length: int = 4
 
@@ -34,7 +38,9 @@ class OwnPast(DraftLengthPolicy[np.ndarray]):
 @final
 @dataclass(frozen=True)
 class ByRow(DraftLengthPolicy[tuple[int, int]]):
-    """Every length 0..max_length in every batch and step: row b's is (b + step) modulo max_length + 1."""
+    """Every length 0..max_length in every batch and step: row b's is (b + step) modulo max_length +
+    1.
+    """
 
     max_length: int = 3
 
@@ -52,7 +58,10 @@ class ByRow(DraftLengthPolicy[tuple[int, int]]):
 @final
 @dataclass(frozen=True)
 class Mostly(DraftLengthPolicy[tuple[int, int]]):
-    """`max_length` for most rows, so that many samples reach the last slots of a draft; 0..max_length for every fourth row."""
+    """`max_length` for most rows, so that many samples reach the last slots of a draft;
+
+    0..max_length for every fourth row.
+    """
 
     max_length: int = 4
 
@@ -62,7 +71,9 @@ class Mostly(DraftLengthPolicy[tuple[int, int]]):
     def lengths(self, state: tuple[int, int]) -> np.ndarray:
         batch, step = state
         rows = np.arange(batch)
-        return np.where(rows % 4, self.max_length, (rows // 4 + step) % (self.max_length + 1)).astype(np.int32)
+        return np.where(
+            rows % 4, self.max_length, (rows // 4 + step) % (self.max_length + 1)
+        ).astype(np.int32)
 
     def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
         return state[0], state[1] + 1
@@ -71,7 +82,9 @@ class Mostly(DraftLengthPolicy[tuple[int, int]]):
 @final
 @dataclass(frozen=True)
 class Cycle(DraftLengthPolicy[tuple[int, int]]):
-    """One length for the batch, from a list that is repeated: runs of plain steps between drafts."""
+    """One length for the batch, from a list that is repeated: runs of plain steps between
+    drafts.
+    """
 
     cycle: tuple[int, ...] = (3, 0, 0, 2, 0, 4)
 

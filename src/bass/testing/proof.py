@@ -25,16 +25,25 @@ class Enough(BaseException):
 
 
 class LawBroken(AssertionError):
-    """A strategy broke a law. `law` is a sentence; `case` the smallest one found, in which `found` is not what was `expected`."""
+    """A strategy broke a law.
+
+    `law` is a sentence; `case` the smallest one found, in which `found` is not what was `expected`.
+    """
 
     def __init__(self, name: str, law: str, expected: str, found: str, case: str) -> None:
-        super().__init__(f"`{name}` broke a law: {law}\n  expected: {expected}\n  found: {found}\n  smallest case: {case}")
+        super().__init__(
+            f"`{name}` broke a law: {law}\n  expected: {expected}\n  found: {found}\n  smallest "
+            f"case: {case}"
+        )
         self.law, self.expected, self.found, self.case = law, expected, found, case
 
 
 @dataclass
 class Proof:
-    """The laws of one strategy, tried one after the other; the first that is broken ends it. `seed`: of cases and of samples."""
+    """The laws of one strategy, tried one after the other; the first that is broken ends it.
+
+    `seed`: of cases and of samples.
+    """
 
     name: str
     examples: int
@@ -69,9 +78,16 @@ class Proof:
             raise LawBroken(self.name, NO_ERROR, expected, found, shown(self.case)) from error
 
     def for_all(
-        self, law: str, cases: st.SearchStrategy[Any], action: Callable[[Any], None], examples: int | None = None, most: int = CHEAP
+        self,
+        law: str,
+        cases: st.SearchStrategy[Any],
+        action: Callable[[Any], None],
+        examples: int | None = None,
+        most: int = CHEAP,
     ) -> None:
-        """Draw cases, the same in every run; one in which the law is broken is made as small as Hypothesis can."""
+        """Draw cases, the same in every run; one in which the law is broken is made as small as
+        Hypothesis can.
+        """
         broken: list[LawBroken] = []
         smaller = 0
 
@@ -106,13 +122,16 @@ class Proof:
         except (Exception, Enough):
             if not broken:
                 raise
-        if broken:  # the last is the smallest; of a strategy that breaks a law now and then, one that was seen
+        # the last is the smallest; of a strategy that breaks a law now and then, one that was seen
+        if broken:
             raise broken[-1] from broken[-1].__cause__
 
 
 @contextlib.contextmanager
 def no_files() -> Iterator[None]:
-    """Hypothesis keeps what it learns of the source in a folder, and does without where it cannot make one."""
+    """Hypothesis keeps what it learns of the source in a folder, and does without where it cannot
+    make one.
+    """
     before = vars(configuration).get("__hypothesis_home_directory")
     configuration.set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
     try:

@@ -1,4 +1,6 @@
-"""What a pure function must not do: change what it is given, or depend on the clock or on a global generator."""
+"""What a pure function must not do: change what it is given, or depend on the clock or on a global
+generator.
+"""
 
 import contextlib
 import dataclasses
@@ -12,11 +14,15 @@ import numpy as np
 from torch import Tensor
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
-ITEMS = 3  # in what `__reduce_ex__` gives, from here on: fresh iterators over what a container such as a deque holds
+# in what `__reduce_ex__` gives, from here on: fresh iterators over what a container such as a deque
+# holds
+ITEMS = 3
 
 
 def content(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """A value's whole content, as nested tuples that can be compared; two of equal content are equal."""
+    """A value's whole content, as nested tuples that can be compared; two of equal content are
+    equal.
+    """
     if value is None or isinstance(value, bool | int | str | bytes | float | complex | type):
         return type(value).__name__, repr(value)
     if id(value) in above:
@@ -31,18 +37,25 @@ def content(value: Any, above: tuple[int, ...] = ()) -> Any:
     if isinstance(value, np.ndarray | list | tuple):
         return type(value).__name__, tuple(content(part, above) for part in value)
     if isinstance(value, dict):
-        return type(value).__name__, tuple((content(key, above), content(part, above)) for key, part in value.items())
+        return type(value).__name__, tuple(
+            (content(key, above), content(part, above)) for key, part in value.items()
+        )
     if isinstance(value, set | frozenset):
         return type(value).__name__, frozenset(content(part, above) for part in value)
     if dataclasses.is_dataclass(value):
-        return type(value).__name__, tuple((f.name, content(getattr(value, f.name), above)) for f in dataclasses.fields(value))
+        return type(value).__name__, tuple(
+            (f.name, content(getattr(value, f.name), above)) for f in dataclasses.fields(value)
+        )
     try:
         reduced = value.__reduce_ex__(4)
     except TypeError:  # a function made on the spot, a module, a lock: it is what it is
         return type(value).__name__, id(value)
     if isinstance(reduced, str):
         return reduced
-    items = (list(part) if place >= ITEMS and isinstance(part, Iterator) else part for place, part in enumerate(reduced))
+    items = (
+        list(part) if place >= ITEMS and isinstance(part, Iterator) else part
+        for place, part in enumerate(reduced)
+    )
     return tuple(content(part, above) for part in items)
 
 
@@ -50,14 +63,18 @@ def holds_tensor(value: Any) -> bool:
     """Whether a torch tensor is in the value."""
 
     def search(part: Any) -> bool:
-        return isinstance(part, tuple) and (part[:1] == ("tensor",) or any(search(inner) for inner in part))
+        return isinstance(part, tuple) and (
+            part[:1] == ("tensor",) or any(search(inner) for inner in part)
+        )
 
     return isinstance(value, Tensor) or search(content(value))
 
 
 @contextlib.contextmanager
 def another_world(start: float, tick: float, seed: int) -> Iterator[None]:
-    """Clocks that begin at `start` and go on by `tick` seconds at each look, and global generators of this seed."""
+    """Clocks that begin at `start` and go on by `tick` seconds at each look, and global generators
+    of this seed.
+    """
     looks = 0
 
     def seconds() -> float:

@@ -1,4 +1,6 @@
-"""Laws of a whole engine: greedy decoding equals the truth, and the joint law of the first tokens is the target's."""
+"""Laws of a whole engine: greedy decoding equals the truth, and the joint law of the first tokens
+is the target's.
+"""
 
 import contextlib
 import functools
@@ -18,7 +20,8 @@ from bass.testing.worlds import LlamaWorld, TableWorld, World
 
 CPU = torch.device("cpu")
 PROMPT = (0, 2)
-LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())  # of the narrow worlds: a mistake may show in long rows alone
+# of the narrow worlds: a mistake may show in long rows alone
+LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
 MANY = 2  # batches of many requests
 NEW = 2  # tokens whose joint law is tested
 BEYOND = 2  # tokens more that are generated, so that drafts are longer than the law
@@ -31,7 +34,9 @@ LAW = "the first two tokens are distributed as the target's own."
 
 @functools.cache
 def wide() -> TableWorld:
-    """A table that hashes its whole memory: one stale or missing token anywhere in a row's past changes what follows."""
+    """A table that hashes its whole memory: one stale or missing token anywhere in a row's past
+    changes what follows.
+    """
     return TableWorld()
 
 
@@ -61,12 +66,19 @@ def world_for(target_layers: int, is_narrow: bool = False) -> World:
 
 
 def greedy_tokens(world: World, work: Work) -> list[list[int]]:
-    """What each request must get. Each prompt's output is computed once, as long as any request may ask for it."""
+    """What each request must get.
+
+    Each prompt's output is computed once, as long as any request may ask for it.
+    """
     whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
-    return [ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)]
+    return [
+        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)
+    ]
 
 
-def prove_greedy(proof: Proof, setup: Setup, examples: int, law: str = GREEDY, sizes: tuple = SIZES) -> None:
+def prove_greedy(
+    proof: Proof, setup: Setup, examples: int, law: str = GREEDY, sizes: tuple = SIZES
+) -> None:
     """The law `GREEDY` for drawn requests with prompts of these sizes."""
 
     def attempt(work: Work) -> None:
@@ -77,7 +89,14 @@ def prove_greedy(proof: Proof, setup: Setup, examples: int, law: str = GREEDY, s
     for_requests(proof, law, attempt, examples, setup.world.vocab, sizes)
 
 
-def for_requests(proof: Proof, law: str, attempt: Callable[[Work], None], examples: int, vocab: int, sizes: tuple = SIZES) -> None:
+def for_requests(
+    proof: Proof,
+    law: str,
+    attempt: Callable[[Work], None],
+    examples: int,
+    vocab: int,
+    sizes: tuple = SIZES,
+) -> None:
     """Try drawn requests, of which a broken one is made small; then a few of many."""
 
     def drawn(work: Work) -> None:
@@ -96,10 +115,22 @@ def for_requests(proof: Proof, law: str, attempt: Callable[[Work], None], exampl
         proof.attempt(law, work, lambda work=work: many(work))
 
 
-def prove_law(proof: Proof, setup: Setup, options: Softmax, law: str = LAW, new: int = NEW, prompt: tuple = PROMPT) -> None:
-    """The law `LAW` of the first `new` tokens for one warp, by a test of false-failure rate `FALSE_FAILURE`."""
+def prove_law(
+    proof: Proof,
+    setup: Setup,
+    options: Softmax,
+    law: str = LAW,
+    new: int = NEW,
+    prompt: tuple = PROMPT,
+) -> None:
+    """The law `LAW` of the first `new` tokens for one warp, by a test of false-failure rate
+    `FALSE_FAILURE`.
+    """
     samples = PER_EXAMPLE * proof.examples
-    warped = setup.but(warp=Sampling(temperature=options.temperature, top_p=options.top_p), batch=min(ROWS, samples))
+    warped = setup.but(
+        warp=Sampling(temperature=options.temperature, top_p=options.top_p),
+        batch=min(ROWS, samples),
+    )
     expected = joint_law(setup.world, list(prompt), new, options)
     told = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
     case = f"{told}, {options}, {samples} samples of seed {proof.seed}"
@@ -112,7 +143,14 @@ def prove_law(proof: Proof, setup: Setup, options: Softmax, law: str = LAW, new:
     proof.attempt(law, case, attempt)
 
 
-def follows(proof: Proof, law: str, counts: np.ndarray, expected: np.ndarray, false_failure: float, of: str = "") -> None:
+def follows(
+    proof: Proof,
+    law: str,
+    counts: np.ndarray,
+    expected: np.ndarray,
+    false_failure: float,
+    of: str = "",
+) -> None:
     """The counts are those of samples of the law `expected`."""
     test = LawTest(expected, int(counts.sum()), false_failure)
     never = (counts > 0) & (expected == 0)
@@ -120,9 +158,13 @@ def follows(proof: Proof, law: str, counts: np.ndarray, expected: np.ndarray, fa
     proof.require(
         law,
         distance <= test.threshold and not never.any(),
-        f"{of}probabilities {cells(expected, expected, counts / test.n)}; total variation up to {test.threshold:.4f}, which an exact one "
+        f"{of}probabilities {cells(expected, expected, counts / test.n)}; total variation up to "
+        f"{test.threshold:.4f}, which an exact one "
         f"exceeds with probability {false_failure:.0e}",
-        f"{of}frequencies {cells(counts / test.n, expected, counts / test.n)} of {test.n} samples; total variation {distance:.4f}",
+        (
+            f"{of}frequencies {cells(counts / test.n, expected, counts / test.n)} of {test.n} "
+            f"samples; total variation {distance:.4f}"
+        ),
     )
 
 
@@ -136,10 +178,16 @@ def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 
 def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]]:
     """The tokens of each request at temperature 1; `backwards`: admitted in the other order."""
     step = -1 if backwards else 1
-    return setup.but(batch=work.rows, eos=work.eos, warp=Sampling(temperature=1.0)).outcome(work.requests[::step]).tokens[::step]
+    return (
+        setup.but(batch=work.rows, eos=work.eos, warp=Sampling(temperature=1.0))
+        .outcome(work.requests[::step])
+        .tokens[::step]
+    )
 
 
 def one_by_one(setup: Setup, work: Work) -> list[list[int]]:
-    """The tokens of each request when it is the only one, with the noise that it has among the others."""
+    """The tokens of each request when it is the only one, with the noise that it has among the
+    others.
+    """
     single = setup.but(batch=1, eos=work.eos, warp=Sampling(temperature=1.0))
     return [single.outcome([request]).tokens[0] for request in work.requests]

@@ -1,14 +1,16 @@
-"""Statistical assertions that state how often a correct engine fails them, and which bias they are sure to see.
+"""Statistical assertions that state how often a correct engine fails them, and which bias they are
+sure to see.
 
-Let p be the true law of n independent samples over finitely many cells, p̂ their empirical law, and TV half the L1
-distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's inequality, for every n,
+Let p be the true law of n independent samples over finitely many cells, p̂ their empirical law, and
+TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
+inequality, for every n,
 
-    P(TV(p̂, p) >= E TV(p̂, p) + s) <= exp(-2 n s²)         and         E TV(p̂, p) <= ½ Σ sqrt(p_i (1 - p_i) / n).
+    P(TV(p̂, p) >= E TV(p̂, p) + s) <= exp(-2 n s²),    E TV(p̂, p) <= ½ Σ sqrt(p_i (1 - p_i) / n).
 
-Hence TV(p̂, p) > `threshold` happens to a correct engine with a probability of at most FALSE_FAILURE. If instead the
-samples follow a law q with TV(q, p) = δ, then E TV(p̂, p) >= δ (Jensen: TV is convex and E p̂ = q), so the same
-inequality, downwards, makes the assertion fail with probability 1 - MISS or more for every δ >= `detectable`. Nothing
-here is asymptotic.
+Hence TV(p̂, p) > `threshold` happens to a correct engine with a probability of at most
+FALSE_FAILURE. If instead the samples follow a law q with TV(q, p) = δ, then E TV(p̂, p) >= δ
+(Jensen: TV is convex and E p̂ = q), so the same inequality, downwards, makes the assertion fail
+with probability 1 - MISS or more for every δ >= `detectable`. Nothing here is asymptotic.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ from jaxtyping import Float, Int
 
 FALSE_FAILURE = 1e-6
 MISS = 1e-3
-SEEN_BIAS = 0.029  # the smallest bias that a real defect was seen to cause: one uniform shared by draft and residual
+# the smallest bias that a real defect was seen to cause: one uniform shared by draft and residual
+SEEN_BIAS = 0.029
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class LawTest:
     def threshold(self) -> float:
         """The distance that a correct engine exceeds with probability `false_failure` at most."""
         p = self.expected
-        return float(0.5 * np.sqrt(p * (1 - p) / self.n).sum() + np.sqrt(np.log(1 / self.false_failure) / (2 * self.n)))
+        return float(
+            0.5 * np.sqrt(p * (1 - p) / self.n).sum()
+            + np.sqrt(np.log(1 / self.false_failure) / (2 * self.n))
+        )
 
     @property
     def detectable(self) -> float:
@@ -47,15 +53,20 @@ class LawTest:
         return float(0.5 * np.abs(counts / self.n - self.expected).sum())
 
 
-def assert_law(counts: Int[np.ndarray, "..."], expected: Float[np.ndarray, "..."], must_see: float = SEEN_BIAS) -> None:
+def assert_law(
+    counts: Int[np.ndarray, "..."], expected: Float[np.ndarray, "..."], must_see: float = SEEN_BIAS
+) -> None:
     """The samples counted follow the law; a bias of `must_see` would not have gone unnoticed."""
     np.testing.assert_allclose(expected.sum(), 1, atol=1e-9)
     test = LawTest(expected, int(counts.sum()))
-    assert test.detectable <= must_see, f"{test.n} samples see a bias of {test.detectable:.4f}, not one of {must_see}: take more"
+    assert test.detectable <= must_see, (
+        f"{test.n} samples see a bias of {test.detectable:.4f}, not one of {must_see}: take more"
+    )
     assert (counts[expected == 0] == 0).all(), "something impossible was sampled"
     distance = test.distance(counts)
     assert distance <= test.threshold, (
-        f"total variation {distance:.4f} > {test.threshold:.4f}, which a correct engine exceeds once in {1 / FALSE_FAILURE:.0e} runs"
+        f"total variation {distance:.4f} > {test.threshold:.4f}, which a correct engine exceeds "
+        f"once in {1 / FALSE_FAILURE:.0e} runs"
     )
 
 

@@ -1,7 +1,9 @@
-"""Hypothesis strategies for what the parts of the library are given: distributions, drafts, requests, feedback.
+"""Hypothesis strategies for what the parts of the library are given: distributions, drafts,
+requests, feedback.
 
-What is drawn is annotated with plain containers: a type checker looks at some item of a `list[int]`, chosen by the global
-generator, and Hypothesis allows nobody to draw from that while it draws.
+What is drawn is annotated with plain containers: a type checker looks at some item of a
+`list[int]`, chosen by the global generator, and Hypothesis allows nobody to draw from that while it
+draws.
 """
 
 import itertools
@@ -32,7 +34,9 @@ def distributions(draw: Draw, vocab: int) -> np.ndarray:
 
 @st.composite
 def problems(draw: Draw, vocab: int, length: int, deterministic: bool) -> Problem:
-    """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or mixed from both."""
+    """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or
+    mixed from both.
+    """
     relation = draw(st.sampled_from(("unrelated", "equal", "disjoint", "mixed")))
     target, guess = {}, {}
     for n in range(length + 1):
@@ -46,13 +50,19 @@ def problems(draw: Draw, vocab: int, length: int, deterministic: bool) -> Proble
                 "disjoint": apart / apart.sum() if apart.any() else other,
                 "mixed": (target[prefix] + other) / 2,
             }[relation]
-    path = tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length))) if deterministic else None
+    path = (
+        tuple(draw(st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length)))
+        if deterministic
+        else None
+    )
     return Problem(vocab, length, target, guess, path)
 
 
 @st.composite
 def batches(draw: Draw, deterministic: bool) -> tuple:
-    """Problems of one batch with their own lengths, 0 among them, and its common k, which may exceed them all."""
+    """Problems of one batch with their own lengths, 0 among them, and its common k, which may
+    exceed them all.
+    """
     vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
     rows = [draw(problems(vocab, length, deterministic)) for length in lengths]
@@ -61,12 +71,23 @@ def batches(draw: Draw, deterministic: bool) -> tuple:
 
 @st.composite
 def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
-    """One problem of two tokens whose draft is long. Its distributions depend on the last token alone, so that it is told in a line."""
+    """One problem of two tokens whose draft is long.
+
+    Its distributions depend on the last token alone, so that it is told in a line.
+    """
     length = draw(st.integers(4, longest))
     known = draw(problems(2, 1, False))
-    path = tuple(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length))) if deterministic else None
-    prefixes = [prefix for n in range(length + 1) for prefix in itertools.product(range(2), repeat=n)]
-    target, guess = ({prefix: law[prefix[-1:]] for prefix in prefixes} for law in (known.target, known.draft))
+    path = (
+        tuple(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)))
+        if deterministic
+        else None
+    )
+    prefixes = [
+        prefix for n in range(length + 1) for prefix in itertools.product(range(2), repeat=n)
+    ]
+    target, guess = (
+        {prefix: law[prefix[-1:]] for prefix in prefixes} for law in (known.target, known.draft)
+    )
     return [Problem(2, length, target, guess, path, True)], length
 
 
@@ -75,9 +96,11 @@ GENERIC = ((3, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' le
 
 @st.composite
 def generic_batches(draw: Draw, deterministic: bool) -> tuple:
-    """Problems of each size whose distributions are drawn by a seed, so that none of them is special.
+    """Problems of each size whose distributions are drawn by a seed, so that none of them is
+    special.
 
-    Most mistakes show in them, where the small weights of `problems` find those that show in zeros and ties.
+    Most mistakes show in them, where the small weights of `problems` find those that show in zeros
+    and ties.
     """
     seed = draw(st.integers(0, 2**31 - 1))
     vocab, length = GENERIC[seed % len(GENERIC)]
@@ -87,10 +110,17 @@ def generic_batches(draw: Draw, deterministic: bool) -> tuple:
 def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
     """Every distribution drawn by itself, uniformly over all distributions."""
     random = np.random.default_rng(seed)
-    prefixes = [prefix for n in range(length + 1) for prefix in itertools.product(range(vocab), repeat=n)]
-    target, guess = (dict(zip(prefixes, random.dirichlet(np.ones(vocab), len(prefixes)), strict=True)) for _ in range(2))
+    prefixes = [
+        prefix for n in range(length + 1) for prefix in itertools.product(range(vocab), repeat=n)
+    ]
+    target, guess = (
+        dict(zip(prefixes, random.dirichlet(np.ones(vocab), len(prefixes)), strict=True))
+        for _ in range(2)
+    )
     path = tuple(random.integers(0, vocab, length).tolist()) if deterministic else None
-    return Problem(vocab, length, target, guess, path, name=f"distributions over {vocab} tokens of seed {seed}")
+    return Problem(
+        vocab, length, target, guess, path, name=f"distributions over {vocab} tokens of seed {seed}"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +134,10 @@ class Work:
     @property
     def requests(self) -> list[Request]:
         """What the engine is given."""
-        return [Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i) for i, (prompt, new) in enumerate(self.asked)]
+        return [
+            Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i)
+            for i, (prompt, new) in enumerate(self.asked)
+        ]
 
     def __str__(self) -> str:
         parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.asked]
@@ -112,30 +145,47 @@ class Work:
 
 
 @st.composite
-def requests(draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True, sizes: tuple = SIZES) -> Work:
-    """Ragged prompts, perhaps repeated, each with a limit of its own, for one to four rows; at least as many requests as rows."""
+def requests(
+    draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True, sizes: tuple = SIZES
+) -> Work:
+    """Ragged prompts, perhaps repeated, each with a limit of its own, for one to four rows; at
+    least as many requests as rows.
+    """
     random = np.random.default_rng(vocab)
     prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
-    chosen = draw(st.lists(st.tuples(st.sampled_from(prompts), st.integers(1, longest)), min_size=1, max_size=6))
+    chosen = draw(
+        st.lists(
+            st.tuples(st.sampled_from(prompts), st.integers(1, longest)), min_size=1, max_size=6
+        )
+    )
     ends = tuple(sorted(draw(st.sets(st.integers(0, vocab - 1), max_size=2)))) if eos else ()
     return Work(tuple(chosen), draw(st.integers(1, min(4, len(chosen)))), ends)
 
 
 def many_requests(vocab: int, seed: int, longest: int = LONGEST, sizes: tuple = SIZES) -> Work:
-    """Twelve requests for four rows: of what goes wrong in few batches, more is seen in a large one than in as many small ones."""
+    """Twelve requests for four rows: of what goes wrong in few batches, more is seen in a large one
+    than in as many small ones.
+    """
     random = np.random.default_rng((vocab, seed))
     prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in (*sizes, *sizes)]
-    asked = [(prompts[random.integers(len(prompts))], int(random.integers(longest // 2, longest + 1))) for _ in range(12)]
+    asked = [
+        (prompts[random.integers(len(prompts))], int(random.integers(longest // 2, longest + 1)))
+        for _ in range(12)
+    ]
     return Work(tuple(asked), 4)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens to a policy in one step, whatever lengths it asks for. One entry per row, but in `new`."""
+    """What happens to a policy in one step, whatever lengths it asks for.
+
+    One entry per row, but in `new`.
+    """
 
     new: tuple  # rows that are given a new prompt before it
     active: tuple
-    room: tuple  # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
+    # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
+    room: tuple
     kept: tuple  # the most that is accepted
     seconds: float
 
@@ -147,7 +197,10 @@ class Moment:
 
     def __str__(self) -> str:
         told = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
-        rows = f"active {[int(a) for a in self.active]}, at most {list(self.room)} drafted and {list(self.kept)} accepted"
+        rows = (
+            f"active {[int(a) for a in self.active]}, at most {list(self.room)} drafted and "
+            f"{list(self.kept)} accepted"
+        )
         return f"{told}{rows} in {shown(self.seconds)} s"
 
 
@@ -159,21 +212,34 @@ class Past:
     moments: tuple
 
     def __str__(self) -> str:
-        return f"{self.batch} row(s); " + "; ".join(f"step {i}: {moment}" for i, moment in enumerate(self.moments, 1))
+        return f"{self.batch} row(s); " + "; ".join(
+            f"step {i}: {moment}" for i, moment in enumerate(self.moments, 1)
+        )
 
 
 @st.composite
-def feedback_sequences(draw: Draw, most_rows: int = 8, most_steps: int = 12, most_tokens: int = 16) -> Past:
-    """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first step), and steps of any time."""
+def feedback_sequences(
+    draw: Draw, most_rows: int = 8, most_steps: int = 12, most_tokens: int = 16
+) -> Past:
+    """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first step),
+    and steps of any time.
+    """
     batch = draw(st.integers(1, most_rows))
     tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
-    # What is drawn does not depend on the number of rows, so that Hypothesis can lower it: rows repeat what there is.
-    some = st.lists(st.tuples(st.sampled_from((True, False)), tokens, tokens), min_size=1, max_size=most_rows)
+    # What is drawn does not depend on the number of rows, so that Hypothesis can lower it: rows
+    # repeat what there is.
+    some = st.lists(
+        st.tuples(st.sampled_from((True, False)), tokens, tokens), min_size=1, max_size=most_rows
+    )
     moments = []
     for step in range(draw(st.integers(1, most_steps))):
         again = draw(st.sets(st.integers(0, most_rows - 1), max_size=most_rows))
         new = tuple(row for row in range(batch) if row in again or not step)
         drawn = draw(some)
         active, room, kept = zip(*(drawn[row % len(drawn)] for row in range(batch)), strict=True)
-        moments.append(Moment(new, active, room, kept, draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0)))))
+        moments.append(
+            Moment(
+                new, active, room, kept, draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0)))
+            )
+        )
     return Past(batch, tuple(moments))

@@ -1,4 +1,6 @@
-"""What the engine must do, in the plainest way: recompute everything for every token, in float64."""
+"""What the engine must do, in the plainest way: recompute everything for every token, in
+float64.
+"""
 
 import functools
 import itertools
@@ -10,7 +12,8 @@ from jaxtyping import Float
 
 from bass.testing.worlds import World
 
-SMALLEST_GAP = 1e-4  # between the two largest logits: a nearer tie could flip in float32, and would prove nothing
+# between the two largest logits: a nearer tie could flip in float32, and would prove nothing
+SMALLEST_GAP = 1e-4
 
 
 class NearTie(AssertionError):
@@ -18,7 +21,9 @@ class NearTie(AssertionError):
 
 
 def greedy(world: World, prompt: list[int], limit: int, eos: tuple[int, ...] = ()) -> list[int]:
-    """The most probable continuation, cut at `limit` tokens in all and after the first token of `eos`."""
+    """The most probable continuation, cut at `limit` tokens in all and after the first token of
+    `eos`.
+    """
     return ended(list(_greedy(world, tuple(prompt), limit - len(prompt))), eos)
 
 
@@ -35,7 +40,9 @@ def _greedy(world: World, prompt: tuple[int, ...], new: int) -> tuple[int, ...]:
         logits = world.oracle("target", np.array([tokens]))[0]
         second, first = np.sort(logits)[-2:]
         if first - second <= SMALLEST_GAP:
-            raise NearTie(f"the test's own model has a near tie after {tokens}: give it another seed")
+            raise NearTie(
+                f"the test's own model has a near tie after {tokens}: give it another seed"
+            )
         tokens.append(int(logits.argmax()))
     return tuple(tokens[len(prompt) :])
 
@@ -47,20 +54,32 @@ class Softmax:
     temperature: float = 1.0
     top_p: float = 1.0
 
-    def __call__(self, prefixes: np.ndarray, logits: Float[np.ndarray, "rows vocab"]) -> Float[np.ndarray, "rows vocab"]:
+    def __call__(
+        self, prefixes: np.ndarray, logits: Float[np.ndarray, "rows vocab"]
+    ) -> Float[np.ndarray, "rows vocab"]:
         weights = np.exp((logits - logits.max(1, keepdims=True)) / self.temperature)
         probs = weights / weights.sum(1, keepdims=True)
         order = np.argsort(-probs, 1)
-        before = np.cumsum(np.take_along_axis(probs, order, 1), 1) - np.take_along_axis(probs, order, 1)
+        before = np.cumsum(np.take_along_axis(probs, order, 1), 1) - np.take_along_axis(
+            probs, order, 1
+        )
         kept = np.zeros_like(probs)
         np.put_along_axis(kept, order, (before < self.top_p).astype(float), 1)
         return probs * kept / (probs * kept).sum(1, keepdims=True)
 
 
-def joint_law(world: World, prompt: list[int], new: int, probs: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Float[np.ndarray, "..."]:
-    """The target's law of the first `new` tokens, an array with one axis per token. `probs`: of prefixes and their logits."""
+def joint_law(
+    world: World, prompt: list[int], new: int, probs: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Float[np.ndarray, "..."]:
+    """The target's law of the first `new` tokens, an array with one axis per token.
+
+    `probs`: of prefixes and their logits.
+    """
     law = np.ones(1)
     for n in range(new):
-        prefixes = np.array([[*prompt, *tail] for tail in itertools.product(range(world.vocab), repeat=n)], dtype=np.int64)
+        prefixes = np.array(
+            [[*prompt, *tail] for tail in itertools.product(range(world.vocab), repeat=n)],
+            dtype=np.int64,
+        )
         law = (law[:, None] * probs(prefixes, world.oracle("target", prefixes))).reshape(-1)
     return law.reshape((world.vocab,) * new)

@@ -1,4 +1,6 @@
-"""Drafts and target distributions as a verifier gets them, many samples of each problem in one batch."""
+"""Drafts and target distributions as a verifier gets them, many samples of each problem in one
+batch.
+"""
 
 from dataclasses import dataclass
 
@@ -20,7 +22,9 @@ class Batch:
     seed: int = 0
 
     def __str__(self) -> str:
-        return f"k = {self.k}, noise of seed {self.seed}; " + "; ".join(f"row {i}: {described(p)}" for i, p in enumerate(self.problems))
+        return f"k = {self.k}, noise of seed {self.seed}; " + "; ".join(
+            f"row {i}: {described(p)}" for i, p in enumerate(self.problems)
+        )
 
 
 def described(problem: Problem) -> str:
@@ -31,7 +35,11 @@ def described(problem: Problem) -> str:
         return f"length {problem.length}, {problem.name}{path}"
 
     def listed(laws: dict, longest: int) -> str:
-        return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items() if len(prefix) <= longest)
+        return ", ".join(
+            f"after {list(prefix)} {shown(law)}"
+            for prefix, law in laws.items()
+            if len(prefix) <= longest
+        )
 
     if problem.by_last:
         laws = f"target {listed(problem.target, 1)}, draft {listed(problem.draft, 1)}"
@@ -39,14 +47,19 @@ def described(problem: Problem) -> str:
     if not problem.length:
         return f"length 0, target {listed(problem.target, 0)}"
     guess = (
-        f"drafted for certain {list(problem.path)}" if problem.path is not None else f"draft {listed(problem.draft, problem.length - 1)}"
+        f"drafted for certain {list(problem.path)}"
+        if problem.path is not None
+        else f"draft {listed(problem.draft, problem.length - 1)}"
     )
     return f"length {problem.length}, target {listed(problem.target, problem.length)}, {guess}"
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a verifier is given: `each` samples of every problem, the rows of one problem together. NumPy."""
+    """What a verifier is given:
+
+    `each` samples of every problem, the rows of one problem together. NumPy.
+    """
 
     tokens: Int[np.ndarray, "rows k"]
     draft_probs: Float[np.ndarray, "rows k vocab"] | None
@@ -61,7 +74,11 @@ class Sampled:
         def on(array: np.ndarray) -> torch.Tensor:
             return torch.as_tensor(array[rows].copy())
 
-        draft = Draft(on(self.tokens), None if self.draft_probs is None else on(self.draft_probs), on(self.lengths))
+        draft = Draft(
+            on(self.tokens),
+            None if self.draft_probs is None else on(self.draft_probs),
+            on(self.lengths),
+        )
         return (
             draft,
             on(self.target_probs),
@@ -70,20 +87,25 @@ class Sampled:
 
 
 def firsts(rows: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """A first position for each row of a batch, from 1 to 199: what a verifier does may depend on it in no way that is biased."""
+    """A first position for each row of a batch, from 1 to 199: what a verifier does may depend on
+    it in no way that is biased.
+    """
     return rows.astype(np.int64) * 37 % 199 + 1
 
 
 def sample(batch: Batch, each: int, junk: int, garbage: tuple = ()) -> Sampled:
     """Drafts drawn by the draft stream's uniforms, as a drafter draws them.
 
-    What lies beyond a row's length is `junk`, a seed of tokens and distributions; with `garbage`, these numbers in turn in place of
-    its probabilities.
+    What lies beyond a row's length is `junk`, a seed of tokens and distributions; with `garbage`,
+    these numbers in turn in place of its probabilities.
     """
     random, other = np.random.default_rng(batch.seed), np.random.default_rng(1000 + junk)
     rows, k, vocab = each * len(batch.problems), batch.k, batch.problems[0].vocab
     tokens, uniforms = other.integers(0, vocab, (rows, k)), other.uniform(size=(rows, k + 1, 4))
-    target, guess = other.dirichlet(np.ones(vocab), (rows, k + 1)), other.dirichlet(np.ones(vocab), (rows, k))
+    target, guess = (
+        other.dirichlet(np.ones(vocab), (rows, k + 1)),
+        other.dirichlet(np.ones(vocab), (rows, k)),
+    )
     if garbage:
         target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
     for i, problem in enumerate(batch.problems):
@@ -93,18 +115,31 @@ def sample(batch: Batch, each: int, junk: int, garbage: tuple = ()) -> Sampled:
             prefixes = tokens[here, :slot]
             target[here, slot] = looked_up(problem.target, prefixes, vocab)
             if slot < length:
-                probs = looked_up(problem.draft, prefixes, vocab) if problem.path is None else np.eye(vocab)[[problem.path[slot]] * each]
+                probs = (
+                    looked_up(problem.draft, prefixes, vocab)
+                    if problem.path is None
+                    else np.eye(vocab)[[problem.path[slot]] * each]
+                )
                 guess[here, slot] = probs
                 tokens[here, slot] = drawn(probs, uniforms[here, slot, 0])
     lengths = np.repeat([problem.length for problem in batch.problems], each)
-    return Sampled(tokens, None if batch.problems[0].path is not None else guess, target, lengths, uniforms)
+    return Sampled(
+        tokens, None if batch.problems[0].path is not None else guess, target, lengths, uniforms
+    )
 
 
-def continued(problem: Problem, tokens: np.ndarray, accepted: np.ndarray, seed: int) -> Int[np.ndarray, "rows new"]:
-    """The emitted tokens of a problem's rows, and the target's own after them: length + 1 in all."""
+def continued(
+    problem: Problem, tokens: np.ndarray, accepted: np.ndarray, seed: int
+) -> Int[np.ndarray, "rows new"]:
+    """The emitted tokens of a problem's rows, and the target's own after them: length + 1 in
+    all.
+    """
     random, whole = np.random.default_rng(2000 + seed), tokens[:, : problem.length + 1].copy()
     for slot in range(1, problem.length + 1):
-        own = drawn(looked_up(problem.target, whole[:, :slot], problem.vocab), random.uniform(size=len(whole)))
+        own = drawn(
+            looked_up(problem.target, whole[:, :slot], problem.vocab),
+            random.uniform(size=len(whole)),
+        )
         whole[:, slot] = np.where(slot > accepted, own, whole[:, slot])
     return whole
 
@@ -113,7 +148,12 @@ def looked_up(laws: dict, prefixes: np.ndarray, vocab: int) -> Float[np.ndarray,
     """The distribution after each row's prefix."""
     length = prefixes.shape[1]
     table = np.array(
-        [laws[tuple(int(t) for t in np.unravel_index(i, (vocab,) * length))] if length else laws[()] for i in range(vocab**length)]
+        [
+            laws[tuple(int(t) for t in np.unravel_index(i, (vocab,) * length))]
+            if length
+            else laws[()]
+            for i in range(vocab**length)
+        ]
     )
     return table[prefixes @ vocab ** np.arange(length)[::-1]]
 

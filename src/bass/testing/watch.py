@@ -15,10 +15,11 @@ from bass.records import Seats, Sequences
 @final
 @dataclass
 class Witness(Scorer):
-    """Holds what was fed to a scorer at each (row, position), and asserts what every query may rely on.
+    """Holds what was fed to a scorer at each (row, position), and asserts what every query may rely
+    on.
 
-    A query at position p attends to 0..p of its row, so at each of these places the scorer must have been fed the token
-    that is committed there; above the committed ones, the drafted token.
+    A query at position p attends to 0..p of its row, so at each of these places the scorer must
+    have been fed the token that is committed there; above the committed ones, the drafted token.
     """
 
     scorer: Scorer
@@ -40,26 +41,41 @@ class Witness(Scorer):
             self.fed[row] = -1
             self.fed[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         self._take(tokens, positions, span, start)
         self.scorer.fill(tokens, positions, span, start)
 
-    def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Tensor:
         self._take(tokens, positions, span, 0)
         self.passes += 1
         s = self.sequences
         for row in torch.nonzero(s.active)[:, 0].tolist():
             length, here = int(s.lens[row]), positions[row].tolist()
             used = [p for p in here if p >= 0]
-            assert used == list(range(used[0], used[0] + len(used))) if used else True, f"row {row} has holes: {here}"
+            assert used == list(range(used[0], used[0] + len(used))) if used else True, (
+                f"row {row} has holes: {here}"
+            )
             assert max(used, default=-1) < int(s.limits[row]), f"row {row} goes beyond its limit"
             if self.is_target:
                 assert used, "the target was not asked about an active row"
-                assert used[0] == length - 1, f"row {row}'s window starts at {used[0]}, its last committed token is at {length - 1}"
+                assert used[0] == length - 1, (
+                    f"row {row}'s window starts at {used[0]}, its last committed token is at "
+                    f"{length - 1}"
+                )
                 assert int(tokens[row, 0]) == int(s.tokens[row, length - 1])
             if used:
                 known = self.fed[row, : min(length, used[-1] + 1)]
-                assert (known == s.tokens[row, : len(known)].cpu().numpy()).all(), f"row {row} was not fed what it committed"
+                assert (known == s.tokens[row, : len(known)].cpu().numpy()).all(), (
+                    f"row {row} was not fed what it committed"
+                )
                 assert (self.fed[row, : used[-1] + 1] >= 0).all()
         return self.scorer(tokens, positions, span)
 

@@ -1,7 +1,8 @@
-"""Small target and draft models with an oracle: the next-token logits after any prefix, recomputed from nothing in float64.
+"""Small target and draft models with an oracle: the next-token logits after any prefix, recomputed
+from nothing in float64.
 
-A world gives scorers to the engine, and the oracle to the test. The oracle shares no code with what it judges: no cache,
-no positions, no backend.
+A world gives scorers to the engine, and the oracle to the test. The oracle shares no code with what
+it judges: no cache, no positions, no backend.
 """
 
 from abc import abstractmethod
@@ -38,7 +39,9 @@ class World(Protocol):
         ...
 
     @abstractmethod
-    def oracle(self, role: str, prefixes: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows vocab"]:
+    def oracle(
+        self, role: str, prefixes: Int[np.ndarray, "rows length"]
+    ) -> Float[np.ndarray, "rows vocab"]:
         """float64 logits of the token after each prefix."""
         ...
 
@@ -46,26 +49,37 @@ class World(Protocol):
 @final
 @dataclass
 class TableScorer(Scorer):
-    """Looks the logits up in a table by a hash of the last `order` tokens of its memory, in place of attention.
+    """Looks the logits up in a table by a hash of the last `order` tokens of its memory, in place
+    of attention.
 
-    Its memory is addressed by (row, position) like a cache, so one wrong, missing or stale token in the last `order`
-    positions changes everything. No floating-point sum: windows and single tokens give the same bits.
+    Its memory is addressed by (row, position) like a cache, so one wrong, missing or stale token in
+    the last `order` positions changes everything. No floating-point sum: windows and single tokens
+    give the same bits.
     """
 
     table: Float[Tensor, "entries vocab"]
     order: int
     memory: Int[Tensor, "batch extent"]
 
-    def fill(self, tokens: Int[Tensor, "some window"], positions: Int[Tensor, "some window"], span: int, start: int) -> None:
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
         part = self.memory[start : start + len(tokens)]
-        part[torch.arange(len(part), device=part.device)[:, None], positions] = tokens  # -1 is the last slot, the spare one
+        # -1 is the last slot, the spare one
+        part[torch.arange(len(part), device=part.device)[:, None], positions] = tokens
 
     def copy_rows(self, seats: Seats) -> None:
         before = self.memory.clone()
         for row in seats.followers:
             self.memory[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
 
-    def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Tensor:
         self.fill(tokens, positions, span, 0)
         sums = hash_sums(self.memory[:, :-1])
         at = positions.clamp(min=0)
@@ -84,7 +98,10 @@ def hash_sums(tokens: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length_
 @final
 @dataclass(frozen=True)
 class TableWorld(World):
-    """Random tables. `likeness` 1 makes draft and target equal, 0 unrelated; `sharpness` is the scale of the logits."""
+    """Random tables.
+
+    `likeness` 1 makes draft and target equal, 0 unrelated; `sharpness` is the scale of the logits.
+    """
 
     vocab: int = 7
     order: int = 100
@@ -95,32 +112,47 @@ class TableWorld(World):
 
     def table(self, role: str) -> Float[Tensor, "entries vocab"]:
         random = torch.Generator().manual_seed(self.seed)
-        target, other = (torch.randn(self.entries, self.vocab, generator=random, dtype=torch.float64) for _ in range(2))
+        target, other = (
+            torch.randn(self.entries, self.vocab, generator=random, dtype=torch.float64)
+            for _ in range(2)
+        )
         mixed = target if role == "target" else self.likeness * target + (1 - self.likeness) * other
         return self.sharpness * mixed
 
     def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
         random = torch.Generator().manual_seed(self.seed + 1)
-        garbage = torch.randint(0, self.vocab, (room.batch, int(room.limits.max()) + 1), generator=random)
-        return TableScorer(self.table(role).to(device, torch.float32), self.order, garbage.to(device))
+        garbage = torch.randint(
+            0, self.vocab, (room.batch, int(room.limits.max()) + 1), generator=random
+        )
+        return TableScorer(
+            self.table(role).to(device, torch.float32), self.order, garbage.to(device)
+        )
 
-    def oracle(self, role: str, prefixes: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows vocab"]:
+    def oracle(
+        self, role: str, prefixes: Int[np.ndarray, "rows length"]
+    ) -> Float[np.ndarray, "rows vocab"]:
         place = np.arange(1, prefixes.shape[1] + 1)[-self.order :]
-        index = ((prefixes[:, -self.order :] + 1) * ((place * 2654435761) % 1000003)).sum(1) % self.entries
+        index = ((prefixes[:, -self.order :] + 1) * ((place * 2654435761) % 1000003)).sum(
+            1
+        ) % self.entries
         return self.table(role).float().double().numpy()[index]
 
 
 @final
 @dataclass(frozen=True)
 class CountingWorld(World):
-    """The target says token + 1 after every token, so that each token of an output occurs once; so does the draft."""
+    """The target says token + 1 after every token, so that each token of an output occurs once; so
+    does the draft.
+    """
 
     vocab: int = 40
 
     def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
         return _Counting(20 * torch.eye(self.vocab, device=device).roll(1, 1))
 
-    def oracle(self, role: str, prefixes: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows vocab"]:
+    def oracle(
+        self, role: str, prefixes: Int[np.ndarray, "rows length"]
+    ) -> Float[np.ndarray, "rows vocab"]:
         return 20.0 * np.eye(self.vocab)[(prefixes[:, -1] + 1) % self.vocab]
 
 
@@ -131,7 +163,9 @@ class _Counting(Scorer):
 
     table: Float[Tensor, "vocab vocab"]
 
-    def __call__(self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int) -> Tensor:
+    def __call__(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
+    ) -> Tensor:
         return self.table[tokens]
 
 
@@ -157,7 +191,9 @@ class LlamaWorld(World):
         target, draft = Llama(config, "cpu", self.dtype), Llama(config, "cpu", self.dtype)
         with torch.no_grad():
             for ours, theirs in zip(target.parameters(), draft.parameters(), strict=True):
-                drawn, noise = (torch.randn(ours.shape, generator=random, dtype=torch.float64) for _ in range(2))
+                drawn, noise = (
+                    torch.randn(ours.shape, generator=random, dtype=torch.float64) for _ in range(2)
+                )
                 scale = 1.5 / ours.shape[-1] ** 0.5 if ours.ndim == 2 else 0.1
                 base = drawn * scale + (ours.ndim == 1)
                 ours.copy_(base)
@@ -173,12 +209,16 @@ class LlamaWorld(World):
         cache = cache_type.allocate(model.shape, room, device, self.dtype)  # pyright: ignore[reportAttributeAccessIssue]
         return ModelScorer(model, poisoned(cache), make_backend(), room.batch)
 
-    def oracle(self, role: str, prefixes: Int[np.ndarray, "rows length"]) -> Float[np.ndarray, "rows vocab"]:
+    def oracle(
+        self, role: str, prefixes: Int[np.ndarray, "rows length"]
+    ) -> Float[np.ndarray, "rows vocab"]:
         return dense_logits(self.models[role], prefixes)[:, -1]
 
 
 def poisoned(cache: Any) -> Any:
-    """The cache, with a large finite value in every place of its storage: what was never written must not be seen."""
+    """The cache, with a large finite value in every place of its storage: what was never written
+    must not be seen.
+    """
     for value in tensors_of(vars(cache)):
         if value.is_floating_point():
             value.fill_(POISON)

@@ -7,4 +7,11 @@ from bass.text.stream import TextStream
 from bass.text.tokenizer import Tokenizer
 from bass.text.transcript import Transcript
 
-__all__ = ["ChatTemplates", "StopStrings", "TextStream", "Tokenizer", "Transcript", "check_same_tokenizer"]
+__all__ = [
+    "ChatTemplates",
+    "StopStrings",
+    "TextStream",
+    "Tokenizer",
+    "Transcript",
+    "check_same_tokenizer",
+]

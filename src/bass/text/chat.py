@@ -17,9 +17,11 @@ from bass.files import read_regular
 from bass.text import template_process
 
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, below what fills a machine
-ADDED, TIMES = 200_000, 10  # characters that a template may write on its own, and for each of the messages
+# characters that a template may write on its own, and for each of the messages
+ADDED, TIMES = 200_000, 10
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
-WAITING_SECONDS = 60  # for a process that the machine has no time for; one that computes ends after a second
+# for a process that the machine has no time for; one that computes ends after a second
+WAITING_SECONDS = 60
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
 
 
@@ -32,12 +34,19 @@ class ChatTemplates:
     special: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> "ChatTemplates":
-        """Those of chat_template.jinja and additional_chat_templates/, or else those of tokenizer_config.json."""
+    def read(
+        cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]
+    ) -> "ChatTemplates":
+        """Those of chat_template.jinja and additional_chat_templates/, or else those of
+        tokenizer_config.json.
+        """
         more = islice((folder / "additional_chat_templates").glob("*.jinja"), MOST_FILES + 1)
         files = {path.stem: path for path in sorted(more)}
         if len(files) > MOST_FILES:
-            raise CheckpointError(f"`{folder / 'additional_chat_templates'}` holds more than {MOST_FILES} templates: remove some.")
+            raise CheckpointError(
+                f"`{folder / 'additional_chat_templates'}` holds more than {MOST_FILES} templates: "
+                "remove some."
+            )
         if (folder / "chat_template.jinja").exists():
             files = {"default": folder / "chat_template.jinja"} | files
         if files:
@@ -48,62 +57,115 @@ class ChatTemplates:
         listed = {"default": given} if isinstance(given, str) else _by_name(given)
         if not all(isinstance(text, str) for text in (*listed, *listed.values())):
             raise CheckpointError(
-                f"`{folder / 'tokenizer_config.json'}` has a `chat_template` that is neither a text nor a list of named ones: "
+                f"`{folder / 'tokenizer_config.json'}` has a `chat_template` that is neither a "
+                "text nor a list of named ones: "
                 "download it again."
             )
         return cls(listed, special)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], name: str = "default", add_generation_prompt: bool = True) -> str:
-        """The conversation as one text, special tokens included; `add_generation_prompt` opens the assistant's turn.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        name: str = "default",
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The conversation as one text, special tokens included; `add_generation_prompt` opens the
+        assistant's turn.
 
-        Templates come with checkpoints and are not trusted: each runs in Jinja's sandbox, in a process of its own, for a second of
-        processor time at most (which takes a tenth of a second longer than rendering it here).
+        Templates come with checkpoints and are not trusted: each runs in Jinja's sandbox, in a
+        process of its own, for a second of processor time at most (which takes a tenth of a second
+        longer than rendering it here).
         """
         check_messages(messages)
         if name not in self.templates:
-            known = f"its templates are {', '.join(self.templates)}" if self.templates else "it has none"
-            raise CheckpointError(
-                f"The checkpoint has no chat template `{name}` ({known}): write the prompt as text, or add chat_template.jinja."
+            known = (
+                f"its templates are {', '.join(self.templates)}"
+                if self.templates
+                else "it has none"
             )
-        values = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
+            raise CheckpointError(
+                f"The checkpoint has no chat template `{name}` ({known}): write the prompt as "
+                "text, or add chat_template.jinja."
+            )
+        values = {
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
         said = _in_a_process(self.templates[name], values | dict(self.special))
         if "invalid" in said:
-            raise CheckpointError(f"The checkpoint's chat template `{name}` is no valid Jinja ({said['invalid']}): download it again.")
+            raise CheckpointError(
+                f"The checkpoint's chat template `{name}` is no valid Jinja ({said['invalid']}): "
+                "download it again."
+            )
         if "refused" in said:
             raise RequestError(
-                f"The chat template refuses the conversation ({said['refused']}): change the messages, or write the prompt as text."
+                f"The chat template refuses the conversation ({said['refused']}): change the "
+                "messages, or write the prompt as text."
             )
         return said["text"]
 
 
 def check_messages(messages: Any) -> None:
     """A conversation is a list of messages with a role and a content, both texts."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
-        raise RequestError('A conversation is a list of messages: give at least one {"role": "user", "content": "..."}.')
+    if (
+        isinstance(messages, str | bytes | Mapping)
+        or not isinstance(messages, Sequence)
+        or not messages
+    ):
+        raise RequestError(
+            'A conversation is a list of messages: give at least one {"role": "user", "content": '
+            '"..."}.'
+        )
     for i, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise RequestError(f'Message {i} is {message!r:.100}: give each a "role" and a "content", both texts.')
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise RequestError(
+                f'Message {i} is {message!r:.100}: give each a "role" and a "content", both texts.'
+            )
 
 
 def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     """What `template_process` says of the template, or that it did not end within its limits."""
     where = [find_spec(name) for name in ("jinja2", "markupsafe")]
-    path = [str(Path(spec.origin).parents[1]) for spec in where if spec is not None and spec.origin is not None]
+    path = [
+        str(Path(spec.origin).parents[1])
+        for spec in where
+        if spec is not None and spec.origin is not None
+    ]
     try:
         longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
-        asked = json.dumps({"path": path, "template": template, "values": values, "longest": longest})
+        asked = json.dumps(
+            {"path": path, "template": template, "values": values, "longest": longest}
+        )
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"A message holds what JSON cannot say ({error}): give texts, numbers, lists and mappings.") from error
+        raise RequestError(
+            f"A message holds what JSON cannot say ({error}): give texts, numbers, lists and "
+            "mappings."
+        ) from error
     command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]
     kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
     try:
-        ended = subprocess.run(command, input=asked, capture_output=True, encoding="utf-8", env=kept, timeout=WAITING_SECONDS)
+        ended = subprocess.run(
+            command,
+            input=asked,
+            capture_output=True,
+            encoding="utf-8",
+            env=kept,
+            timeout=WAITING_SECONDS,
+        )
     except subprocess.TimeoutExpired:
         return {"refused": TOO_LONG}
     if ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return {"refused": TOO_LONG}
     if ended.returncode:
-        why = f"signal {-ended.returncode}" if ended.returncode < 0 else (ended.stderr.strip().splitlines() or ["an error"])[-1]
+        why = (
+            f"signal {-ended.returncode}"
+            if ended.returncode < 0
+            else (ended.stderr.strip().splitlines() or ["an error"])[-1]
+        )
         return {"refused": f"its process ended with {why}"}
     return json.loads(ended.stdout)
 
@@ -122,4 +184,6 @@ def _text(path: Path) -> str:
         return read_regular(path, LARGEST_FILE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(f"`{path}` is not readable as text ({reason}): download it again.") from error
+        raise CheckpointError(
+            f"`{path}` is not readable as text ({reason}): download it again."
+        ) from error

@@ -1,4 +1,6 @@
-"""From the files of a checkpoint folder to one `tokenizers` object, by the rules of `transformers`."""
+"""From the files of a checkpoint folder to one `tokenizers` object, by the rules of
+`transformers`.
+"""
 
 import json
 from pathlib import Path
@@ -22,17 +24,22 @@ def source(folder: Path) -> str | None:
     return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).exists()), None)
 
 
-def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTokenizer, dict[str, str]]:
+def assemble(
+    folder: Path, file: str, settings: dict[str, Any]
+) -> tuple[FastTokenizer, dict[str, str]]:
     """The tokenizer whose vocabulary is in `file`, and its named special tokens.
 
     settings: tokenizer_config.json. A damaged file raises whatever the libraries raise.
     """
     config = optional_json(folder / "config.json")
-    name = class_name(config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class"))
+    name = class_name(
+        config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
+    )
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
     said = parsed_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
     check_json(said)
-    loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None  # of a key that is there twice, the one that was checked
+    # of a key that is there twice, the one that was checked
+    loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None
     pieces = Pieces.read(folder / PIECES) if file == PIECES else None
     defaults = kind.special if kind else pieces.special if pieces else {}
     own = loaded.get_added_tokens_decoder() if loaded else {}
@@ -47,7 +54,15 @@ def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTok
     else:
         assert pieces is not None
         fast = pieces.plain(_renamed(pieces.vocabulary, special))
-    asked = {} if loaded else {name: bool(settings[name]) for name in ("add_bos_token", "add_eos_token") if name in settings}
+    asked = (
+        {}
+        if loaded
+        else {
+            name: bool(settings[name])
+            for name in ("add_bos_token", "add_eos_token")
+            if name in settings
+        }
+    )
     if kind is not None and kind.add_bos is not None:
         asked = {"add_bos_token": kind.add_bos} | asked
     fast.no_truncation()  # a stored setting of somebody's training run; prompts are taken whole
@@ -61,8 +76,12 @@ def assemble(folder: Path, file: str, settings: dict[str, Any]) -> tuple[FastTok
     return fast, special.texts
 
 
-def _pieces_and_merges(folder: Path, said: dict[str, Any] | None, pieces: Pieces | None) -> tuple[dict[str, int], Merges]:
-    """Those of tokenizer.model, of tokenizer.json, whose content is `said`, or else of vocab.json and merges.txt."""
+def _pieces_and_merges(
+    folder: Path, said: dict[str, Any] | None, pieces: Pieces | None
+) -> tuple[dict[str, int], Merges]:
+    """Those of tokenizer.model, of tokenizer.json, whose content is `said`, or else of vocab.json
+    and merges.txt.
+    """
     if pieces is not None:
         return pieces.vocabulary, merges(pieces.vocabulary)
     if said is None:
@@ -73,7 +92,10 @@ def _pieces_and_merges(folder: Path, said: dict[str, Any] | None, pieces: Pieces
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):  # of a unigram model: pieces with their scores
         vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}
-    return vocabulary, [_pair(*(merge.split(" ") if isinstance(merge, str) else merge)) for merge in model.get("merges", ())]
+    return vocabulary, [
+        _pair(*(merge.split(" ") if isinstance(merge, str) else merge))
+        for merge in model.get("merges", ())
+    ]
 
 
 def _renamed(vocabulary: dict[str, int], special: SpecialTokens) -> dict[str, int]:

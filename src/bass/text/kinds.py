@@ -1,8 +1,8 @@
 """What the tokenizer classes of `transformers` put around a vocabulary and its merges, as data.
 
-`transformers` 5 takes the vocabulary, the merges and the post-processor out of tokenizer.json for these classes, and gives
-them a normalizer, a pre-tokenizer and a decoder of their own; so do we, or the same text would get other ids. For every other
-class a tokenizer.json is taken as it is.
+`transformers` 5 takes the vocabulary, the merges and the post-processor out of tokenizer.json for
+these classes, and gives them a normalizer, a pre-tokenizer and a decoder of their own; so do we, or
+the same text would get other ids. For every other class a tokenizer.json is taken as it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +12,19 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-_QWEN2_PIECES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN2_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
+    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 Settings = Mapping[str, Any]  # tokenizer_config.json, with the special tokens
 Merges = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One class: how it is built, its default special tokens, and whether it adds a beginning-of-sequence token unasked."""
+    """One class: how it is built, its default special tokens, and whether it adds a
+    beginning-of-sequence token unasked.
+    """
 
     build: Callable[[dict[str, int], Merges, Settings], Tokenizer]
     special: Mapping[str, str] = field(default_factory=dict)
@@ -29,8 +34,18 @@ class Kind:
 
 
 def _byte_level(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = Tokenizer(BPE(vocab=vocab, merges=merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False))
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.get("add_prefix_space")))
+    fast = Tokenizer(
+        BPE(
+            vocab=vocab,
+            merges=merges,
+            continuing_subword_prefix="",
+            end_of_word_suffix="",
+            fuse_unk=False,
+        )
+    )
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=bool(settings.get("add_prefix_space"))
+    )
     fast.decoder = decoders.ByteLevel()
     return fast
 
@@ -46,14 +61,19 @@ def _qwen2(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokeniz
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_QWEN2_PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.get("add_prefix_space")), use_regex=False),
+            pre_tokenizers.ByteLevel(
+                add_prefix_space=bool(settings.get("add_prefix_space")), use_regex=False
+            ),
         ]
     )
     return fast
 
 
 def spaced_decoder(strip: bool) -> decoders.Sequence:
-    """Pieces to text: a lower block is a space, a byte token a byte; `strip` takes the space before the first word away."""
+    """Pieces to text: a lower block is a space, a byte token a byte;
+
+    `strip` takes the space before the first word away.
+    """
     parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     return decoders.Sequence([*parts, decoders.Strip(content=" ", left=1)] if strip else parts)
 
@@ -62,21 +82,41 @@ def _llama(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokeniz
     prefix = settings.get("add_prefix_space") is not False
     scheme = ("always" if settings.get("legacy") else "first") if prefix else "never"
     fast = Tokenizer(BPE(vocab=vocab, merges=merges, fuse_unk=True, byte_fallback=True))
-    fast.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme, split=False)
+    fast.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="▁", prepend_scheme=scheme, split=False
+    )
     fast.decoder = spaced_decoder(strip=prefix)
     return fast
 
 
 def _code_llama(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
     scheme = "never" if settings.get("add_prefix_space") is False else "first"
-    fast = Tokenizer(BPE(vocab=vocab, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=str(settings.get("unk_token"))))
-    fast.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme, split=False)
+    fast = Tokenizer(
+        BPE(
+            vocab=vocab,
+            merges=merges,
+            fuse_unk=True,
+            byte_fallback=True,
+            unk_token=str(settings.get("unk_token")),
+        )
+    )
+    fast.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="▁", prepend_scheme=scheme, split=False
+    )
     fast.decoder = spaced_decoder(strip=True)
     return fast
 
 
 def _gemma(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = Tokenizer(BPE(vocab=vocab, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=str(settings.get("unk_token"))))
+    fast = Tokenizer(
+        BPE(
+            vocab=vocab,
+            merges=merges,
+            fuse_unk=True,
+            byte_fallback=True,
+            unk_token=str(settings.get("unk_token")),
+        )
+    )
     fast.normalizer = normalizers.Replace(" ", "▁")
     fast.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     fast.decoder = spaced_decoder(strip=False)
@@ -87,22 +127,33 @@ _END = "<|endoftext|>"
 _GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
 _LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 _INFILLING = {
-    "prefix_token": "▁<PRE>", "middle_token": "▁<MID>", "suffix_token": "▁<SUF>", "eot_token": "▁<EOT>", "fill_token": "<FILL_ME>",
+    "prefix_token": "▁<PRE>", "middle_token": "▁<MID>", "suffix_token": "▁<SUF>",
+    "eot_token": "▁<EOT>", "fill_token": "<FILL_ME>",
 }  # fmt: skip
 KINDS = {
     "GPT2Tokenizer": Kind(_byte_level, _GPT2),
     "CodeGenTokenizer": Kind(_byte_level, _GPT2),
     "GPTNeoXTokenizer": Kind(_neox, _GPT2 | {"pad_token": "<|padding|>"}, own_ends=True),
-    "Qwen2Tokenizer": Kind(_qwen2, {"unk_token": _END, "eos_token": _END, "pad_token": _END}, special_again=True),
+    "Qwen2Tokenizer": Kind(
+        _qwen2, {"unk_token": _END, "eos_token": _END, "pad_token": _END}, special_again=True
+    ),
     "LlamaTokenizer": Kind(_llama, _LLAMA),
     "CodeLlamaTokenizer": Kind(_code_llama, _LLAMA | _INFILLING, add_bos=True),
     "GemmaTokenizer": Kind(
-        _gemma, {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "mask_token": "<mask>"}
+        _gemma,
+        {
+            "unk_token": "<unk>",
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+        },
     ),
 }
 BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 
-# The class that `transformers` connects with a model_type; "" takes tokenizer.json as it is, whatever class is named.
+# The class that `transformers` connects with a model_type; "" takes tokenizer.json as it is,
+# whatever class is named.
 _BY_MODEL = {
     "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj opt phi starcoder2",
     "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv",
@@ -110,8 +161,10 @@ _BY_MODEL = {
     "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
     "CohereTokenizer": "cohere cohere2",
     "CodeLlamaTokenizer": "code_llama",
-    "": "arctic deepseek_v2 deepseek_v3 glm glm4 glm4_moe gpt_bigcode granite granitemoe granitemoehybrid granitemoeshared internlm2 jamba "
-    "minicpm3 ministral ministral3 mistral mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 phimoe stablelm",
+    "": "arctic deepseek_v2 deepseek_v3 glm glm4 glm4_moe gpt_bigcode granite granitemoe "
+    "granitemoehybrid granitemoeshared internlm2 jamba "
+    "minicpm3 ministral ministral3 mistral mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 "
+    "phimoe stablelm",
 }
 REGISTERED = {model: name for name, models in _BY_MODEL.items() for model in models.split()}
 

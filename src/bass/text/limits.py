@@ -1,7 +1,8 @@
 """How much the files of a tokenizer may ask for.
 
-A file of a kilobyte can have a text doubled fifty times, and one with an id of a billion has whoever goes through the ids wait for
-minutes. The limits are several times what any tokenizer known needs; what is beyond them is refused before it is built.
+A file of a kilobyte can have a text doubled fifty times, and one with an id of a billion has
+whoever goes through the ids wait for minutes. The limits are several times what any tokenizer known
+needs; what is beyond them is refused before it is built.
 """
 
 import base64
@@ -13,7 +14,8 @@ from typing import Any
 LARGEST_FILE = 128 << 20  # bytes; the largest tokenizer.json known has 33 MB
 MOST_TOKENS, MOST_MERGES = 1 << 20, 1 << 20  # Gemma has 262,144 and 514,906
 MOST_LETTERS, LONGEST_TOKEN = 8_000_000, 4096  # characters of all tokens, and of one
-MOST_ADDED, MOST_ADDED_LETTERS, LONGEST_ADDED = 20_000, 300_000, 256  # Gemma 3 has 6,415, of 77,000 characters
+# Gemma 3 has 6,415, of 77,000 characters
+MOST_ADDED, MOST_ADDED_LETTERS, LONGEST_ADDED = 20_000, 300_000, 256
 MOST_ADDED_WRITTEN = 20_000_000  # characters that the normalizers make of all added tokens
 SPARE_IDS = 1 << 16  # ids may go up to twice the number of tokens, and so many more
 MOST_PARTS = 200  # normalizers, pre-tokenizers, decoders and post-processors
@@ -23,22 +25,48 @@ MOST_TEMPLATE = 1000  # tokens that are put around a text
 LONGEST_PATTERNS = 10_000  # characters of all regular expressions; the longest known has 500
 MOST_WRITTEN = 200_000_000  # characters that a text may grow to
 
-# What is made of a character at most. Of normalizers of a row, as the Unicode tables say, `_CHAIN` however many there are.
-_UNICODE = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 3, "BertNormalizer": 12, "StripAccents": 1, "Strip": 1, "Nmt": 1}
+# What is made of a character at most. Of normalizers of a row, as the Unicode tables say, `_CHAIN`
+# however many there are.
+_UNICODE = {
+    "NFC": 3,
+    "NFD": 4,
+    "NFKC": 18,
+    "NFKD": 18,
+    "Lowercase": 3,
+    "BertNormalizer": 12,
+    "StripAccents": 1,
+    "Strip": 1,
+    "Nmt": 1,
+}
 _CHAIN = 54
 _PRE_TOKENIZERS = {  # a byte each, and a space before the first word
-    "ByteLevel": 5, "Metaspace": 2, "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Whitespace": 1, "WhitespaceSplit": 1, "Split": 1,
+    "ByteLevel": 5, "Metaspace": 2, "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Whitespace": 1,
+    "WhitespaceSplit": 1, "Split": 1,
     "Punctuation": 1, "Digits": 1, "UnicodeScripts": 1, "FixedLength": 1,
 }  # fmt: skip
-_DECODERS = {"ByteLevel": 1, "WordPiece": 1, "Metaspace": 1, "Fuse": 1, "Strip": 1, "ByteFallback": 1}
+_DECODERS = {
+    "ByteLevel": 1,
+    "WordPiece": 1,
+    "Metaspace": 1,
+    "Fuse": 1,
+    "Strip": 1,
+    "ByteFallback": 1,
+}
 _POST_PROCESSORS = ("BertProcessing", "RobertaProcessing", "ByteLevel", "TemplateProcessing")
 _QUANTIFIERS = re.compile(r"[*+?{]")
-_ESCAPED = re.compile(r"\\(?:[pP]\{\w*\}|x\{\w*\}|[^kgRX1-9])|\[(?:\\.|[^\]\\])+\]")  # one character, or one of a class
+# one character, or one of a class
+_ESCAPED = re.compile(r"\\(?:[pP]\{\w*\}|x\{\w*\}|[^kgRX1-9])|\[(?:\\.|[^\]\\])+\]")
 
 
 def check_vocabulary(vocabulary: Any) -> None:
-    """Refuse, with a ValueError, a vocabulary (token -> id, or a list of tokens with their scores) of too many, long or sparse tokens."""
-    ids = [index for index in vocabulary.values() if isinstance(index, int)] if isinstance(vocabulary, Mapping) else []
+    """Refuse, with a ValueError, a vocabulary (token -> id, or a list of tokens with their scores)
+    of too many, long or sparse tokens.
+    """
+    ids = (
+        [index for index in vocabulary.values() if isinstance(index, int)]
+        if isinstance(vocabulary, Mapping)
+        else []
+    )
     entries = vocabulary if isinstance(vocabulary, Mapping | list) else ()
     tokens = [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
     _at_most(MOST_TOKENS, len(tokens), "tokens")
@@ -48,13 +76,20 @@ def check_vocabulary(vocabulary: Any) -> None:
 
 
 def check_added(tokens: Iterable[Any], grown: int = 1) -> None:
-    """Refuse, with a ValueError, too many or too long added tokens. `grown`: characters that normalizers make of one of theirs."""
+    """Refuse, with a ValueError, too many or too long added tokens.
+
+    `grown`: characters that normalizers make of one of theirs.
+    """
     texts = [str(token) for token in tokens]
     letters = sum(map(len, texts))
     _at_most(MOST_ADDED, len(texts), "added tokens")
     _at_most(LONGEST_ADDED, max(map(len, texts), default=0), "characters in an added token")
     _at_most(MOST_ADDED_LETTERS, letters, "characters in all added tokens")
-    _at_most(MOST_ADDED_WRITTEN, letters * grown, "characters may become of all added tokens by the normalizers")
+    _at_most(
+        MOST_ADDED_WRITTEN,
+        letters * grown,
+        "characters may become of all added tokens by the normalizers",
+    )
 
 
 def check_merges(count: int) -> None:
@@ -63,28 +98,42 @@ def check_merges(count: int) -> None:
 
 
 def check_json(said: Any) -> None:
-    """Refuse, with a ValueError, a parsed tokenizer.json that asks for too much. What is garbled is left to who reads it."""
+    """Refuse, with a ValueError, a parsed tokenizer.json that asks for too much.
+
+    What is garbled is left to who reads it.
+    """
     if not isinstance(said, Mapping):
         return
     model = said.get("model")
     if isinstance(model, Mapping):
         check_vocabulary(model.get("vocab"))
         check_merges(len(_listed(model.get("merges"))))
-    normalizers, pre_tokenizers, decoders = (leaves(said.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder"))
+    normalizers, pre_tokenizers, decoders = (
+        leaves(said.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
+    )
     _check_patterns(normalizers, pre_tokenizers, decoders)
     normalized = growth(normalizers)
-    _at_most(MOST_GROWTH, normalized * growth(pre_tokenizers), "characters may become of one by its normalizers and pre-tokenizers")
+    _at_most(
+        MOST_GROWTH,
+        normalized * growth(pre_tokenizers),
+        "characters may become of one by its normalizers and pre-tokenizers",
+    )
     added = [entry for entry in _listed(said.get("added_tokens")) if isinstance(entry, Mapping)]
     check_added((entry.get("content") for entry in added), normalized)
     most = max((index for entry in added if isinstance(index := entry.get("id"), int)), default=0)
     if most > 2 * (MOST_TOKENS + MOST_ADDED):
         raise ValueError(f"the id of an added token is {most}")
     _at_most(MOST_DECODED, growth(decoders), "characters may become of one by its decoders")
-    _at_most(MOST_TEMPLATE, template(leaves(said.get("post_processor"))), "tokens may its post-processors put around a text")
+    _at_most(
+        MOST_TEMPLATE,
+        template(leaves(said.get("post_processor"))),
+        "tokens may its post-processors put around a text",
+    )
 
 
 def growth(parts: Iterable[Mapping[str, Any]]) -> int:
-    """A bound on the characters that normalizers, pre-tokenizers or decoders, one after the other, make of one character.
+    """A bound on the characters that normalizers, pre-tokenizers or decoders, one after the other,
+    make of one character.
 
     Raises ValueError for a part of an unknown type, of which the library may make another.
     """
@@ -109,15 +158,23 @@ def grown(part: Any) -> int:
 
 
 def template(parts: Iterable[Mapping[str, Any]]) -> int:
-    """A bound on the tokens that post-processors put around a text, a text that is repeated counted as too many."""
+    """A bound on the tokens that post-processors put around a text, a text that is repeated counted
+    as too many.
+    """
     count = 0
     for part in parts:
         if part.get("type") not in _POST_PROCESSORS:
-            raise ValueError(f"a post-processor of it is of the type {part.get('type')!r:.100}, which is not known")
+            raise ValueError(
+                f"a post-processor of it is of the type {part.get('type')!r:.100}, which is not "
+                "known"
+            )
         single = [piece for piece in _listed(part.get("single")) if isinstance(piece, Mapping)]
         special = part.get("special_tokens")
         tokens = special.values() if isinstance(special, Mapping) else ()
-        longest = max((len(_listed(token.get("ids"))) for token in tokens if isinstance(token, Mapping)), default=1)
+        longest = max(
+            (len(_listed(token.get("ids"))) for token in tokens if isinstance(token, Mapping)),
+            default=1,
+        )
         again = sum("Sequence" in piece for piece in single) > 1
         count += len(single) * longest + MOST_TEMPLATE * again
     return count
@@ -133,7 +190,9 @@ def _replaced(part: Mapping[str, Any]) -> int:
 
 
 def _precompiled(part: Mapping[str, Any]) -> int:
-    """The longest text that sentencepiece's table, a trie and then texts that end with zero, puts in the place of another."""
+    """The longest text that sentencepiece's table, a trie and then texts that end with zero, puts
+    in the place of another.
+    """
     table = base64.b64decode(str(part.get("precompiled_charsmap") or ""))
     texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
     return max(1, max(len(text.decode(errors="replace")) for text in texts))
@@ -143,28 +202,43 @@ _MADE: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "Replace": _replaced,
     "Prepend": lambda part: 1 + len(str(part.get("prepend"))),
     "Precompiled": _precompiled,
-    "BPEDecoder": lambda part: 1 if part.get("suffix") else 3,  # an empty text is found between all characters
+    # an empty text is found between all characters
+    "BPEDecoder": lambda part: 1 if part.get("suffix") else 3,
     "CTC": lambda part: 1 if part.get("word_delimiter_token") and part.get("pad_token") else 3,
 }
 
 
 def _check_patterns(
-    normalizers: list[Mapping[str, Any]], pre_tokenizers: list[Mapping[str, Any]], decoders: list[Mapping[str, Any]]
+    normalizers: list[Mapping[str, Any]],
+    pre_tokenizers: list[Mapping[str, Any]],
+    decoders: list[Mapping[str, Any]],
 ) -> None:
-    """Regular expressions: of a pre-tokenizer any, whose time is measured. Of others, which run where nobody can end them, simple ones."""
+    """Regular expressions: of a pre-tokenizer any, whose time is measured.
+
+    Of others, which run where nobody can end them, simple ones.
+    """
     patterns = list(filter(None, map(_expression, (*normalizers, *pre_tokenizers))))
     _at_most(LONGEST_PATTERNS, sum(map(len, patterns)), "characters in its regular expressions")
     if any(_expression(part) is not None for part in decoders):
         raise ValueError("a decoder of it has a regular expression, which is not supported")
     for part in normalizers:
         if (pattern := _expression(part)) is not None and not is_simple(pattern):
-            raise ValueError(f"a normalizer of it has the regular expression {pattern!r:.100}, and only simple ones are supported")
+            raise ValueError(
+                f"a normalizer of it has the regular expression {pattern!r:.100}, and only simple "
+                "ones are supported"
+            )
 
 
 def is_simple(pattern: str) -> bool:
-    """Whether matching takes no longer than the square of the text: a few characters, one of them repeated at most, in no groups."""
+    """Whether matching takes no longer than the square of the text: a few characters, one of them
+    repeated at most, in no groups.
+    """
     plain = _ESCAPED.sub("x", pattern)
-    return len(pattern) <= 200 and not set(plain) & set("()[]\\&") and len(_QUANTIFIERS.findall(plain)) <= 1
+    return (
+        len(pattern) <= 200
+        and not set(plain) & set("()[]\\&")
+        and len(_QUANTIFIERS.findall(plain)) <= 1
+    )
 
 
 def _expression(part: Mapping[str, Any]) -> str | None:
@@ -178,10 +252,17 @@ def leaves(part: Any) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     waiting = [part]
     while waiting:
-        _at_most(MOST_PARTS, len(found) + len(waiting), "normalizers, decoders or the like in one sequence")
+        _at_most(
+            MOST_PARTS,
+            len(found) + len(waiting),
+            "normalizers, decoders or the like in one sequence",
+        )
         one = waiting.pop()
         if isinstance(one, Mapping) and one.get("type") == "Sequence":
-            inner = [_listed(one.get(name)) for name in ("normalizers", "pretokenizers", "decoders", "processors")]
+            inner = [
+                _listed(one.get(name))
+                for name in ("normalizers", "pretokenizers", "decoders", "processors")
+            ]
             waiting += reversed([part for listed in inner for part in listed])
         elif isinstance(one, Mapping):
             found.append(one)

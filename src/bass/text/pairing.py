@@ -12,16 +12,21 @@ _REMEDY = "Use a draft that was trained with the target's tokenizer."
 def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> None:
     """Refuse a target and a draft whose token ids mean different things, and say what differs.
 
-    The tokenizers' vocabularies count, not the padded ones of the models; and what decides how a text is split. What is put
-    around a text or made of the ids does not: the target's tokenizer alone does that.
+    The tokenizers' vocabularies count, not the padded ones of the models; and what decides how a
+    text is split. What is put around a text or made of the ids does not: the target's tokenizer
+    alone does that.
     """
     if target is None or draft is None:
         return
     ours, theirs = target.vocabulary, draft.vocabulary
     if ours != theirs:
-        token = min((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: ours.get(t, theirs.get(t, 0)))
+        token = min(
+            (t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)),
+            key=lambda t: ours.get(t, theirs.get(t, 0)),
+        )
         raise PairingError(
-            f"Target and draft have different tokenizers: token {token!r} is {ours.get(token)} in the target's and "
+            f"Target and draft have different tokenizers: token {token!r} is {ours.get(token)} in "
+            "the target's and "
             f"{theirs.get(token)} in the draft's. {_REMEDY}"
         )
     parts = [_deciding(tokenizer) for tokenizer in (target, draft)]
@@ -29,7 +34,8 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
         one, other = (part.get(name) for part in parts)
         if one != other:
             raise PairingError(
-                f"Target and draft have the same tokens and different tokenizers: {_difference(name, one, other)}. {_REMEDY}"
+                "Target and draft have the same tokens and different tokenizers: "
+                f"{_difference(name, one, other)}. {_REMEDY}"
             )
 
 
@@ -42,7 +48,10 @@ def _deciding(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _difference(name: str, one: Any, other: Any) -> str:
     if isinstance(one, list) and isinstance(other, list):
-        at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+            min(len(one), len(other)),
+        )
         one, other = (part[at] if at < len(part) else None for part in (one, other))
         name = f"{name}, number {at}"
     return f"the {name}, is {_short(one)} in the target's and {_short(other)} in the draft's"

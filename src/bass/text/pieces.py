@@ -12,13 +12,17 @@ from bass.text.kinds import Merges, spaced_decoder
 from bass.text.limits import MOST_TOKENS, check_vocabulary
 
 LARGEST_MODEL = 32 << 20  # bytes; the largest known has 5 MB
-MOST_SPLITS = 4_000_000  # ways to split a piece into two; of the largest known there are two million
+# ways to split a piece into two; of the largest known there are two million
+MOST_SPLITS = 4_000_000
 _UNIGRAM, _CONTROL, _USER_DEFINED = 1, 3, 4  # of sentencepiece_model.proto
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a tokenizer.model holds. `special`: the tokens that it names beginning, end and unknown."""
+    """What a tokenizer.model holds.
+
+    `special`: the tokens that it names beginning, end and unknown.
+    """
 
     scores: list[tuple[str, float]]
     added: list[AddedToken]  # control and user-defined symbols
@@ -41,7 +45,10 @@ class Pieces:
         texts = [piece.piece for piece in model.pieces[: MOST_TOKENS + 1]]
         check_vocabulary(texts)
         _check_splits(texts)
-        ends = {"bos_token": (spec.bos_id, spec.bos_piece), "eos_token": (spec.eos_id, spec.eos_piece)}
+        ends = {
+            "bos_token": (spec.bos_id, spec.bos_piece),
+            "eos_token": (spec.eos_id, spec.eos_piece),
+        }
         ends["unk_token"] = (spec.unk_id, spec.unk_piece)
         return cls(
             scores=[(piece.piece, piece.score) for piece in model.pieces],
@@ -63,12 +70,20 @@ class Pieces:
         return {piece: index for index, (piece, _) in enumerate(self.scores)}
 
     def plain(self, vocabulary: dict[str, int]) -> Tokenizer:
-        """The tokenizer that `transformers` makes of the file alone, when no class of its own says otherwise."""
+        """The tokenizer that `transformers` makes of the file alone, when no class of its own says
+        otherwise.
+        """
         if self.unigram:
-            fast = Tokenizer(Unigram(self.scores, unk_id=self.unknown[1], byte_fallback=self.byte_fallback))
+            fast = Tokenizer(
+                Unigram(self.scores, unk_id=self.unknown[1], byte_fallback=self.byte_fallback)
+            )
         else:
             merged = merges(vocabulary)
-            options = {"unk_token": self.unknown[0], "fuse_unk": True, "byte_fallback": self.byte_fallback}
+            options = {
+                "unk_token": self.unknown[0],
+                "fuse_unk": True,
+                "byte_fallback": self.byte_fallback,
+            }
             fast = Tokenizer(BPE(vocab=vocabulary, merges=merged, **options))
         first = [normalizers.Precompiled(self.charsmap)] if self.charsmap else []
         fast.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", "▁")])
@@ -80,11 +95,15 @@ class Pieces:
 def _check_splits(pieces: Iterable[str]) -> None:
     splits = sum(max(len(piece) - 1, 0) for piece in pieces)
     if splits > MOST_SPLITS:
-        raise ValueError(f"its pieces can be split in {splits:,} ways, and the limit is {MOST_SPLITS:,}")
+        raise ValueError(
+            f"its pieces can be split in {splits:,} ways, and the limit is {MOST_SPLITS:,}"
+        )
 
 
 def merges(vocabulary: dict[str, int]) -> Merges:
-    """Every way to split a piece into two others, in the order of the pieces: sentencepiece stores the results alone."""
+    """Every way to split a piece into two others, in the order of the pieces: sentencepiece stores
+    the results alone.
+    """
     return [
         (piece[:cut], piece[cut:])
         for piece in sorted(vocabulary, key=vocabulary.__getitem__)

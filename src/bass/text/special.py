@@ -34,21 +34,31 @@ class SpecialTokens:
     ) -> "SpecialTokens":
         """Gather them from the files.
 
-        settings: tokenizer_config.json. defaults: of the class. own: the added tokens of tokenizer.json. pieces: the control and
-        user-defined symbols of tokenizer.model. A list of the same tokens in a later file counts only where the earlier
-        ones have none.
+        settings: tokenizer_config.json. defaults: of the class. own: the added tokens of
+        tokenizer.json. pieces: the control and user-defined symbols of tokenizer.model. A list of
+        the same tokens in a later file counts only where the earlier ones have none.
         """
         given = _tokens_of(settings)
-        lists = [settings[name] for name in ("extra_special_tokens", "additional_special_tokens") if name in settings]
+        lists = [
+            settings[name]
+            for name in ("extra_special_tokens", "additional_special_tokens")
+            if name in settings
+        ]
         extra = (lists[0] or []) if lists else None  # None: not said, which is not the same as none
         others: Any = pieces or []
         by_id: dict[int, AddedToken] = {}
         if "added_tokens_decoder" in settings:
             check_added(settings["added_tokens_decoder"])  # their number, before they are made
-            by_id = {int(index): _added(token) for index, token in settings["added_tokens_decoder"].items()}
+            by_id = {
+                int(index): _added(token)
+                for index, token in settings["added_tokens_decoder"].items()
+            }
         else:
             legacy = optional_json(folder / "special_tokens_map.json")
-            given |= {name: _added(v, special=True) if isinstance(v, dict) else v for name, v in _tokens_of(legacy).items()}
+            given |= {
+                name: _added(v, special=True) if isinstance(v, dict) else v
+                for name, v in _tokens_of(legacy).items()
+            }
             if isinstance(more := legacy.get("extra_special_tokens"), list):
                 extra = [*(extra if isinstance(extra, list) else []), *more]
             if pieces is None:
@@ -58,15 +68,24 @@ class SpecialTokens:
             extra = None
         values: dict[str, Any] = {**defaults, **given}
         listed = [_token(token) for token in (others if extra is None else extra)]
-        named = {name: _token(values[name]) for name in (*NAMES, *values) if values.get(name) is not None}
+        named = {
+            name: _token(values[name]) for name in (*NAMES, *values) if values.get(name) is not None
+        }
         if "added_tokens_decoder" not in settings:
             # As they stand in the files: an object of tokenizer_config.json does not count.
-            special = {str(given[name]) for name in NAMES if given.get(name)} | {str(token) for token in extra or ()}
+            special = {str(given[name]) for name in NAMES if given.get(name)} | {
+                str(token) for token in extra or ()
+            }
             for text, index in optional_json(folder / "added_tokens.json").items():
-                by_id[index] = AddedToken(text, normalized=text not in special, special=text in special)
+                by_id[index] = AddedToken(
+                    text, normalized=text not in special, special=text in special
+                )
             by_id |= own
         flagged = {str(token): token for token in by_id.values()}
-        named = {name: flagged.get(str(token), token) if name in NAMES else token for name, token in named.items()}
+        named = {
+            name: flagged.get(str(token), token) if name in NAMES else token
+            for name, token in named.items()
+        }
         return cls(by_id, named, listed)
 
     @property
@@ -75,20 +94,30 @@ class SpecialTokens:
         return {name: str(token) for name, token in self.named.items()}
 
     def join(self, fast: Tokenizer) -> None:
-        """Add those that the tokenizer lacks: by id first, so that they get the ids they are known by."""
+        """Add those that the tokenizer lacks: by id first, so that they get the ids they are known
+        by.
+        """
         adding: list[Token] = [token for _, token in sorted(self.by_id.items())]
-        known = {token.content for token in fast.get_added_tokens_decoder().values()} | {str(token) for token in adding}
-        more = dict.fromkeys(token for token in (*self.named.values(), *self.others) if str(token) not in known)
+        known = {token.content for token in fast.get_added_tokens_decoder().values()} | {
+            str(token) for token in adding
+        }
+        more = dict.fromkeys(
+            token for token in (*self.named.values(), *self.others) if str(token) not in known
+        )
         adding += more
         check_added(adding, grown(fast.normalizer))
         names = set(self.texts.values())
-        tokens = [AddedToken(token, special=True) if isinstance(token, str) else token for token in adding]
+        tokens = [
+            AddedToken(token, special=True) if isinstance(token, str) else token for token in adding
+        ]
         for token in tokens:
             token.special = token.special or str(token) in names
         fast.add_tokens(tokens)
 
     def forget_flags(self, fast: Tokenizer) -> None:
-        """Every one of them as a plain special token: neighbouring spaces are no longer taken in with it."""
+        """Every one of them as a plain special token: neighbouring spaces are no longer taken in
+        with it.
+        """
         texts = dict.fromkeys(str(token) for token in (*self.named.values(), *self.others))
         fast.add_tokens([AddedToken(text, special=True) for text in texts])
 
@@ -98,8 +127,13 @@ class SpecialTokens:
         bos = [texts["bos_token"]] if add_bos and "bos_token" in texts else []
         eos = [texts["eos_token"]] if add_eos and "eos_token" in texts else []
         unknown = fast.token_to_id(texts.get("unk_token", ""))
-        ids = [(token, index if (index := fast.token_to_id(token)) is not None else unknown) for token in (*bos, *eos)]
-        fast.post_processor = processors.TemplateProcessing(single=[*bos, "$A", *eos], pair=None, special_tokens=ids)
+        ids = [
+            (token, index if (index := fast.token_to_id(token)) is not None else unknown)
+            for token in (*bos, *eos)
+        ]
+        fast.post_processor = processors.TemplateProcessing(
+            single=[*bos, "$A", *eos], pair=None, special_tokens=ids
+        )
 
 
 def optional_json(path: Path) -> dict[str, Any]:
@@ -109,7 +143,11 @@ def optional_json(path: Path) -> dict[str, Any]:
 
 def _tokens_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that name a token: `add_bos_token` and its like are truth values."""
-    return {name: v for name, v in settings.items() if name in NAMES or (name.endswith("_token") and isinstance(v, str | dict))}
+    return {
+        name: v
+        for name, v in settings.items()
+        if name in NAMES or (name.endswith("_token") and isinstance(v, str | dict))
+    }
 
 
 def _token(value: Any) -> Token:

@@ -10,8 +10,8 @@ from bass.text.stream import BROKEN
 class StopStrings:
     """An automaton for all stop strings at once, by Aho and Corasick (1975).
 
-    Its states are made as texts reach them. Texts share it; each keeps its state. The time is linear
-    in the characters of the stop strings and of the texts.
+    Its states are made as texts reach them. Texts share it; each keeps its state. The time is
+    linear in the characters of the stop strings and of the texts.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -20,7 +20,8 @@ class StopStrings:
         self.most_broken = max((stop.count(BROKEN) for stop in distinct), default=0)
 
     def read(self, state: "State", text: str) -> tuple["State", int | None]:
-        """(the state after `text`, where the first stop string begins, of those that end in `text`).
+        """(the state after `text`, where the first stop string begins, of those that end in
+        `text`).
 
         Counted from the start of `text`, so it is negative where the stop string begins in what was
         read before; None where no stop string ends in `text`.
@@ -107,7 +108,8 @@ class StopSearch:
         return self._state.begun
 
     def push(self, certain: str, ending: str) -> int | None:
-        """Where the first stop string begins, counted from the start of `certain`; None without any.
+        """Where the first stop string begins, counted from the start of `certain`; None without
+        any.
 
         certain: what becomes certain of the text. ending: what follows it for now. The result is
         negative where the stop string begins in text that was certain before.

@@ -16,8 +16,9 @@ class TextStream:
     """Turns tokens into text that no later token changes.
 
     The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once; so do,
-    after every token, the pieces so far and `ending()`. Where a character is made of byte tokens, the
-    pieces wait for the end of the bytes' run: a run that is not valid UTF-8 as a whole has no characters.
+    after every token, the pieces so far and `ending()`. Where a character is made of byte tokens,
+    the pieces wait for the end of the bytes' run: a run that is not valid UTF-8 as a whole has no
+    characters.
     """
 
     tokenizer: Tokenizer
@@ -35,9 +36,14 @@ class TextStream:
     def ending(self, most_broken: int | None = None) -> str:
         """What `flush` would return now.
 
-        most_broken: the most replacement characters wanted of a run of bytes that is not valid so far.
+        most_broken: the most replacement characters wanted of a run of bytes that is not valid so
+        far.
         """
-        raw = self._text_up_to(len(self._window)) if self._run is None else self._run.text(most_broken)
+        raw = (
+            self._text_up_to(len(self._window))
+            if self._run is None
+            else self._run.text(most_broken)
+        )
         return self.tokenizer.tidy(self._rest + raw)
 
     def flush(self) -> str:
@@ -75,10 +81,11 @@ class TextStream:
         return self._give(text, len(self._window)) if text else ""
 
     def _settled(self, text: str) -> str:
-        """What is certain of a text that ends in an incomplete character, or in bytes that are none.
+        """What is certain of a text that ends in an incomplete character, or in bytes that are
+        none.
 
-        Nothing while few tokens wait; then what the first of them decode to, unless that ends within
-        a character.
+        Nothing while few tokens wait; then what the first of them decode to, unless that ends
+        within a character.
         """
         upto = len(self._window) - _MOST_INCOMPLETE
         if upto - self._shown <= _MOST_INCOMPLETE:
@@ -87,13 +94,18 @@ class TextStream:
         return self._give(begun, upto) if text.startswith(begun) and len(begun) < len(text) else ""
 
     def _is_text(self, token: int) -> bool:
-        return token not in self.tokenizer.silent and self.tokenizer.fast.id_to_token(token) is not None
+        return (
+            token not in self.tokenizer.silent
+            and self.tokenizer.fast.id_to_token(token) is not None
+        )
 
     def _text_up_to(self, end: int) -> str:
         """The text, not yet shown, of the window's tokens up to `end`."""
         if end == self._shown:
             return ""
-        return added_text(self.tokenizer, self._window[: self._shown], self._window[self._shown : end])
+        return added_text(
+            self.tokenizer, self._window[: self._shown], self._window[self._shown : end]
+        )
 
     def _give(self, text: str, end: int) -> str:
         """`text`, which is that of the window up to `end`, as far as it can be tidied."""
@@ -107,7 +119,9 @@ class TextStream:
 @final
 @dataclass
 class _ByteRun:
-    """Byte tokens in a row: characters while all are valid UTF-8, else a replacement character each."""
+    """Byte tokens in a row: characters while all are valid UTF-8, else a replacement character
+    each.
+    """
 
     tokenizer: Tokenizer
     before: list[int]  # the tokens that the last character is decoded after
@@ -131,7 +145,9 @@ class _ByteRun:
             self.before, self.last = [*self.before, *self.last] if not added else self.last, []
 
     def text(self, most_broken: int | None) -> str:
-        """What the tokens so far decode to; while not valid, at most so many replacement characters."""
+        """What the tokens so far decode to; while not valid, at most so many replacement
+        characters.
+        """
         if not self.last:
             return self.characters
         return BROKEN * (self.count if most_broken is None else min(self.count, most_broken))

@@ -1,8 +1,10 @@
-"""A process that renders one chat template, within limits of time and memory. It is run by `bass.text.chat`, and imported by nobody.
+"""A process that renders one chat template, within limits of time and memory. It is run by
+`bass.text.chat`, and imported by nobody.
 
-A template comes with a checkpoint. Jinja's sandbox keeps it from Python, but not from a string of a billion characters, which no
-thread can end. Standard input: {"path", "template", "values", "longest"} as JSON; standard output: {"text"}, or {"invalid"} or
-{"refused"} with the reason. It imports nothing of bass, which would take longer than what it does.
+A template comes with a checkpoint. Jinja's sandbox keeps it from Python, but not from a string of a
+billion characters, which no thread can end. Standard input: {"path", "template", "values",
+"longest"} as JSON; standard output: {"text"}, or {"invalid"} or {"refused"} with the reason. It
+imports nothing of bass, which would take longer than what it does.
 """
 
 import json
@@ -23,7 +25,9 @@ def environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(jinja2.ext.Extension):
-        """`{% generation %}` marks what the assistant says, for training; the text in it stays as it is."""
+        """`{% generation %}` marks what the assistant says, for training; the text in it stays as
+        it is.
+        """
 
         tags = {"generation"}  # noqa: RUF012  (Jinja's)
 
@@ -39,12 +43,29 @@ def environment() -> Any:
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
     made.filters["tojson"] = tojson
-    made.globals |= {"raise_exception": raise_exception, "strftime_now": lambda form: datetime.now().strftime(form)}
+    made.globals |= {
+        "raise_exception": raise_exception,
+        "strftime_now": lambda form: datetime.now().strftime(form),
+    }
     return made
 
 
@@ -71,7 +92,11 @@ def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, s
 
 
 def _reason(error: Exception) -> str:
-    return f"it takes more than {MEMORY >> 20} MiB" if isinstance(error, MemoryError) else str(error) or type(error).__name__
+    return (
+        f"it takes more than {MEMORY >> 20} MiB"
+        if isinstance(error, MemoryError)
+        else str(error) or type(error).__name__
+    )
 
 
 def main() -> None:

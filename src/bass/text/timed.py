@@ -10,10 +10,12 @@ POLL_SECONDS = 0.05
 
 
 def within(seconds: float, call: Callable[[], Value]) -> Value:
-    """The result of a call that gives up Python's lock while it computes. Raises `TimeoutError` where it takes longer.
+    """The result of a call that gives up Python's lock while it computes. Raises `TimeoutError`
+    where it takes longer.
 
-    The call then goes on in the background, and ends with the process. Both the clock and the processor time of this process must
-    have passed: on a machine that is busy with other things nothing is late.
+    The call then goes on in the background, and ends with the process. Both the clock and the
+    processor time of this process must have passed: on a machine that is busy with other things
+    nothing is late.
     """
     done: list[tuple[Any, BaseException | None]] = []
 

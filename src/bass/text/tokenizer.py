@@ -21,7 +21,11 @@ from bass.text.timed import within
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
 ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
-_SPACED = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"} | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
+_SPACED = (
+    {f" {mark}": mark for mark in (".", "?", "!", ",")}
+    | {" ' ": "'"}
+    | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
+)
 
 _MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of them
 
@@ -29,7 +33,10 @@ _MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of 
 @final
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to token ids and back, as the checkpoint's own files say. `source`: the file that holds the vocabulary."""
+    """Text to token ids and back, as the checkpoint's own files say.
+
+    `source`: the file that holds the vocabulary.
+    """
 
     fast: FastTokenizer
     source: str = "tokenizer.json"
@@ -38,39 +45,65 @@ class Tokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> "Tokenizer | None":
-        """The tokenizer of a checkpoint folder; None where it has none, and only token ids can be used."""
+        """The tokenizer of a checkpoint folder;
+
+        None where it has none, and only token ids can be used.
+        """
         file = source(folder)
         if file is None:
             return None
         settings = optional_json(folder / "tokenizer_config.json")
         try:
             fast, special = assemble(folder, file, settings)
-            return cls(fast, file, _cleans_up(fast, settings), ChatTemplates.read(folder, settings, special))
+            return cls(
+                fast,
+                file,
+                _cleans_up(fast, settings),
+                ChatTemplates.read(folder, settings, special),
+            )
         except (CheckpointError, *_GRAVE):
             raise
-        except BaseException as error:  # the library raises plain Exception, and panics that are none
-            reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split()) or type(error).__name__
-            raise CheckpointError(f"`{folder / file}` is not a readable tokenizer ({reason}): download it again.") from error
+        # the library raises plain Exception, and panics that are none
+        except BaseException as error:
+            reason = (
+                " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+                or type(error).__name__
+            )
+            raise CheckpointError(
+                f"`{folder / file}` is not a readable tokenizer ({reason}): download it again."
+            ) from error
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint puts around a text."""
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise RequestError("The text holds half of a surrogate pair, which is no character: give text that is valid Unicode.")
+            raise RequestError(
+                "The text holds half of a surrogate pair, which is no character: give text that is "
+                "valid Unicode."
+            )
         seconds = ENCODING_SECONDS + len(text) * SECONDS_PER_CHARACTER
         try:
             if len(text) * self._growth > MOST_WRITTEN:
-                raise ValueError(f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become")
-            [encoded] = within(seconds, lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens))
+                raise ValueError(
+                    f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become"
+                )
+            [encoded] = within(
+                seconds,
+                lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
+            )
             return encoded.ids
         except _GRAVE:
             raise
         except TimeoutError as error:
             raise CheckpointError(
-                f"The tokenizer of the checkpoint takes more than {seconds:.1f} seconds for a text of {len(text):,} characters: its "
+                f"The tokenizer of the checkpoint takes more than {seconds:.1f} seconds for a text "
+                f"of {len(text):,} characters: its "
                 "patterns do not end in useful time, so use another checkpoint."
             ) from error
         except BaseException as error:  # as above
-            raise CheckpointError(f"The tokenizer of the checkpoint cannot encode the text ({error}): download it again.") from error
+            raise CheckpointError(
+                f"The tokenizer of the checkpoint cannot encode the text ({error}): download it "
+                "again."
+            ) from error
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, special tokens left out."""
@@ -83,10 +116,15 @@ class Tokenizer:
         except _GRAVE:
             raise
         except BaseException as error:  # as above
-            raise CheckpointError(f"The tokenizer of the checkpoint cannot decode its own tokens ({error}): download it again.") from error
+            raise CheckpointError(
+                f"The tokenizer of the checkpoint cannot decode its own tokens ({error}): download "
+                "it again."
+            ) from error
 
     def tidy(self, text: str) -> str:
-        """The decoded text as the checkpoint wants it seen, without the spaces that stand before punctuation."""
+        """The decoded text as the checkpoint wants it seen, without the spaces that stand before
+        punctuation.
+        """
         if self.clean_up:
             for mark, tidied in _SPACED.items():
                 text = text.replace(mark, tidied)
@@ -117,24 +155,41 @@ class Tokenizer:
     @functools.cached_property
     def silent(self) -> frozenset[int]:
         """Ids of special tokens, which are no text."""
-        return frozenset(index for index, token in self.fast.get_added_tokens_decoder().items() if token.special)
+        return frozenset(
+            index for index, token in self.fast.get_added_tokens_decoder().items() if token.special
+        )
 
     @functools.cached_property
     def bytes(self) -> dict[int, int]:
-        """Id -> value of the tokens that stand for one byte each; the decoder makes them characters."""
-        if self.fast.decoder is None or "ByteFallback" not in _types(json.loads(self.fast.decoder.__getstate__())):
+        """Id -> value of the tokens that stand for one byte each; the decoder makes them
+        characters.
+        """
+        if self.fast.decoder is None or "ByteFallback" not in _types(
+            json.loads(self.fast.decoder.__getstate__())
+        ):
             return {}
-        return {index: int(token[3:5], 16) for token, index in self.vocabulary.items() if _BYTE.fullmatch(token)}
+        return {
+            index: int(token[3:5], 16)
+            for token, index in self.vocabulary.items()
+            if _BYTE.fullmatch(token)
+        }
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
     """Byte-pair tokenizers keep their spaces unless the checkpoint insists."""
-    insists = bool(settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"))
-    return bool(settings.get("clean_up_tokenization_spaces")) and (insists or not isinstance(fast.model, BPE))
+    insists = bool(
+        settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
+    )
+    return bool(settings.get("clean_up_tokenization_spaces")) and (
+        insists or not isinstance(fast.model, BPE)
+    )
 
 
 def _types(decoder: Any) -> Iterable[str]:
     """The types of a decoder and of those it is made of."""
     if isinstance(decoder, dict):
-        return [decoder.get("type", ""), *(name for part in decoder.get("decoders", ()) for name in _types(part))]
+        return [
+            decoder.get("type", ""),
+            *(name for part in decoder.get("decoders", ()) for name in _types(part)),
+        ]
     return []

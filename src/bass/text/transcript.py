@@ -12,10 +12,10 @@ from bass.text.tokenizer import Tokenizer
 class Transcript:
     """Takes a completion's tokens as they come, until one completes a stop string.
 
-    That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop string.
-    The text is this decoding, up to where the first stop string in it begins. `push` and `finish` give
-    it in pieces that are never taken back: what later tokens may change waits, and so does what may be
-    the beginning of a stop string.
+    That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop
+    string. The text is this decoding, up to where the first stop string in it begins. `push` and
+    `finish` give it in pieces that are never taken back: what later tokens may change waits, and so
+    does what may be the beginning of a stop string.
 
     Later tokens can change what earlier ones decode to; the rule looks at each prefix by itself. An
     incomplete character is a replacement character, so a stop string with one can end a completion

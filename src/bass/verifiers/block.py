@@ -1,4 +1,6 @@
-"""Block verification (Sun et al., 2024): the prefixes of a draft are judged as wholes, and the longest that passes is kept."""
+"""Block verification (Sun et al., 2024): the prefixes of a draft are judged as wholes, and the
+longest that passes is kept.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,33 +18,45 @@ from bass.verifiers.rejection import next_probs
 @final
 @dataclass(frozen=True)
 class Block(Verifier):
-    """Try every prefix of a row's draft with a uniform of its own, and keep the longest that passes.
+    """Try every prefix of a row's draft with a uniform of its own, and keep the longest that
+    passes.
 
-    In expectation it accepts no fewer tokens than `Rejection`, and as many as any lossless verifier of one draft can.
+    In expectation it accepts no fewer tokens than `Rejection`, and as many as any lossless verifier
+    of one draft can.
     """
 
     lossless: ClassVar[bool] = True
     paper: ClassVar[str] = "Sun et al., 2024"
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         k = draft.tokens.shape[1]
         if k == 0:
             return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
         joint = prefix_probs(draft, target_probs)
         weighted = joint.to(target_probs.dtype)[..., None] * target_probs
         length = torch.arange(1, k + 1, device=target_probs.device)
-        passes = (noise.accept[:, :k] < pass_probs(draft, joint, weighted)) & (length <= draft.lengths[:, None])
+        passes = (noise.accept[:, :k] < pass_probs(draft, joint, weighted)) & (
+            length <= draft.lengths[:, None]
+        )
         accepted = torch.where(passes, length, 0).amax(1)
-        # At a row's own length this is the target, and after it the residual max(0, joint * target - draft).
+        # At a row's own length this is the target, and after it the residual max(0, joint * target
+        # - draft).
         return emit(draft, accepted, next_probs(draft, weighted, accepted), noise)
 
 
-def prefix_probs(draft: Draft, target_probs: Float[Tensor, "batch window vocab"]) -> Float[Tensor, "batch window"]:
-    """Probability of keeping at least the first i tokens, i = 0..k, in float64: p_i = min(1, p_(i-1) target_i / draft_i), p_0 = 1."""
+def prefix_probs(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
+) -> Float[Tensor, "batch window"]:
+    """Probability of keeping at least the first i tokens, i = 0..k, in float64: p_i = min(1,
+    p_(i-1) target_i / draft_i), p_0 = 1.
+    """
     index = draft.tokens[..., None]
     ratio = target_probs[:, : index.shape[1]].gather(2, index)[..., 0].to(torch.float64)
     if draft.probs is not None:
-        # A probability of zero is found beyond a row's length only; there too, nothing may become NaN.
+        # A probability of zero is found beyond a row's length only; there too, nothing may become
+        # NaN.
         ratio = ratio / draft.probs.gather(2, index)[..., 0].to(torch.float64).clamp(min=1e-300)
     probs = [torch.ones_like(ratio[:, 0])]
     for i in range(index.shape[1]):
@@ -51,12 +65,16 @@ def prefix_probs(draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
 
 
 def pass_probs(
-    draft: Draft, joint: Float[Tensor, "batch window"], weighted: Float[Tensor, "batch window vocab"]
+    draft: Draft,
+    joint: Float[Tensor, "batch window"],
+    weighted: Float[Tensor, "batch window vocab"],
 ) -> Float[Tensor, "batch k"]:
-    """Probability with which the prefix of i = 1..k tokens passes: p_i at the row's own length, r_i / (r_i + 1 - p_i) before it.
+    """Probability with which the prefix of i = 1..k tokens passes: p_i at the row's own length, r_i
+    / (r_i + 1 - p_i) before it.
 
-    Given the first i tokens, r_i, the sum of max(0, p_i target - draft) over the next, is the probability of keeping just these,
-    and 1 - p_i that of keeping fewer. `weighted` holds p_i target.
+    Given the first i tokens, r_i, the sum of max(0, p_i target - draft) over the next, is the
+    probability of keeping just these, and 1 - p_i that of keeping fewer. `weighted` holds p_i
+    target.
     """
     k = draft.tokens.shape[1]
     length = torch.arange(1, k + 1, device=joint.device)
@@ -66,6 +84,7 @@ def pass_probs(
         residual = (weighted[:, 1:k] - draft.probs[:, 1:]).clamp(min=0)
     exactly = residual.sum(2, dtype=torch.float64)
     before = exactly / (exactly + 1 - joint[:, 1:k])
-    # Zero by zero: what comes next is kept for certain, so it does not matter whether this prefix passes; say that it does.
+    # Zero by zero: what comes next is kept for certain, so it does not matter whether this prefix
+    # passes; say that it does.
     before = torch.cat((before.nan_to_num(nan=1.0), joint[:, -1:]), 1)
     return torch.where(length == draft.lengths[:, None], joint[:, 1:], before)

@@ -19,13 +19,19 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
     return (kept & counts).cumprod(1).sum(1)
 
 
-def target_after(target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocab"]:
+def target_after(
+    target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
     """The target's distribution of the token after the accepted ones."""
     return target_probs[torch.arange(len(accepted), device=accepted.device), accepted]
 
 
-def emit(draft: Draft, accepted: Int[Tensor, " batch"], probs: Float[Tensor, "batch vocab"], noise: Noise) -> Verdict:
-    """The accepted tokens, then one drawn from `probs`, not normalised, with the noise of its own slot."""
+def emit(
+    draft: Draft, accepted: Int[Tensor, " batch"], probs: Float[Tensor, "batch vocab"], noise: Noise
+) -> Verdict:
+    """The accepted tokens, then one drawn from `probs`, not normalised, with the noise of its own
+    slot.
+    """
     if serves(probs):
         from bass.kernels.verdict import emit as kernel
 

@@ -17,13 +17,15 @@ from bass.verifiers.emit import leading
 class ExactMatch(Verifier):
     """Draw a token from the target at every slot, and keep the draft while it is that token.
 
-    It never looks at the draft's distribution, and keeps a token with probability sum(target * draft), fewer than `Rejection`
-    unless the draft is deterministic.
+    It never looks at the draft's distribution, and keeps a token with probability sum(target *
+    draft), fewer than `Rejection` unless the draft is deterministic.
     """
 
     lossless: ClassVar[bool] = True
     paper: ClassVar[str] = "Miao et al., 2024 (naive sampling)"
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         tokens = draw(target_probs, noise.residual[:, : target_probs.shape[1]])
         return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))

@@ -1,4 +1,7 @@
-"""Speculative rejection sampling (Leviathan et al., 2023; Chen et al., 2023), each row with its own draft length."""
+"""Speculative rejection sampling (Leviathan et al., 2023;
+
+Chen et al., 2023), each row with its own draft length.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,29 +19,46 @@ from bass.verifiers.emit import emit
 @final
 @dataclass(frozen=True)
 class Rejection(Verifier):
-    """Keep a drafted token with probability min(1, target/draft); replace the first refused one from the residual."""
+    """Keep a drafted token with probability min(1, target/draft); replace the first refused one
+    from the residual.
+    """
 
     lossless: ClassVar[bool] = True
     paper: ClassVar[str] = "Leviathan et al., 2023; Chen et al., 2023"
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         k = draft.tokens.shape[1]
         if k == 0:
             return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
         if serves(target_probs):
             from bass.kernels.verdict import verdict
 
-            return Verdict(*verdict(draft.tokens, draft.probs, draft.lengths, target_probs, noise.accept[:, :k], noise.residual))
+            return Verdict(
+                *verdict(
+                    draft.tokens,
+                    draft.probs,
+                    draft.lengths,
+                    target_probs,
+                    noise.accept[:, :k],
+                    noise.residual,
+                )
+            )
         counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
         kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
         accepted = kept.cumprod(1).sum(1)
         return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
 
 
-def accept_probs(draft: Draft, target_probs: Float[Tensor, "batch window vocab"]) -> Float[Tensor, "batch k"]:
-    """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al. (2023).
+def accept_probs(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
+) -> Float[Tensor, "batch k"]:
+    """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al.
+    (2023).
 
-    A deterministic draft puts all its mass on its token, so the token is accepted with its target probability.
+    A deterministic draft puts all its mass on its token, so the token is accepted with its target
+    probability.
     """
     index = draft.tokens[..., None]
     target = target_probs[:, : index.shape[1]].gather(2, index)[..., 0]
@@ -52,18 +72,22 @@ def next_probs(
 ) -> Float[Tensor, "batch vocab"]:
     """The law of the token after the accepted ones, not normalised.
 
-    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was refused: there it is the
-    target, however long the drafts of the other rows are.
+    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was
+    refused: there it is the target, however long the drafts of the other rows are.
     """
     rows = torch.arange(len(accepted), device=accepted.device)
     target = target_probs[rows, accepted]
     at = accepted.clamp(max=draft.tokens.shape[1] - 1)
-    refused = one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
+    refused = (
+        one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
+    )
     residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
     # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
 
 
-def one_hot(like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocab"]:
+def one_hot(
+    like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
     """All mass on each row's token: what a deterministic drafter drew from."""
     return torch.zeros_like(like).scatter(1, tokens[:, None], 1)

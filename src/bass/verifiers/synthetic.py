@@ -1,4 +1,7 @@
-"""Acceptance by decree, for benchmarks. THE OUTPUT IS NOT THE TARGET'S, and no text made with it means anything."""
+"""Acceptance by decree, for benchmarks.
+
+THE OUTPUT IS NOT THE TARGET'S, and no text made with it means anything.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,11 +19,13 @@ from bass.verifiers.emit import emit, leading, target_after
 @final
 @dataclass(frozen=True)
 class Synthetic(Verifier):
-    """Keep drafted token i with probability rates[i], given that all before it were kept, WHATEVER THE TOKENS ARE. NOT lossless.
+    """Keep drafted token i with probability rates[i], given that all before it were kept, WHATEVER
+    THE TOKENS ARE. NOT lossless.
 
-    One number holds for every position, and the last of several for all later ones. It measures the speed that a drafter of
-    given acceptance would have; neither model's probabilities nor the tokens are looked at, and only the token after the
-    accepted ones comes from the target. Let rows run to their limit (`ignore_eos`): a drafted end of sequence means nothing here.
+    One number holds for every position, and the last of several for all later ones. It measures the
+    speed that a drafter of given acceptance would have; neither model's probabilities nor the
+    tokens are looked at, and only the token after the accepted ones comes from the target. Let rows
+    run to their limit (`ignore_eos`): a drafted end of sequence means nothing here.
     """
 
     lossless: ClassVar[bool] = False
@@ -32,16 +37,24 @@ class Synthetic(Verifier):
     def __post_init__(self) -> None:
         rates = self.rates if isinstance(self.rates, tuple) else (self.rates,)
         if not rates or not all(is_finite(rate) and 0 <= rate <= 1 for rate in rates):
-            raise OptionError(f"`Synthetic(rates={self.rates!r})` is out of range: give a number of 0 to 1, or several, one per position.")
+            raise OptionError(
+                f"`Synthetic(rates={self.rates!r})` is out of range: give a number of 0 to 1, or "
+                "several, one per position."
+            )
 
     def rate(self, i: int) -> float:
         """That of the drafted token i = 0, 1 ..."""
-        return self.rates[min(i, len(self.rates) - 1)] if isinstance(self.rates, tuple) else self.rates
+        return (
+            self.rates[min(i, len(self.rates) - 1)] if isinstance(self.rates, tuple) else self.rates
+        )
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         if isinstance(self.rates, tuple):
             kept = torch.empty_like(draft.tokens, dtype=torch.bool)
-            for i in range(kept.shape[1]):  # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
+            # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
+            for i in range(kept.shape[1]):
                 kept[:, i] = noise.accept[:, i] < self.rate(i)
         else:
             kept = noise.accept[:, : draft.tokens.shape[1]] < self.rates

@@ -16,14 +16,17 @@ from bass.verifiers.emit import emit, leading, target_after
 @final
 @dataclass(frozen=True)
 class Typical(Verifier):
-    """Keep a drafted token whose target probability exceeds min(epsilon, delta * exp(-entropy of the target)). NOT lossless.
+    """Keep a drafted token whose target probability exceeds min(epsilon, delta * exp(-entropy of
+    the target)). NOT lossless.
 
-    What is kept is the draft's choice among the target's plausible tokens, so the output follows neither model's law. With
-    temperature 0 it is the target's greedy output.
+    What is kept is the draft's choice among the target's plausible tokens, so the output follows
+    neither model's law. With temperature 0 it is the target's greedy output.
     """
 
     lossless: ClassVar[bool] = False
-    caveat: ClassVar[str] = "plausible tokens are kept, so the text follows neither model's distribution"
+    caveat: ClassVar[str] = (
+        "plausible tokens are kept, so the text follows neither model's distribution"
+    )
     paper: ClassVar[str] = "Cai et al., 2024 (Medusa)"
 
     epsilon: float = 0.09
@@ -32,15 +35,26 @@ class Typical(Verifier):
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not (is_finite(value) and 0 <= value < 1):
-                raise OptionError(f"`Typical({name}={value!r})` is out of range: give a number of at least 0 and below 1.")
+                raise OptionError(
+                    f"`Typical({name}={value!r})` is out of range: give a number of at least 0 and "
+                    "below 1."
+                )
 
-    def __call__(self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise) -> Verdict:
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict:
         accepted = leading(typical(draft, target_probs, self.epsilon, self.delta), draft.lengths)
         return emit(draft, accepted, target_after(target_probs, accepted), noise)
 
 
-def typical(draft: Draft, target_probs: Float[Tensor, "batch window vocab"], epsilon: float, delta: float) -> Bool[Tensor, "batch k"]:
-    """Whether each drafted token is plausible enough: a lower probability will do where the target is unsure (entropy in nats)."""
-    judged = target_probs[:, : draft.tokens.shape[1]].to(torch.promote_types(target_probs.dtype, torch.float32))
+def typical(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], epsilon: float, delta: float
+) -> Bool[Tensor, "batch k"]:
+    """Whether each drafted token is plausible enough: a lower probability will do where the target
+    is unsure (entropy in nats).
+    """
+    judged = target_probs[:, : draft.tokens.shape[1]].to(
+        torch.promote_types(target_probs.dtype, torch.float32)
+    )
     floor = (delta * (-torch.special.entr(judged).sum(2)).exp()).clamp(max=epsilon)
     return judged.gather(2, draft.tokens[..., None])[..., 0] > floor

@@ -1,4 +1,7 @@
-"""Every family's variants, as arguments of the configs of `transformers`. A file per family, found by its name."""
+"""Every family's variants, as arguments of the configs of `transformers`.
+
+A file per family, found by its name.
+"""
 
 import importlib
 import pkgutil
@@ -36,8 +39,15 @@ def all_cases() -> list[Case]:
     cases = []
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         found = importlib.import_module(f"{__name__}.{module}")
-        common = COMMON if getattr(found, "USES_COMMON", True) else {k: COMMON[k] for k in ("vocab_size", "bos_token_id", "eos_token_id")}
-        cases += [Case(found.FAMILY, variant, {**common, **arguments}) for variant, arguments in found.CASES.items()]
+        common = (
+            COMMON
+            if getattr(found, "USES_COMMON", True)
+            else {k: COMMON[k] for k in ("vocab_size", "bos_token_id", "eos_token_id")}
+        )
+        cases += [
+            Case(found.FAMILY, variant, {**common, **arguments})
+            for variant, arguments in found.CASES.items()
+        ]
     return cases
 
 

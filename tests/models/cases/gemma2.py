@@ -1,13 +1,18 @@
 """Gemma 2: alternating windows, soft caps on and off, its own scale of scores.
 
-A wide tied embedding, scaled as it is, makes a small random model repeat its last token; a narrow one with more layers does not.
+A wide tied embedding, scaled as it is, makes a small random model repeat its last token; a narrow
+one with more layers does not.
 """
 
 from typing import Any
 
 FAMILY = "gemma2"
 CASES: dict[str, dict[str, Any]] = {
-    "grouped, tied, head_dim of 256, caps": {"sliding_window": 5, "hidden_size": 16, "num_hidden_layers": 6},
+    "grouped, tied, head_dim of 256, caps": {
+        "sliding_window": 5,
+        "hidden_size": 16,
+        "num_hidden_layers": 6,
+    },
     "multi-query, untied, tight caps, own scale": {
         "num_key_value_heads": 1,
         "head_dim": 16,

@@ -1,13 +1,20 @@
-"""Gemma 3: a rotary base for each kind of layer, linear scaling of one of them, windows by pattern and by name.
+"""Gemma 3: a rotary base for each kind of layer, linear scaling of one of them, windows by pattern
+and by name.
 
-A wide tied embedding, scaled as it is, makes a small random model repeat its last token; a narrow one with more layers does not.
+A wide tied embedding, scaled as it is, makes a small random model repeat its last token; a narrow
+one with more layers does not.
 """
 
 from typing import Any
 
 FAMILY = "gemma3_text"
 CASES: dict[str, dict[str, Any]] = {
-    "grouped, tied, five of six layers slide": {"hidden_size": 16, "head_dim": 16, "sliding_window": 5, "num_hidden_layers": 6},
+    "grouped, tied, five of six layers slide": {
+        "hidden_size": 16,
+        "head_dim": 16,
+        "sliding_window": 5,
+        "num_hidden_layers": 6,
+    },
     "multi-query, untied, pattern of 2, own bases": {
         "num_key_value_heads": 1,
         "head_dim": 24,

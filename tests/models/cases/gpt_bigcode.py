@@ -1,10 +1,13 @@
-"""GPT-BigCode: one key-value head and several, ties, scores that are not scaled, its own MLP width."""
+"""GPT-BigCode: one key-value head and several, ties, scores that are not scaled, its own MLP
+width.
+"""
 
 import warnings
 from typing import Any
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # theirs compiles kernels by `torch.jit.script` when it is imported
+    # theirs compiles kernels by `torch.jit.script` when it is imported
+    warnings.simplefilter("ignore", DeprecationWarning)
     import transformers.models.gpt_bigcode.modeling_gpt_bigcode  # noqa: F401
 
 FAMILY = "gpt_bigcode"
@@ -13,6 +16,11 @@ _SIZES = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 96, "initializ
 CASES: dict[str, dict[str, Any]] = {
     "multi-query": _SIZES,
     "multi-head, untied": {**_SIZES, "multi_query": False, "tie_word_embeddings": False},
-    "multi-query, not scaled, inner of 80, relu": {**_SIZES, "scale_attn_weights": False, "n_inner": 80, "activation_function": "relu"},
+    "multi-query, not scaled, inner of 80, relu": {
+        **_SIZES,
+        "scale_attn_weights": False,
+        "n_inner": 80,
+        "activation_function": "relu",
+    },
     "multi-head, large epsilon": {**_SIZES, "multi_query": False, "layer_norm_epsilon": 1e-2},
 }

@@ -14,7 +14,12 @@ _SIZES = {
 }
 CASES: dict[str, dict[str, Any]] = {
     "side by side": _SIZES,
-    "in turn, all turns, tied": {**_SIZES, "use_parallel_residual": False, "rotary_pct": 1.0, "tie_word_embeddings": True},
+    "in turn, all turns, tied": {
+        **_SIZES,
+        "use_parallel_residual": False,
+        "rotary_pct": 1.0,
+        "tie_word_embeddings": True,
+    },
     "no biases, half turns, other base, tanh gelu, large epsilon": {
         **_SIZES,
         "attention_bias": False,
@@ -27,6 +32,10 @@ CASES: dict[str, dict[str, Any]] = {
     "yarn": {
         **_SIZES,
         "rotary_pct": 0.5,
-        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24},
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 24,
+        },
     },
 }

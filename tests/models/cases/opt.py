@@ -1,10 +1,18 @@
-"""OPT: norms before and after, embeddings of another size, without biases, without weights in the norms."""
+"""OPT: norms before and after, embeddings of another size, without biases, without weights in the
+norms.
+"""
 
 from typing import Any
 
 FAMILY = "opt"
 USES_COMMON = False
-_SIZES = {"hidden_size": 64, "ffn_dim": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 96}
+_SIZES = {
+    "hidden_size": 64,
+    "ffn_dim": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 96,
+}
 CASES: dict[str, dict[str, Any]] = {
     "norms before, tied": _SIZES,
     "norms after, projected embeddings (350M)": {
@@ -19,6 +27,10 @@ CASES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "activation_function": "gelu",
     },
-    "no biases, plain norms": {**_SIZES, "enable_bias": False, "layer_norm_elementwise_affine": False},
+    "no biases, plain norms": {
+        **_SIZES,
+        "enable_bias": False,
+        "layer_norm_elementwise_affine": False,
+    },
     "no final norm": {**_SIZES, "_remove_final_layer_norm": True},
 }

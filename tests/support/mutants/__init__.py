@@ -1,4 +1,5 @@
-"""Planted defects, as data: the tests must kill every one. `python -m support.mutants` (in tests/) shows which test does.
+"""Planted defects, as data: the tests must kill every one. `python -m support.mutants` (in tests/)
+shows which test does.
 
 A mutant that survives is a hole in the tests, and is closed there.
 """

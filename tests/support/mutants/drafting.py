@@ -33,7 +33,11 @@ MUTANTS = (
         "drafting has no mask",
         "ModelDrafter.propose",
         "self.scorer(tokens, positions, span)",
-        "self.scorer(tokens, torch.where(positions < 0, -1, positions + (span - 1 - positions[:, -1:])), span)",
+        (
+            "self.scorer(tokens, torch.where(positions < 0, -1, positions + (span - 1 - "
+            "positions[:, "
+            "-1:])), span)"
+        ),
         (EQUAL,),
         trap=5,
     ),
@@ -141,7 +145,10 @@ MUTANTS = (
         "a stop rule takes back the token at which it fires, if that was improbable",
         "ModelDrafter.propose",
         "lengths.clamp(max=i + 1)",
-        "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.3, lengths.clamp(max=i), lengths.clamp(max=i + 1))",
+        (
+            "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.3, lengths.clamp(max=i), "
+            "lengths.clamp(max=i + 1))"
+        ),
         (RULED,),
         trap=12,
     ),
@@ -149,7 +156,10 @@ MUTANTS = (
         "a drafted token below the threshold is no longer drafted",
         "ModelDrafter.propose",
         "torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)",
-        "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.4, lengths.clamp(max=i), lengths)",
+        (
+            "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.4, lengths.clamp(max=i), "
+            "lengths)"
+        ),
         (RULED,),
         trap=12,
     ),
@@ -318,7 +328,8 @@ MUTANTS = (
         "validity.within",
         "total, least = (probs.sum(2, dtype=torch.float32), probs.amin(2))",
         (
-            "total, least = (probs.sum(2, dtype=torch.float32), probs.amin(2))\ncounts = counts | True"
+            "total, least = (probs.sum(2, dtype=torch.float32), probs.amin(2))\ncounts = counts | "
+            "True"
         ),
         (f"{INVALID}::test_what_stands_beyond_a_rows_length_changes_nothing",),
     ),

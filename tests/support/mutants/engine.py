@@ -98,7 +98,8 @@ MUTANTS = (
         "Run._steps",
         "lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated",
         (
-            "lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated\n"
+            "lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * "
+            "seated\n"
             "lengths = lengths * int(lengths[seated].min() > 0)"
         ),
         (
@@ -159,8 +160,14 @@ MUTANTS = (
     Mutant(
         "an idle row lends its prompt",
         "Slots.admit",
-        "{tuple(all_requests[r].prompt): row for row, r in reversed(list(enumerate(self.requests))) if r >= 0}",
-        "{tuple(all_requests[r].prompt): row for row, r in reversed(list(enumerate(self.requests)))}",
+        (
+            "{tuple(all_requests[r].prompt): row for row, r in "
+            "reversed(list(enumerate(self.requests))) if r >= 0}"
+        ),
+        (
+            "{tuple(all_requests[r].prompt): row for row, r in "
+            "reversed(list(enumerate(self.requests)))}"
+        ),
         (
             SHARED,
             WITNESS,
@@ -234,8 +241,16 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead while a request waits",
         "Run._launched_ahead",
-        "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or self._slots.queue or self.time_budget is not None",
-        "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or self.time_budget is not None",
+        (
+            "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or "
+            "self._slots.queue "
+            "or self.time_budget is not None"
+        ),
+        (
+            "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or "
+            "self.time_budget "
+            "is not None"
+        ),
         (TOO_EARLY,),
     ),
     Mutant(

@@ -230,8 +230,16 @@ MUTANTS = (
     Mutant(
         "a kernel's splits of a product overlap",
         "_linear",
-        "_product(x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)",
-        "_product(x, x_scale, w_rows, rows, k_size, split * SIZE // 2, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND, PDL)",
+        (
+            "_product(x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, "
+            "EVEN, "
+            "X_SCALED, SUM, OPERAND, PDL)"
+        ),
+        (
+            "_product(x, x_scale, w_rows, rows, k_size, split * SIZE // 2, SIZE, BM, BN, BK, "
+            "STAGES, "
+            "EVEN, X_SCALED, SUM, OPERAND, PDL)"
+        ),
         (
             "kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",
         ),

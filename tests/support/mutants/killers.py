@@ -12,16 +12,19 @@ TWO_ROWS = (
     f"{GREEDY}::test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_other"
 )
 EQUAL = f"{GREEDY}::test_a_draft_equal_to_the_target_is_always_accepted"
-EOS = f"{GREEDY}::test_an_end_of_sequence_at_any_place_of_an_accepted_draft_ends_that_row_there_and_no_other"
-PAD_EOS = f"{GREEDY}::test_an_end_of_sequence_token_that_is_also_the_padding_of_every_buffer_ends_only_where_it_is_emitted"
+EOS = f"{GREEDY}::test_an_end_of_sequence_within_an_accepted_draft_ends_that_row_there"
+PAD_EOS = (
+    f"{GREEDY}::test_an_end_of_sequence_token_that_is_also_padding_ends_only_where_it_is_emitted"
+)
 LIMIT = f"{GREEDY}::test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others"
 ACCOUNT = f"{GREEDY}::test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones"
 STOPS = f"{GREEDY}::test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires"
 LOGPROBS = f"{GREEDY}::test_log_probabilities_are_the_targets_own"
 SHARED = f"{GREEDY}::test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle"
 LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_the_same_tokens"
-ALONE = "laws/test_2_invariance.py::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_the_same_acceptance"
-PLAIN = "laws/test_2_invariance.py::test_the_engine_without_drafts_gives_the_plain_loops_tokens_with_sampling_on"
+INVARIANCE = "laws/test_2_invariance.py"
+ALONE = f"{INVARIANCE}::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance"
+PLAIN = f"{INVARIANCE}::test_without_drafts_the_engine_samples_the_plain_loops_tokens"
 JOINT = "laws/test_4_joint_law.py"
 LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
 ONE_SEED = "laws/test_6_coupled.py"
@@ -56,46 +59,18 @@ TWINS, ABOVE, READS = (
 )
 
 
-ROWS, ROWS_TEST = "kernels/rows.py", "kernels/test_rows.py"
-VERIFIER, STEP, RUN, DRAFTER = (
-    "verifiers/rejection.py",
-    "engine/step.py",
-    "engine/run.py",
-    "drafters/model.py",
-)
-BLOCK, COUPLED, EXACT, TYPICAL, SYNTHETIC, EMIT = (
-    f"verifiers/{name}.py"
-    for name in ("block", "coupled", "exact_match", "typical", "synthetic", "emit")
-)
-SLOTS, SDPA, SPLIT, PADDED, PAGED = (
-    "engine/slots.py",
-    "attention/sdpa.py",
-    "caches/split.py",
-    "caches/padded.py",
-    "caches/paged.py",
-)
-AHEAD, EARLY = (
-    "kernels/ahead.py",
-    ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",),
-)
-AT_ONCE, TURNED = (
-    "kernels/ahead_attention.py",
-    ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",),
-)
-ADDED, NORMED = (
-    "kernels/ahead_added.py",
-    ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",),
-)
+ROWS_TEST = "kernels/test_rows.py"
+EARLY = ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",)
+TURNED = ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
+NORMED = ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",)
 IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_blocks",)
 SOON = "unit/test_steps_ahead.py"
-TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_near_a_limit_or_where_its_shape_is_not_at_hand"
-KERNEL, REFERENCE = "kernels/attention.py", "kernels/reference.py"
-VALIDITY, INVALID = "drafters/validity.py", "laws/test_7_invalid_drafts.py"
+TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit"
+INVALID = "laws/test_7_invalid_drafts.py"
 PAIRS = "unit/test_pairs.py"
 ONE_PADDING = (
     f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
 )
-NGRAM, REPLAY, ENSEMBLE = (f"drafters/{name}.py" for name in ("ngram", "replay", "ensemble"))
 RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
     "unit/test_stop_rules.py",
     "unit/test_drafters.py",
@@ -111,11 +86,9 @@ FED, AFTER, FIRST = (
         "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
     )
 )
-TRANSCRIPT = "text/transcript.py"
-STOPPED = (
-    "unit/test_stop_strings.py::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
-)
-PARTS = "unit/test_stop_strings.py::test_tokens_that_end_within_characters_make_text_as_the_decoding_of_every_prefix_says"
+STOP_STRINGS = "unit/test_stop_strings.py"
+STOPPED = f"{STOP_STRINGS}::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
+PARTS = f"{STOP_STRINGS}::test_tokens_that_end_within_characters_make_the_text_of_every_prefix"
 REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
 ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
 ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))

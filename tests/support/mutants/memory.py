@@ -52,7 +52,10 @@ MUTANTS = (
         "all layers share the first layer's window",
         "MaskPlan.bias",
         "torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)",
-        "next(iter(self._biases.values()), None) if self._biases else torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)",
+        (
+            "next(iter(self._biases.values()), None) if self._biases else torch.where(visible[:, "
+            "None], zero, -torch.inf).repeat(1, 1, groups, 1)"
+        ),
         (ATTENTION,),
     ),
     Mutant(
@@ -164,7 +167,10 @@ MUTANTS = (
         "a block is free when one of its rows ends",
         "PagedCache.reserve",
         "np.setdiff1d(np.arange(self._spare), blocks)",
-        "np.setdiff1d(np.arange(self._spare), np.where(np.isin(blocks, self._blocks[~seats.going_on]), self._spare, blocks))",
+        (
+            "np.setdiff1d(np.arange(self._spare), np.where(np.isin(blocks, "
+            "self._blocks[~seats.going_on]), self._spare, blocks))"
+        ),
         (OUTLIVE,),
     ),
     Mutant(

@@ -28,15 +28,23 @@ MUTANTS = (
     Mutant(
         "a fused block hands on its norm as the stream",
         "FusedPreNorm.__call__",
-        "Stream(stream, product(activations(inner, self.mlp.down), self.mlp.down, stream.dtype), shape)",
-        "Stream(normed.x, product(activations(inner, self.mlp.down), self.mlp.down, stream.dtype), shape)",
+        (
+            "Stream(stream, product(activations(inner, self.mlp.down), self.mlp.down, "
+            "stream.dtype), "
+            "shape)"
+        ),
+        (
+            "Stream(normed.x, product(activations(inner, self.mlp.down), self.mlp.down, "
+            "stream.dtype), shape)"
+        ),
         ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",),
     ),
     Mutant(
         "a fused draft's head forgets its scales",
         "fuse",
         (
-            "if isinstance(decoder.head, Linear):\n    decoder.head = FusedHead(decoder.head.weight, decoder.head.bias)"
+            "if isinstance(decoder.head, Linear):\n    decoder.head = "
+            "FusedHead(decoder.head.weight, decoder.head.bias)"
         ),
         "decoder.head = FusedHead(decoder.head.weight, decoder.head.bias)",
         ("models/test_fused.py::test_a_quantized_head_stays_as_it_is",),

@@ -7,8 +7,16 @@ MUTANTS = (
     Mutant(
         "a cell is held against plain decoding at another batch",
         "plain._OWN",
-        "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', 'cache', 'attention', 'cuda_graphs', *LIMITS)",
-        "('batch', 'draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', 'cache', 'attention', 'cuda_graphs', *LIMITS)",
+        (
+            "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', "
+            "'cache', "
+            "'attention', 'cuda_graphs', *LIMITS)"
+        ),
+        (
+            "('batch', 'draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', "
+            "'verifier', "
+            "'cache', 'attention', 'cuda_graphs', *LIMITS)"
+        ),
         (LIKEST,),
     ),
     Mutant(
@@ -21,7 +29,11 @@ MUTANTS = (
     Mutant(
         "drafts of a repeat that did not end are kept",
         "resumed",
-        "[line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values if line.repeat in lines.repeats]",
+        (
+            "[line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values if "
+            "line.repeat "
+            "in lines.repeats]"
+        ),
         "[line for line in read_lines(folder / DRAFTS, DraftLine.from_json).values]",
         (ANEW,),
     ),

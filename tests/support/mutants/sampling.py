@@ -21,10 +21,15 @@ MUTANTS = (
     Mutant(
         "rows advance by the batch's minimum",
         "Sequences.commit",
-        "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens) * self.active",
         (
-            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens) * self.active\n"
-            "emitted = torch.where(self.active, emitted[self.active].min() if self.active.any() else 0, 0)"
+            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
+            "self.lens) * self.active"
+        ),
+        (
+            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
+            "self.lens) * self.active\n"
+            "emitted = torch.where(self.active, emitted[self.active].min() if self.active.any() "
+            "else 0, 0)"
         ),
         (TWO_ROWS,),
         trap=3,
@@ -33,7 +38,11 @@ MUTANTS = (
         "rows advance by the whole window",
         "Sequences.commit",
         "self.lens.add_(emitted)",
-        "self.lens.copy_(torch.where(self.active, torch.minimum(self.lens + window, self.limits), self.lens))",
+        (
+            "self.lens.copy_(torch.where(self.active, torch.minimum(self.lens + window, "
+            "self.limits), "
+            "self.lens))"
+        ),
         (
             RECORDS,
             MATRIX,
@@ -110,7 +119,11 @@ MUTANTS = (
     Mutant(
         "finished rows go on emitting",
         "Sequences.commit",
-        "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens) * self.active",
+        (
+            "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
+            "self.lens) * "
+            "self.active"
+        ),
         "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens)",
         (RECORDS,),
         trap=15,
@@ -119,7 +132,10 @@ MUTANTS = (
         "the smallest limit of the batch cuts every row",
         "Sequences.commit",
         "self.limits - self.lens",
-        "(self.limits[self.active].amin() - self.lens if self.active.any() else self.limits).clamp(min=0)",
+        (
+            "(self.limits[self.active].amin() - self.lens if self.active.any() else "
+            "self.limits).clamp(min=0)"
+        ),
         (
             LIMIT,
             ACCOUNT,

@@ -10,7 +10,8 @@ MUTANTS = (
         "return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)",
         (
             "bonus = (accepted == draft.lengths)[:, None] & (draft.lengths > 0)[:, None]\n"
-            "return torch.where(bonus, refused, torch.where(residual.sum(1, keepdim=True) > 0, residual, target))"
+            "return torch.where(bonus, refused, torch.where(residual.sum(1, keepdim=True) > 0, "
+            "residual, target))"
         ),
         (ENUMERATION,),
         trap=1,
@@ -28,7 +29,8 @@ MUTANTS = (
         "Rejection.__call__",
         "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts",
         (
-            "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts\nkept[:, :1] = counts[:, :1]"
+            "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts\nkept[:, "
+            ":1] = counts[:, :1]"
         ),
         (ENUMERATION,),
         trap=9,
@@ -48,7 +50,10 @@ MUTANTS = (
         "the refused token is emitted too",
         "emit.emit",
         "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
-        "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < draft.lengths, accepted + 1, accepted))",
+        (
+            "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < "
+            "draft.lengths, accepted + 1, accepted))"
+        ),
         (ENUMERATION,),
         trap=9,
     ),
@@ -161,7 +166,8 @@ MUTANTS = (
         "Block.__call__",
         "k = draft.tokens.shape[1]",
         (
-            "from bass.verifiers.rejection import Rejection\nreturn Rejection()(draft, target_probs, noise)\nk = draft.tokens.shape[1]"
+            "from bass.verifiers.rejection import Rejection\nreturn Rejection()(draft, "
+            "target_probs, noise)\nk = draft.tokens.shape[1]"
         ),
         (ENUMERATION,),
     ),

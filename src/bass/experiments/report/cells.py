@@ -11,7 +11,18 @@ from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import SETTINGS
 
 # Settings that say what is decoded; the others say how.
-WORK = {"target", "prompts", "num_prompts", "samples", "max_new_tokens", "ignore_eos", "stop", "seed", "time_budget", "batch"}
+WORK = {
+    "target",
+    "prompts",
+    "num_prompts",
+    "samples",
+    "max_new_tokens",
+    "ignore_eos",
+    "stop",
+    "seed",
+    "time_budget",
+    "batch",
+}
 WORK |= {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
 
 
@@ -20,8 +31,9 @@ WORK |= {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
 class Cell:
     """One cell, finished or not.
 
-    label: the settings that tell it from the others, its batch not among them. choice, work: the part of the label that is a way to
-    decode, and the part that says what is decoded; only cells of the same batch and the same work are rivals.
+    label: the settings that tell it from the others, its batch not among them. choice, work: the
+    part of the label that is a way to decode, and the part that says what is decoded; only cells of
+    the same batch and the same work are rivals.
     """
 
     entry: CellEntry
@@ -54,7 +66,11 @@ class Cell:
 
     def values(self, name: str) -> list[float]:
         """The metric of every repeat that has it."""
-        return [] if self.summary is None else [repeat[name] for repeat in self.summary.repeats if name in repeat]
+        return (
+            []
+            if self.summary is None
+            else [repeat[name] for repeat in self.summary.repeats if name in repeat]
+        )
 
     def value(self, name: str) -> float | None:
         """That of the cell; None where it has none."""
@@ -73,13 +89,27 @@ class Cell:
 def read_cells(run: RunFolder) -> list[Cell]:
     """All cells of the plan, in its order."""
     read = [(entry, run.summary(entry.id), run.lines(entry.id)) for entry in run.cells]
-    rows = [max((len(step.request_rows) for step in lines.steps), default=0) for _, _, lines in read]
-    axes = telling_axes([(entry.settings, batch) for (entry, _, _), batch in zip(read, rows, strict=True)], run.manifest.axes)
+    rows = [
+        max((len(step.request_rows) for step in lines.steps), default=0) for _, _, lines in read
+    ]
+    axes = telling_axes(
+        [(entry.settings, batch) for (entry, _, _), batch in zip(read, rows, strict=True)],
+        run.manifest.axes,
+    )
     work = [axis for axis in axes if is_work(run.manifest.config, axis)]
-    choice = [axis for axis in axes if axis not in work] or axes  # where nothing but the work varies, that is what is compared
+    # where nothing but the work varies, that is what is compared
+    choice = [axis for axis in axes if axis not in work] or axes
     work = [axis for axis in work if axis not in choice]
     return [
-        Cell(entry, label(entry.settings, axes), label(entry.settings, choice), words(entry.settings, work), batch, summary, lines)
+        Cell(
+            entry,
+            label(entry.settings, axes),
+            label(entry.settings, choice),
+            words(entry.settings, work),
+            batch,
+            summary,
+            lines,
+        )
         for (entry, summary, lines), batch in zip(read, rows, strict=True)
     ]
 
@@ -88,7 +118,11 @@ def is_work(config: Mapping[str, Any], axis: str) -> bool:
     """Whether an axis of the config varies what is decoded, and not how."""
     values = (config.get("axes") or {}).get(axis)
     own = axis.partition(".")[0] in SETTINGS
-    varied = {axis} if own or not isinstance(values, Mapping) else {key for settings in values.values() for key in settings}
+    varied = (
+        {axis}
+        if own or not isinstance(values, Mapping)
+        else {key for settings in values.values() for key in settings}
+    )
     return varied <= WORK
 
 
@@ -96,7 +130,11 @@ def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str
     """The axes with more than one value, without the one that is the number of rows."""
     varied = [axis for axis in axes if len({repr(settings[axis]) for settings, _ in cells}) > 1]
     sized = [(settings, rows) for settings, rows in cells if rows]
-    return [axis for axis in varied if not sized or not all(settings[axis] == rows for settings, rows in sized)]
+    return [
+        axis
+        for axis in varied
+        if not sized or not all(settings[axis] == rows for settings, rows in sized)
+    ]
 
 
 def label(settings: dict[str, Any], axes: Iterable[str]) -> str:
@@ -106,7 +144,9 @@ def label(settings: dict[str, Any], axes: Iterable[str]) -> str:
 
 def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
     """The values of the axes, with the axis's name where the value is no name itself."""
-    return ", ".join(value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes)
+    return ", ".join(
+        value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes
+    )
 
 
 def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

@@ -1,4 +1,6 @@
-"""Two runs, setting by setting: the difference of each metric, with its interval, and whether it is larger than the noise."""
+"""Two runs, setting by setting: the difference of each metric, with its interval, and whether it is
+larger than the noise.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,10 @@ MOST_TOLD = 20  # settings in words, those that differ first
 @final
 @dataclass(frozen=True)
 class Line:
-    """One metric of one setting in two runs, the cells' values. `found`: None where there are too few repeats to tell."""
+    """One metric of one setting in two runs, the cells' values.
+
+    `found`: None where there are too few repeats to tell.
+    """
 
     metric: Metric
     a: float
@@ -39,7 +44,11 @@ class Line:
             return "within the noise"
         if self.metric.better == "neither":
             return "differs"
-        return "B is better" if (self.found.difference.estimate > 0) == (self.metric.better == "higher") else "B is worse"
+        return (
+            "B is better"
+            if (self.found.difference.estimate > 0) == (self.metric.better == "higher")
+            else "B is worse"
+        )
 
     @property
     def relative(self) -> str:
@@ -66,7 +75,11 @@ class Line:
 def pairs(a: Sequence[Cell], b: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     """The cells with the same settings."""
     others = {repr(sorted(cell.entry.settings.items())): cell for cell in b}
-    return [(cell, other) for cell in a if (other := others.get(repr(sorted(cell.entry.settings.items())))) is not None]
+    return [
+        (cell, other)
+        for cell in a
+        if (other := others.get(repr(sorted(cell.entry.settings.items())))) is not None
+    ]
 
 
 def compared(both: Sequence[tuple[Cell, Cell]], names: Sequence[str]) -> Mapping[str, list[Line]]:
@@ -75,13 +88,17 @@ def compared(both: Sequence[tuple[Cell, Cell]], names: Sequence[str]) -> Mapping
     for a, b in both:
         values = {name: (a.value(name), b.value(name)) for name in names}
         found[a.title] = [
-            Line(METRICS[name], x, y, difference(a, b, METRICS[name])) for name, (x, y) in values.items() if x is not None and y is not None
+            Line(METRICS[name], x, y, difference(a, b, METRICS[name]))
+            for name, (x, y) in values.items()
+            if x is not None and y is not None
         ]
     return found
 
 
 def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
-    """What the metric that decides says of each setting, at a level that holds over all of them; the sum of it first."""
+    """What the metric that decides says of each setting, at a level that holds over all of them;
+    the sum of it first.
+    """
     lines = []
     for a, b in both:
         x, y = a.value(DECIDES.name), b.value(DECIDES.name)
@@ -89,13 +106,25 @@ def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
             lines.append((a.title, Line(DECIDES, x, y, difference(a, b, DECIDES, len(both)))))
     verdicts = [line.verdict for _, line in lines]
     counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
-    head = f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
-    telling = sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD] if len(lines) > MOST_TOLD else lines
-    left = [f"The other {len(lines) - len(telling)} are in the tables."] if len(telling) < len(lines) else []
+    head = (
+        f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
+    )
+    telling = (
+        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD]
+        if len(lines) > MOST_TOLD
+        else lines
+    )
+    left = (
+        [f"The other {len(lines) - len(telling)} are in the tables."]
+        if len(telling) < len(lines)
+        else []
+    )
     return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in telling), *left]
 
 
 def _change(line: Line) -> str:
     unit, by = line.metric.unit, line.found and line.found.difference
     within = f" (difference {number(by.low, unit)} to {number(by.high, unit)})" if by else ""
-    return f"{number(line.a, unit)} to {number(line.b, unit)} {shown(unit)}, {line.relative}{within}"
+    return (
+        f"{number(line.a, unit)} to {number(line.b, unit)} {shown(unit)}, {line.relative}{within}"
+    )

@@ -1,4 +1,5 @@
-"""How two cells differ, with intervals: over requests for what drafts were worth, over repeats for times.
+"""How two cells differ, with intervals: over requests for what drafts were worth, over repeats for
+times.
 
 `bass.experiments.statistics` says why.
 """
@@ -20,7 +21,10 @@ MOST_TIMES = 100  # beyond which a bound says no more than that there are too fe
 @final
 @dataclass(frozen=True)
 class Lead:
-    """How many times as fast one cell is as another, by repeats. `low`, `high`: None where there is but one repeat."""
+    """How many times as fast one cell is as another, by repeats.
+
+    `low`, `high`: None where there is but one repeat.
+    """
 
     times: float
     low: float | None
@@ -34,7 +38,11 @@ class Lead:
     @property
     def within(self) -> str:
         """`2.60 to 2.83`; nothing where there is no interval."""
-        return "" if self.low is None or self.high is None else f"{_bound(self.low)} to {_bound(self.high)}"
+        return (
+            ""
+            if self.low is None or self.high is None
+            else f"{_bound(self.low)} to {_bound(self.high)}"
+        )
 
     def in_words(self) -> str:
         """`2.71 times as fast (2.60 to 2.83)`."""
@@ -46,9 +54,11 @@ def _bound(times: float) -> str:
 
 
 def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
-    """By a metric of time, of which less is better: the ratio of the cells' values, at `LEVEL` over `among` such comparisons.
+    """By a metric of time, of which less is better: the ratio of the cells' values, at `LEVEL` over
+    `among` such comparisons.
 
-    Its interval is that of its logarithm, to first order: a mean's logarithm moves by the sum of (x_i - mean) / (n mean).
+    Its interval is that of its logarithm, to first order: a mean's logarithm moves by the sum of
+    (x_i - mean) / (n mean).
     """
     own, others = (np.array(one.values(metric.name)) for one in (cell, other))
     a, b = cell.value(metric.name), other.value(metric.name)
@@ -56,7 +66,8 @@ def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
         return None
     if min(len(own), len(others)) < 2:
         return Lead(b / a, None, None)
-    around = compare(own / a, others / b, same_work(cell, other), LEVEL, among).difference  # whose estimate is 0
+    # whose estimate is 0
+    around = compare(own / a, others / b, same_work(cell, other), LEVEL, among).difference
     return Lead(b / a, *(b / a * math.exp(min(x, 50)) for x in (around.low, around.high)))
 
 
@@ -64,14 +75,22 @@ def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison |
     """b less a. None where there are too few repeats, or too few requests, to tell."""
     if metric.by_request is not None and "second" not in metric.unit:
         first, second = ([metric.by_request(repeat) for repeat in cell.repeats] for cell in (a, b))
-        shared = {request for values in first for request in values} & {request for values in second for request in values}
+        shared = {request for values in first for request in values} & {
+            request for values in second for request in values
+        }
         return compare_requests(first, second, LEVEL, among) if len(shared) > 1 else None
     x, y = np.array(a.values(metric.name)), np.array(b.values(metric.name))
-    return compare(x, y, same_work(a, b), LEVEL, among) if min(len(x), len(y)) > 1 and len(x) == len(a.repeats) else None
+    return (
+        compare(x, y, same_work(a, b), LEVEL, among)
+        if min(len(x), len(y)) > 1 and len(x) == len(a.repeats)
+        else None
+    )
 
 
 def same_work(a: Cell, b: Cell) -> bool:
-    """Whether each repeat of one was asked for the same as that of the other, so that they make pairs."""
+    """Whether each repeat of one was asked for the same as that of the other, so that they make
+    pairs.
+    """
     return [_work(repeat) for repeat in a.repeats] == [_work(repeat) for repeat in b.repeats]
 
 

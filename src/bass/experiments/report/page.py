@@ -30,11 +30,19 @@ MOST_COMPARED = 100  # settings of which two runs are compared by every metric
 
 
 def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
-    """The HTML of a run's report, its plots, and what it says in sentences. Raises a RunFolderError where there is nothing to report."""
+    """The HTML of a run's report, its plots, and what it says in sentences.
+
+    Raises a RunFolderError where there is nothing to report.
+    """
     cells = read_cells(run)
     done = _done(run, cells)
     found = winners(done)
-    told_of = [cell for winner in found.values() for cell in (winner.best, winner.fastest_plain) if cell is not None]
+    told_of = [
+        cell
+        for winner in found.values()
+        for cell in (winner.best, winner.fastest_plain)
+        if cell is not None
+    ]
     # Of more settings than a plot can show, those of one work can be compared with each other.
     first = sorted([*told_of, *done], key=lambda cell: cell.work != done[0].work)
     drawn = plots(done, [cell.label for cell in first])
@@ -51,13 +59,29 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         "summary": told,
         "tables": tables,
         "plots": drawn,
-        "words": [(METRICS[name].heading, METRICS[name].doc) for name in (*COLUMNS, "mfu_kept") if name != "speedup_all"],
-        "sources": [("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))],
+        "words": [
+            (METRICS[name].heading, METRICS[name].doc)
+            for name in (*COLUMNS, "mfu_kept")
+            if name != "speedup_all"
+        ],
+        "sources": [
+            ("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))
+        ],
     }
     html = ""
     for count in range(len(pictures), -1, -1):  # all of them, or as many as there is room for
-        fewer = [f"{counted(len(pictures) - count, 'picture')} left out, so that the page stays small."] if count < len(pictures) else []
-        html = render(**values, pictures=pictures[:count], data=embedded(pictures[:count], texts), warnings=noted + fewer, check=not count)
+        fewer = (
+            [f"{counted(len(pictures) - count, 'picture')} left out, so that the page stays small."]
+            if count < len(pictures)
+            else []
+        )
+        html = render(
+            **values,
+            pictures=pictures[:count],
+            data=embedded(pictures[:count], texts),
+            warnings=noted + fewer,
+            check=not count,
+        )
         if len(html.encode()) <= MOST_BYTES:
             break
     return html, drawn, noted + told
@@ -69,15 +93,35 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
     done = [_done(run, cells) for run, cells in zip((a, b), both, strict=True)]
     common = pairs(*done)
     if not common:
-        raise RunFolderError(f"{a.path} and {b.path} have no setting in common that is finished in both: there is nothing to compare.")
+        raise RunFolderError(
+            f"{a.path} and {b.path} have no setting in common that is finished in both: there is "
+            "nothing to compare."
+        )
     told = in_words(common)
     alone = [len(cells) - len(common) for cells in done]
     if any(alone):
-        told.append(f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and {alone[1]} of B.")
-    names = COLUMNS if len(common) > MOST_COMPARED else [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
-    heads = [{"text": text} for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")]
-    note = "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, one is called different by chance."
-    note += f" Of {len(common)} settings only the {len(COLUMNS)} metrics that matter most are told." if names == COLUMNS else ""
+        told.append(
+            f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and "
+            f"{alone[1]} of B."
+        )
+    names = (
+        COLUMNS
+        if len(common) > MOST_COMPARED
+        else [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
+    )
+    heads = [
+        {"text": text}
+        for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")
+    ]
+    note = (
+        "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, "
+        "one is called different by chance."
+    )
+    note += (
+        f" Of {len(common)} settings only the {len(COLUMNS)} metrics that matter most are told."
+        if names == COLUMNS
+        else ""
+    )
     tables = [
         {
             "title": title,
@@ -91,26 +135,51 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
     ]
     html = render(
         title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
-        facts=[f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)],
-        warnings=[f"{name}: {text}" for name, run, cells in zip("AB", (a, b), both, strict=True) for text in warnings(run, cells)],
+        facts=[
+            f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
+        ],
+        warnings=[
+            f"{name}: {text}"
+            for name, run, cells in zip("AB", (a, b), both, strict=True)
+            for text in warnings(run, cells)
+        ],
         summary=told,
         tables=tables,
         words=[(name, METRICS[name].doc) for name in METRICS if name in names],
-        sources=[(f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False)) for n, r in (("A", a), ("B", b))],
+        sources=[
+            (f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False))
+            for n, r in (("A", a), ("B", b))
+        ],
     )
     return html, told
 
 
 def render(check: bool = True, **values: Any) -> str:
-    """The template with these values; nothing in them can leave its place in the page. check: raise where it is too large."""
+    """The template with these values; nothing in them can leave its place in the page. check: raise
+    where it is too large.
+    """
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    given = {"pictures": [], "data": embedded([], []), "plots": [], "plots_first": False, "words": []} | values
-    html = environment.from_string(asset("page.html")).render(css=asset("report.css"), script=asset("report.js"), **given)
-    html = html.encode(errors="backslashreplace").decode()  # half a character, which JSON can hold and a page cannot
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    given = {
+        "pictures": [],
+        "data": embedded([], []),
+        "plots": [],
+        "plots_first": False,
+        "words": [],
+    } | values
+    html = environment.from_string(asset("page.html")).render(
+        css=asset("report.css"), script=asset("report.js"), **given
+    )
+    # half a character, which JSON can hold and a page cannot
+    html = html.encode(errors="backslashreplace").decode()
     if check and len(html.encode()) > MOST_BYTES:
-        raise RunFolderError(f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report fewer cells at a time.")
+        raise RunFolderError(
+            f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report "
+            "fewer cells at a time."
+        )
     return html
 
 
@@ -118,7 +187,13 @@ def facts(manifest: Manifest) -> list[str]:
     """What was run, when, on what."""
     about = [str(manifest.config["about"])] if manifest.config.get("about") else []
     made = f"bass {manifest.bass} ({manifest.commit or 'no commit'}), {manifest.created}"
-    return [*about, f"{made}, on {manifest.device}; torch {manifest.torch}, Python {manifest.python}, {manifest.platform}"]
+    return [
+        *about,
+        (
+            f"{made}, on {manifest.device}; torch {manifest.torch}, Python {manifest.python}, "
+            f"{manifest.platform}"
+        ),
+    ]
 
 
 def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
@@ -128,7 +203,8 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     told = remarks(run)
     if waiting:
         told.append(
-            f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no figures yet. What there is, is shown."
+            f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no "
+            "figures yet. What there is, is shown."
         )
     if failed:
         told.append(
@@ -142,8 +218,14 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
 
 def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
     """The table of all cells that are done, each value with its interval over repeats."""
-    shown = [METRICS[name] for name in COLUMNS if name != "speedup_all" and any(cell.values(name) for cell in cells)]
-    plain = {place: cell for place, winner in found.items() if (cell := winner.fastest_plain) is not None}
+    shown = [
+        METRICS[name]
+        for name in COLUMNS
+        if name != "speedup_all" and any(cell.values(name) for cell in cells)
+    ]
+    plain = {
+        place: cell for place, winner in found.items() if (cell := winner.fastest_plain) is not None
+    }
     compared = any(cell.place in plain and cell is not plain[cell.place] for cell in cells)
     rows = []
     for cell in sorted(cells, key=lambda cell: cell.batch):
@@ -156,13 +238,28 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
     if compared:
         heads.insert(1, {"text": "speed-up", "unit": "times plain"})
-    rivals = "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
-    note = f"Means over the repeats; below each its {100 * LEVEL:.0f} % interval over repeats, where there are two or more. Bold: the "
+    rivals = (
+        "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
+    )
+    note = (
+        f"Means over the repeats; below each its {100 * LEVEL:.0f} % interval over repeats, where "
+        "there are two or more. Bold: the "
+    )
     note += f"fastest {rivals}, where its lead is beyond the noise."
     if compared:
-        note += " Speed-up: how many times as fast as the fastest plain decoding there, as the summary defines it."
+        note += (
+            " Speed-up: how many times as fast as the fastest plain decoding there, as the "
+            "summary defines it."
+        )
     heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
-    return {"title": "Figures", "note": note, "heads": heads, "rows": rows, "words": False, "folded": False}
+    return {
+        "title": "Figures",
+        "note": note,
+        "heads": heads,
+        "rows": rows,
+        "words": False,
+        "folded": False,
+    }
 
 
 def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
@@ -182,7 +279,11 @@ def _times_plain(cell: Cell, winner: Winner | None) -> dict[str, str]:
     if winner is None or plain is None or plain is cell:
         return {"text": "1" if plain is cell else NOTHING}
     found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
-    return {"text": NOTHING} if found is None else {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
+    return (
+        {"text": NOTHING}
+        if found is None
+        else {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
+    )
 
 
 def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -190,7 +291,11 @@ def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
     rows = []
     for cell in cells:
         ended = len(cell.lines.repeats)
-        why = cell.summary.error if cell.summary is not None else f"not finished: {counted(ended, 'repeat')} ended"
+        why = (
+            cell.summary.error
+            if cell.summary is not None
+            else f"not finished: {counted(ended, 'repeat')} ended"
+        )
         rows.append({"best": False, "cells": [cell.entry.id, why]})
     return {
         "title": "Cells without figures",
@@ -202,8 +307,12 @@ def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def paint(run: RunFolder, cells: Sequence[Cell], best: Sequence[Cell]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Pictures of the cells that show the most: those whose drafts were noted, then the best, the largest batch first."""
+def paint(
+    run: RunFolder, cells: Sequence[Cell], best: Sequence[Cell]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Pictures of the cells that show the most: those whose drafts were noted, then the best, the
+    largest batch first.
+    """
 
     def rank(cell: Cell) -> tuple[bool, bool, bool, int]:
         noted = (run.cell_folder(cell.entry.id) / "drafts.jsonl").exists()
@@ -231,4 +340,6 @@ def _done(run: RunFolder, cells: Sequence[Cell]) -> list[Cell]:
         if failed
         else f"none of its {counted(len(cells), 'cell')} is finished"
     )
-    raise RunFolderError(f"{run.path} has nothing to report: {why.rstrip('.')}; run `bass ablate` on it again.")
+    raise RunFolderError(
+        f"{run.path} has nothing to report: {why.rstrip('.')}; run `bass ablate` on it again."
+    )

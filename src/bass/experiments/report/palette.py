@@ -23,6 +23,12 @@ def colours(scheme: str = "light") -> dict[str, str]:
 
 
 def themed(svg: str) -> str:
-    """An SVG in which the light scheme's colours became the page's variables, so that it follows the reader's scheme."""
+    """An SVG in which the light scheme's colours became the page's variables, so that it follows
+    the reader's scheme.
+    """
     names = {value: name for name, value in reversed(colours().items())}
-    return re.sub(r"#[0-9a-f]{6}", lambda found: f"var(--{names[found[0]]})" if found[0] in names else found[0], svg)
+    return re.sub(
+        r"#[0-9a-f]{6}",
+        lambda found: f"var(--{names[found[0]]})" if found[0] in names else found[0],
+        svg,
+    )

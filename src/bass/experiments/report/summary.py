@@ -10,10 +10,12 @@ from bass.experiments.report.contrast import Lead, lead
 from bass.experiments.statistics import LEVEL
 from bass.experiments.units import number, shown
 
-DECIDES = METRICS["all"]  # the metric by which a setting wins: seconds per token, the mean of all sequences
+# the metric by which a setting wins: seconds per token, the mean of all sequences
+DECIDES = METRICS["all"]
 MOST_TOLD = 6  # places, of perhaps hundreds
 RATIO = (  # the only one on the page
-    f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the mean over sequences, from the end of the "
+    f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
+    "mean over sequences, from the end of the "
     "prefill; then the mean over repeats)."
 )
 
@@ -21,7 +23,10 @@ RATIO = (  # the only one on the page
 @final
 @dataclass(frozen=True)
 class Winner:
-    """The best cell of a place, and the others in order. A place is a batch, or a batch and a work: see `Cell.place`."""
+    """The best cell of a place, and the others in order.
+
+    A place is a batch, or a batch and a work: see `Cell.place`.
+    """
 
     best: Cell
     others: list[Cell]
@@ -29,7 +34,11 @@ class Winner:
     @property
     def plain(self) -> Cell | None:
         """The best one that drafts nothing, if that is another one."""
-        return None if not self.best.speculative else next((cell for cell in self.others if not cell.speculative), None)
+        return (
+            None
+            if not self.best.speculative
+            else next((cell for cell in self.others if not cell.speculative), None)
+        )
 
     @property
     def fastest_plain(self) -> Cell | None:
@@ -42,12 +51,16 @@ class Winner:
         return self.others[0] if self.others else None
 
     def over(self, other: Cell) -> Lead | None:
-        """How many times as fast the best is; the interval allows for its having been chosen as the best."""
+        """How many times as fast the best is; the interval allows for its having been chosen as the
+        best.
+        """
         return lead(self.best, other, DECIDES, max(1, len(self.others)))
 
     @property
     def clear(self) -> bool:
-        """Whether the best one is faster than every other by more than the noise; one without a rival is not."""
+        """Whether the best one is faster than every other by more than the noise; one without a
+        rival is not.
+        """
         found = None if self.second is None else self.over(self.second)
         return found is not None and found.clear
 
@@ -56,7 +69,14 @@ def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
     """The best of each place, among the cells that are done."""
     found: dict[str, Winner] = {}
     for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
-        ranked = sorted((cell for cell in cells if cell.place == place and cell.value(DECIDES.name) is not None), key=_decides)
+        ranked = sorted(
+            (
+                cell
+                for cell in cells
+                if cell.place == place and cell.value(DECIDES.name) is not None
+            ),
+            key=_decides,
+        )
         if ranked:
             found[place] = Winner(ranked[0], ranked[1:])
     return found
@@ -68,19 +88,35 @@ def _decides(cell: Cell) -> float:
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first: it says nothing that the noise may have made."""
+    """The summary, the most important sentence first: it says nothing that the noise may have
+    made.
+    """
     if not found:
-        return [f"No cell has a time per token (`{DECIDES.name}`), since none finished a request: no setting can be called the fastest."]
+        return [
+            (
+                f"No cell has a time per token (`{DECIDES.name}`), since none finished a request: "
+                "no "
+                "setting can be called the fastest."
+            )
+        ]
     told = [_head(found), *_over_plain(found)]
     told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
     if len(found) > MOST_TOLD:
-        told.append(f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all.")
+        told.append(
+            f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all."
+        )
     leads = _leads(found)
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
-        told.append(f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the lead is noise: take more repeats.")
+        told.append(
+            f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the "
+            "lead is noise: take more repeats."
+        )
     if len(alone) < len(leads):
-        told.append(f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best having been chosen among several.")
+        told.append(
+            f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best "
+            "having been chosen among several."
+        )
     return [*told, *([RATIO] if leads else [])]
 
 
@@ -88,36 +124,66 @@ def _head(found: Mapping[str, Winner]) -> str:
     """Which setting wins where, by more than the noise."""
     rivals = {place: winner for place, winner in found.items() if winner.others}
     if not rivals:
-        return "One setting was run: there is nothing to compare it with." if len(found) == 1 else "No setting has a rival at its place."
+        return (
+            "One setting was run: there is nothing to compare it with."
+            if len(found) == 1
+            else "No setting has a rival at its place."
+        )
     clear = {place: winner for place, winner in rivals.items() if winner.clear}
     if not clear:
         where = _places([*rivals], found)
         if all(lead.low is None for lead in _leads(rivals).values()):
             return (
-                f"With one repeat of each setting, nobody can say which is the fastest at {_places([*rivals], found)}: take more repeats."
+                "With one repeat of each setting, nobody can say which is the fastest at "
+                f"{_places([*rivals], found)}: take more repeats."
             )
         where = _places([*rivals], found)
-        return f"At {where} the lead of the fastest setting is within the noise: take more repeats before you rely on it."
+        return (
+            f"At {where} the lead of the fastest setting is within the noise: take more repeats "
+            "before you rely on it."
+        )
     names = [winner.best.choice for winner in clear.values()]
     most = max(dict.fromkeys(names), key=names.count)
     where = [place for place, winner in clear.items() if winner.best.choice == most]
     rare = "No setting wins everywhere, " if len(set(names)) > 1 else ""
-    head = f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at {_places(where, found)}"
-    by = [lead.times for place in where if (lead := _lead_over_plain(clear[place])) is not None and lead.clear]
+    head = (
+        f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at "
+        f"{_places(where, found)}"
+    )
+    by = [
+        lead.times
+        for place in where
+        if (lead := _lead_over_plain(clear[place])) is not None and lead.clear
+    ]
     head += f", {_range(by)} times as fast as plain decoding" if by else ""
     unsure = [place for place in rivals if place not in clear]
-    rest = f"; at {_places(unsure, found)} the lead of the fastest is within the noise" if unsure else ""
+    rest = (
+        f"; at {_places(unsure, found)} the lead of the fastest is within the noise"
+        if unsure
+        else ""
+    )
     return f"{head}: a lead beyond the noise ({100 * LEVEL:.0f} %){rest}."
 
 
 def _over_plain(found: Mapping[str, Winner]) -> list[str]:
-    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and where it is not."""
+    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and
+    where it is not.
+    """
     told = []
-    unsure = {place: lead for place, w in found.items() if not w.clear and (lead := _lead_over_plain(w)) is not None and lead.clear}
+    unsure = {
+        place: lead
+        for place, w in found.items()
+        if not w.clear and (lead := _lead_over_plain(w)) is not None and lead.clear
+    }
     if unsure:
         by = _range([lead.times for lead in unsure.values()])
-        told.append(f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, which is beyond the noise.")
-    lost = [place for place, winner in found.items() if winner.others and not winner.best.speculative]
+        told.append(
+            f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, "
+            "which is beyond the noise."
+        )
+    lost = [
+        place for place, winner in found.items() if winner.others and not winner.best.speculative
+    ]
     if lost and any(cell.speculative for winner in found.values() for cell in winner.others):
         told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
     return told
@@ -134,7 +200,11 @@ def _range(times: Sequence[float]) -> str:
 
 def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
     """Over the second best of each place."""
-    every = {place: winner.over(winner.second) for place, winner in found.items() if winner.second is not None}
+    every = {
+        place: winner.over(winner.second)
+        for place, winner in found.items()
+        if winner.second is not None
+    }
     return {place: lead for place, lead in every.items() if lead is not None}
 
 
@@ -145,7 +215,11 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
         return "every batch" if plain else "every place"
     if len(places) > MOST_TOLD:
         return f"{len(places)} of {len(found)} {'batches' if plain else 'places'}"
-    return f"batch {listed([place.removeprefix('batch ') for place in places])}" if plain else listed([f"({place})" for place in places])
+    return (
+        f"batch {listed([place.removeprefix('batch ') for place in places])}"
+        if plain
+        else listed([f"({place})" for place in places])
+    )
 
 
 def listed(values: Sequence[object]) -> str:
@@ -160,5 +234,8 @@ def _of_place(place: str, winner: Winner) -> str:
     for other in dict.fromkeys((winner.plain, winner.second)):
         if other is not None and (found := winner.over(other)) is not None:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
-            told.append(f"{found.in_words()} as {name}{'' if found.clear or found.low is None else ', which is within the noise'}")
+            told.append(
+                f"{found.in_words()} as "
+                f"{name}{'' if found.clear or found.low is None else ', which is within the noise'}"
+            )
     return f"{', '.join(told)}{'' if winner.others else ', and has no rival there'}."
