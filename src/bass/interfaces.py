@@ -437,11 +437,14 @@ class Verifier(Protocol):
 
     `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
     with the same noise.
+    `judges_jointly`: whether it keeps a token depends on the target's distributions after it too,
+    so that one of them which is not finite ends the run.
     `caveat`: what a run's summary says of the text where it is not lossless.
     """
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 

@@ -16,17 +16,18 @@ from torch import Tensor
 
 from bass.drafters import Ensemble, ModelDraft, Ngram
 from bass.engine.requests import Emission
-from bass.errors import StrategyError
+from bass.errors import CheckpointError, StrategyError
 from bass.interfaces import Drafter, DraftMethod, Scorer, Workbench
 from bass.policies import Fixed
-from bass.records import Draft, Noise, Sequences
+from bass.records import Draft, Noise, Seats, Sequences
 from bass.sampling import Sampling
-from bass.testing.engine import By, Scorers
+from bass.testing.engine import By, Scorers, same_prompt
 from bass.testing.policies import ByRow, Cycle
 from bass.testing.worlds import TableWorld
 from support.engines import EVERY_VERIFIER, Setup, mixed_requests
 
 TABLE = TableWorld()
+END = 1  # the end of sequence of the tests of targets
 BAD_ROW, BAD_STEP = 1, 2
 
 
@@ -254,3 +255,41 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(
     sound = setup.but(drafter="model").outcome(mixed_requests(TABLE))
     found = setup.but(drafter=spoiled(littered, always=True)).outcome(mixed_requests(TABLE))
     assert found.tokens == sound.tokens
+
+
+@dataclass(frozen=True)
+class LostAfterTheEnd(Scorer):
+    """Logits of NaN in the place of every prediction that follows an end of sequence."""
+
+    inner: Scorer
+
+    def reserve(self, seats: Seats) -> None:
+        self.inner.reserve(seats)
+
+    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
+        self.inner.fill(tokens, positions, span, start)
+
+    def copy_rows(self, seats: Seats) -> None:
+        self.inner.copy_rows(seats)
+
+    def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
+        logits = self.inner(tokens, positions, span)
+        return torch.where((tokens == END)[..., None], torch.nan, logits)
+
+
+@pytest.mark.parametrize("name", [n for n, v in EVERY_VERIFIER.items() if v.lossless])
+def test_a_distribution_of_the_target_that_is_none_changes_no_law(
+    name: str, device: torch.device
+) -> None:
+    """A verifier that judges a draft as a whole ends the run; the others do not need it."""
+    verifier = EVERY_VERIFIER[name]
+    requests = same_prompt([0, 2], 4, 600, 0)
+    setup = Setup(
+        TABLE, device, policy=Fixed(3), verifier=verifier, warp=Sampling(1.0), eos=(END,), batch=200
+    )
+    lost = setup.but(wrap_target=lambda scorer, _: LostAfterTheEnd(scorer))
+    if verifier.judges_jointly:
+        with pytest.raises(CheckpointError, match="The target's logits are not finite"):
+            lost.outcome(requests)
+    else:
+        assert lost.outcome(requests).tokens == setup.outcome(requests).tokens

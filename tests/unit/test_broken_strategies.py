@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bass.drafters import ModelDrafter
+from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.bench import OwnDraw
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
@@ -133,6 +134,33 @@ def test_a_draft_of_another_shape(odd: Odd, message: str, device: torch.device) 
         run(replace(Setup(TABLE, device, policy=Fixed(2)), drafter=lambda *_: odd))
 
 
+@dataclass(frozen=True)
+class Listed(StopRule):
+    """Answers with no tensor."""
+
+    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
+        return [True] * len(draft_probs)
+
+
+def test_a_stop_rule_that_answers_in_a_list(device: torch.device) -> None:
+    setup = Setup(TABLE, device, policy=Fixed(2))
+    made = replace(
+        setup,
+        drafter=lambda setup, _, scorers: ModelDrafter(
+            scorers("draft"), setup.warp, OwnDraw(), Listed()
+        ),
+    )
+    with pytest.raises(StrategyError, match="`Listed` answered with list: give one truth value"):
+        run(made)
+
+
+def test_a_part_of_an_ensemble_that_claims_more_tokens_than_it_gave() -> None:
+    cpu, parts = torch.device("cpu"), (Odd(columns=-1), Odd())
+    setup = Setup(TABLE, cpu, policy=Fixed(2))
+    with pytest.raises(StrategyError, match="gave 1 columns of tokens, and says that a row has 2"):
+        run(replace(setup, drafter=lambda *_: EnsembleDrafter(parts, TABLE.vocab)))
+
+
 def test_a_stop_rule_that_answers_in_numbers(device: torch.device) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2))
     made = replace(
@@ -185,6 +213,10 @@ def draft_of(**fields: Any) -> Any:
         (draft_of(lengths=lambda lengths, k: lengths > 0), "`lengths` of bool: give integers"),
         (draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).long()), "`probs` of int64: give"),
         (draft_of(tokens=lambda lengths, k: torch.zeros(3).long()), r"gave tokens \[3\] of"),
+        (
+            draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).to(torch.float8_e4m3fn)),
+            "`probs` of float8_e4m3fn: give float32",
+        ),
     ],
 )
 def test_an_answer_that_is_no_draft(answer: Any, message: str) -> None:
@@ -246,6 +278,36 @@ class Kind(DraftLengthPolicy[int]):
 
     def update(self, state: int, feedback: Feedback) -> int:
         return state
+
+
+@dataclass(frozen=True)
+class OfType(Drafter):
+    """Two tokens of integers of the given type."""
+
+    dtype: torch.dtype
+
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
+        tokens = torch.ones(len(lengths), k, device=lengths.device).to(self.dtype)
+        return unchecked(Draft, tokens=tokens, probs=None, lengths=lengths.to(self.dtype))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("name", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32"])
+def test_drafts_and_verdicts_may_be_integers_of_any_type(
+    name: str, parts: int, device: torch.device
+) -> None:
+    def found(dtype: torch.dtype) -> Any:
+        def changed(v: Verdict) -> Verdict:
+            return unchecked(Verdict, tokens=v.tokens.to(dtype), accepted=v.accepted.to(dtype))
+
+        each = (OfType(dtype),) * parts
+        drafter = each[0] if parts == 1 else EnsembleDrafter(each, TABLE.vocab)
+        setup = Setup(TABLE, device, policy=Fixed(2), verifier=Judges(changed))
+        return replace(setup, drafter=lambda *_: drafter).outcome(mixed_requests(TABLE)).tokens
+
+    assert found(getattr(torch, name)) == found(torch.int64)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", ">i4"])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import check_answer
+from bass.drafters.validity import check_answer, check_columns
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, Workbench
 from bass.records import Draft, Noise, Seats, Sequences
@@ -97,7 +97,10 @@ class EnsembleDrafter(Drafter):
         asked, drafts = lengths, []
         for drafter in self.drafters:
             answer = drafter.propose(sequences, asked, k, noise, span)
-            draft = widened(check_answer(drafter, answer, len(asked), k, self.vocab_size), asked, k)
+            draft = check_answer(drafter, answer, len(asked), k, self.vocab_size)
+            if asked.device.type == "cpu":
+                check_columns(drafter, draft, asked)
+            draft = widened(draft, asked, k)
             asked = torch.where(draft.lengths > 0, 0, asked)
             drafts.append(draft)
         merged = merge(drafts)
@@ -113,7 +116,8 @@ def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
     """The draft as k columns, with zeros for what is beyond a row's length or beyond what it was
     asked for.
     """
-    lengths, missing = torch.minimum(draft.lengths, asked), k - draft.tokens.shape[1]
+    columns = draft.tokens.shape[1]
+    lengths, missing = torch.minimum(draft.lengths, asked).clamp(max=columns), k - columns
     tokens = F.pad(draft.tokens, (0, missing))
     probs = None if draft.probs is None else F.pad(draft.probs, (0, 0, 0, missing))
     return Draft(torch.where(counts(lengths, k), tokens, 0), probs, lengths)

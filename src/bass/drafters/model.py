@@ -97,13 +97,15 @@ class ModelDrafter(Drafter):
         """The stop rule's answer, refused where it is none."""
         assert self.stop_rule is not None
         ends = self.stop_rule(own, so_far)
-        if ends.dtype != torch.bool or ends.shape != (len(own),):
-            raise StrategyError(
-                f"`{type(self.stop_rule).__name__}` answered with "
-                f"{str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}: "
-                f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
-            )
-        return ends
+        if isinstance(ends, Tensor) and ends.dtype == torch.bool and ends.shape == (len(own),):
+            return ends
+        kind = type(ends).__name__
+        if isinstance(ends, Tensor):
+            kind = f"{str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}"
+        raise StrategyError(
+            f"`{type(self.stop_rule).__name__}` answered with {kind}: "
+            f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
+        )
 
 
 def fed(

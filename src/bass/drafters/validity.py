@@ -16,6 +16,8 @@ from bass.records import Draft
 
 # Bits of a row's flag, as in `bass.kernels.rows`, and what they mean.
 NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (1 << i for i in range(5))
+_UNSIGNED = torch.uint8, torch.uint16, torch.uint32, torch.uint64
+_FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 TOLERANCE = 1e-3  # of a sum in float32
 _OWN = "a drafter reports the distribution that each token was drawn from, after the same warp"
 _REASONS = {
@@ -51,7 +53,7 @@ def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int
     for field, value in (("tokens", draft.tokens), ("lengths", draft.lengths)):
         if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
             raise StrategyError(f"{name} gave `{field}` of {_dtype(value)}: give integers.")
-    if draft.probs is not None and not draft.probs.is_floating_point():
+    if draft.probs is not None and draft.probs.dtype not in _FLOATS:
         raise StrategyError(f"{name} gave `probs` of {_dtype(draft.probs)}: give float32, or None.")
     shapes = [None if value is None else list(value.shape) for value in fields.values()]
     columns = shapes[0][1] if len(shapes[0] or ()) == 2 else -1  # pyright: ignore[reportOptionalSubscript]
@@ -74,7 +76,22 @@ def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int
             "and the target has "
             f"{vocab}: they must be over the same vocabulary."
         )
-    return draft
+    return Draft(signed(draft.tokens), draft.probs, signed(draft.lengths))
+
+
+def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
+    """Raises `StrategyError` where a row has more tokens than columns. Reads numbers: on a CPU only."""
+    columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, requested).max())
+    if most > columns:
+        raise StrategyError(
+            f"`{type(drafter).__name__}.propose` gave {columns} columns of tokens, and says that a "
+            f"row has {most}: give so many."
+        )
+
+
+def signed(integers: Tensor) -> Tensor:
+    """int64 in the place of the unsigned types, for which torch has few operations."""
+    return integers.to(torch.int64) if integers.dtype in _UNSIGNED else integers
 
 
 def within(

@@ -308,9 +308,10 @@ class Run:
             )
 
     def _refuse_what_is_not_finite(self, report: StepReport, rows: list[int]) -> None:
-        """Beyond the emitted tokens a report may hold anything."""
-        emitted = np.arange(report.tokens.shape[1]) < report.emitted[:, None]
-        emitted[np.setdiff1d(np.arange(len(emitted)), rows)] = False
+        """Beyond the emitted tokens a report may hold anything, and beyond the drafted ones."""
+        column = np.arange(report.tokens.shape[1])
+        served = np.isin(np.arange(len(report.tokens)), rows)[:, None]
+        emitted = served & (column < report.emitted[:, None])
         size = self.step.vocab_size
         unknown = report.tokens[emitted & ((report.tokens < 0) | (report.tokens >= size))]
         if len(unknown):
@@ -319,7 +320,11 @@ class Run:
                 "is outside of the vocabulary: ids go "
                 f"from 0 to {size - 1}."
             )
-        if not np.isfinite(report.logprobs[emitted]).all():
+        lost = ~np.isfinite(report.logprobs) & emitted
+        if self.step.verifier.judges_jointly:
+            judged = served & (column <= report.drafted[:, None])
+            lost |= np.isnan(report.logprobs) & judged
+        if lost.any():
             raise CheckpointError(
                 "The target's logits are not finite (NaN or infinity): its weights are damaged, or "
                 "its dtype is too narrow."

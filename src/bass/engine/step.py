@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.drafters.validity import check_answer, invalid_draft, within
+from bass.drafters.validity import check_answer, check_columns, invalid_draft, signed, within
 from bass.engine.cost import Layout
 from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
@@ -166,13 +166,7 @@ class SpeculativeStep(Step):
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         draft = check_answer(self.drafter, draft, len(lengths), k, self.vocab_size)
         if lengths.device.type == "cpu":
-            columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, lengths).max())
-            if most > columns:
-                name = type(self.drafter).__name__
-                raise StrategyError(
-                    f"`{name}.propose` gave {columns} columns of tokens, and says that a row has "
-                    f"{most}: give so many."
-                )
+            check_columns(self.drafter, draft, lengths)
         return draft
 
 
@@ -207,11 +201,7 @@ def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -
             f"`{name}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
             f"and there are {rows} rows: give one count for each."
         )
-    return (
-        verdict
-        if verdict.tokens.dtype == torch.int64
-        else Verdict(verdict.tokens.to(torch.int64), verdict.accepted)
-    )
+    return Verdict(verdict.tokens.to(torch.int64), signed(verdict.accepted))
 
 
 def window(

@@ -7,6 +7,7 @@ from support.mutants.killers import (
     DRAWN_FROM,
     EOS,
     EQUAL,
+    INVALID,
     LAYOUTS,
     LIMIT,
     LOGPROBS,
@@ -341,6 +342,13 @@ MUTANTS = (
         "rows.steps.copy_(steps)",
         "",
         (TIMED,),
+    ),
+    Mutant(
+        "a joint verdict relies on distributions that are none",
+        "Run._refuse_what_is_not_finite",
+        "np.isnan(report.logprobs) & judged",
+        "np.isnan(report.logprobs) & emitted",
+        (f"{INVALID}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(
         "a step whose report has flags is emitted",
