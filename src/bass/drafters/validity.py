@@ -80,7 +80,10 @@ def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int
 
 
 def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
-    """Raises `StrategyError` where a row has more tokens than columns. Reads numbers: on a CPU only."""
+    """Raises `StrategyError` where a row has more tokens than columns.
+
+    It reads numbers, so it is for a CPU only.
+    """
     columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, requested).max())
     if most > columns:
         raise StrategyError(
