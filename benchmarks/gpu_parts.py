@@ -19,7 +19,8 @@ from bass.drafters import ModelDrafter
 from bass.engine.graphs import GraphedStep
 from bass.engine.parts import parts_of, seconds_of
 from bass.llm import LLM
-from bass.noise import step_noise
+from bass.ops.batch_state import last
+from bass.ops.noise import step_noise
 from bass.records import History
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
@@ -39,7 +40,7 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
     parts["draft_sampling"] = 0.0
     if k and isinstance(drafter, ModelDrafter):
         noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-        logits = drafter.scorer(*rows.last(1), step.span(length, rows.capacity))
+        logits = drafter.scorer(*last(rows, 1), step.span(length, rows.capacity))
 
         def sample_drafts() -> None:
             drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []

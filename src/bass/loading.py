@@ -29,12 +29,12 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
-from bass.kernels import serve
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.quantized import quantize_head
 from bass.models.weights import Outline, narrow, outline
+from bass.ops.dispatch import runs_kernels
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
 
@@ -206,7 +206,9 @@ def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
     """
     if cache != "auto":
         return cache_class(cache)
-    return find_class("cache", "split" if serve(device) and attention == "auto" else "padded")
+    return find_class(
+        "cache", "split" if runs_kernels(device) and attention == "auto" else "padded"
+    )
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
@@ -216,7 +218,7 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     if attention != "auto":
         return make("attention", attention)
     registered = REGISTRIES["attention"]
-    kernels = ON_CUDA if serve(device) else ()
+    kernels = ON_CUDA if runs_kernels(device) else ()
     for backend in (*(registered[name] for name in kernels), *registered.values()):
         if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
             return backend()

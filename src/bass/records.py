@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels import serves
-
 
 @dataclass(frozen=True)
 class AttentionRule:
@@ -140,45 +138,6 @@ class Sequences:
     def capacity(self) -> int:
         """Tokens that a row has room for."""
         return self.tokens.shape[1] - 1
-
-    def last(self, count: int) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
-        """The last `count` committed tokens of each active row and their positions; -1 where there
-        is none.
-        """
-        if serves(self.lens):
-            from bass.kernels.rows import last as kernel
-
-            return kernel(self.tokens, self.lens, self.active, count)
-        positions = self.lens[:, None] + torch.arange(-count, 0, device=self.lens.device)
-        positions = torch.where(self.active[:, None], positions.clamp(min=-1), -1)
-        return self.tokens.gather(1, positions.clamp(min=0)), positions
-
-    def commit(self, verdict: "Verdict") -> Int[Tensor, " batch"]:
-        """Append each active row's verdict, cut after the first end-of-sequence token and at the
-        row's limit.
-
-        Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up
-        to date after it.
-        """
-        if serves(self.lens):
-            from bass.kernels.rows import commit as kernel
-
-            rows = self.tokens, self.lens, self.limits, self.active, self.steps, self.eos
-            return kernel(*rows, verdict.tokens, verdict.accepted)
-        window = verdict.tokens.shape[1]
-        offsets = torch.arange(window, device=self.lens.device)
-        ends = (verdict.tokens[..., None] == self.eos).any(-1)
-        first_end = torch.where(ends, offsets, window).amin(1)
-        emitted = (
-            torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens)
-            * self.active
-        )
-        slots = torch.where(offsets < emitted[:, None], self.lens[:, None] + offsets, self.capacity)
-        self.tokens.scatter_(1, slots, verdict.tokens)
-        self.lens.add_(emitted)
-        self.steps.add_(self.active)
-        self.active.logical_and_((first_end >= emitted) & (self.lens < self.limits))
-        return emitted
 
 
 @dataclass(frozen=True)

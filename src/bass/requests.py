@@ -11,7 +11,7 @@ import torch
 from bass.engine.requests import Request
 from bass.errors import OptionError, RequestError, check_integer
 from bass.loading import Models
-from bass.noise import row_key
+from bass.ops.noise import row_key
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
 Prompt = str | Tokens | Mapping[str, Any]

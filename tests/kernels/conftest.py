@@ -1,10 +1,11 @@
 """The engine with every kernel in its place, or with none, on any device."""
 
-import sys
 from collections.abc import Callable
 
 import pytest
 import torch
+
+from bass.ops import dispatch
 
 Choose = Callable[[bool], None]
 
@@ -14,9 +15,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Choose:
     """Says whether the functions that choose between kernels and torch take the kernels."""
 
     def choose(on: bool) -> None:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("bass.") and name != "bass.kernels" and hasattr(module, "serves"):
-                monkeypatch.setattr(module, "serves", lambda _: on)
+        monkeypatch.setattr(dispatch, "use_kernels", lambda _: on)
 
     return choose
 

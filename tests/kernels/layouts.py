@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bass.kernels import attention, reference
+from bass.kernels.triton import attention
+from bass.ops import reference
 
 Rule = tuple[float, int | None, float | None]  # scale, window, soft cap
 BLOCK = 4

@@ -14,11 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels import dense, reference, stream
-from bass.kernels.launch import kept_zeros
+from bass.kernels.triton import residual_norm, small_m_gemm
+from bass.kernels.triton.launch import kept_zeros
+from bass.ops import reference
 from support.gluon import emulated
 
-ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
+ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
 
 H200 = 132
 # out, in
@@ -229,7 +230,9 @@ def test_products_on_hopper_equal_their_twins(
         expected = reference.linear(*meant, bias)
         assert (y.double().sum(0) - expected).norm() <= tolerance * expected.norm()
         assert torch.equal(y, ahead.linear(x, w, bias, x_scale, w_scale, torch.float32))
-        plain = dense.added(ahead.linear(x, w, None, None, None, torch.float32), torch.float32)
+        plain = small_m_gemm.added(
+            ahead.linear(x, w, None, None, None, torch.float32), torch.float32
+        )
         assert (
             plain.double() - x.double() @ w.double().T
         ).norm() <= tolerance * plain.double().norm()
@@ -256,14 +259,14 @@ def test_a_chain_of_products_in_a_graph_is_the_chain_one_by_one(hopper: torch.de
     def layer(x: torch.Tensor, wait: bool) -> torch.Tensor:
         for i, w in enumerate(ws):
             y = (
-                dense.gated(x, w, "silu")
+                small_m_gemm.gated(x, w, "silu")
                 if i % 2 == 0
-                else dense.added(dense.linear(x, w), torch.bfloat16)
+                else small_m_gemm.added(small_m_gemm.linear(x, w), torch.bfloat16)
             )
             x = (
                 y
                 if i % 2 == 0
-                else stream.add_norm(
+                else residual_norm.add_norm(
                     y, None, torch.ones(y.shape[1], device=hopper, dtype=y.dtype), 1e-5
                 )[1]
             )

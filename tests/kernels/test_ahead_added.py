@@ -11,8 +11,8 @@ import torch
 
 from support.gluon import emulated
 
-ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
-ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
+ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
+ahead_added: Any = pytest.importorskip("bass.kernels.hopper.gemm_residual")
 
 EPS = 0.5  # large enough to be missed
 

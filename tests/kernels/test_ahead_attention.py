@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels import reference
+from bass.ops import reference
 from support.gluon import emulated
 
-products: Any = pytest.importorskip("bass.kernels.ahead")
-ahead: Any = pytest.importorskip("bass.kernels.ahead_attention")  # needs the Gluon of Triton 3.6
+products: Any = pytest.importorskip("bass.kernels.hopper.gemm")
+ahead: Any = pytest.importorskip("bass.kernels.hopper.attention")  # needs the Gluon of Triton 3.6
 
 CASES = list(
     itertools.product(

@@ -13,14 +13,14 @@ from torch import nn
 from bass.attention import TritonRagged
 from bass.caches import SplitCache
 from bass.engine.scorer import ModelScorer
-from bass.kernels.launch import INTERPRETED
+from bass.kernels.triton.launch import INTERPRETED
 from bass.models import fused
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import Room, Seats
 from support.gluon import emulated
 
-ahead: Any = pytest.importorskip("bass.kernels.ahead")  # needs the Gluon of Triton 3.6
-ahead_added: Any = pytest.importorskip("bass.kernels.ahead_added")
+ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
+ahead_added: Any = pytest.importorskip("bass.kernels.hopper.gemm_residual")
 
 
 def model() -> Llama:

@@ -8,10 +8,11 @@ from copy import deepcopy
 import pytest
 import torch
 
-from bass.kernels import dense, reference, stream
-from bass.kernels.dense import Tile
+from bass.kernels.triton import residual_norm, small_m_gemm
+from bass.kernels.triton.small_m_gemm import Tile
 from bass.models.fused import FusedPreNorm, Stream, fuse
 from bass.models.quantized import quantized_rows
+from bass.ops import reference
 from bass.policies import Fixed
 from bass.sampling import Sampling
 from bass.testing.worlds import LlamaWorld
@@ -51,9 +52,9 @@ def test_a_product_of_few_rows_equals_its_twin_however_it_is_divided(
         Tile(32, 128, 2, 4, 3),
     ):
         for b in (None, bias):
-            y = dense.linear(x, w, b, tile=tile)
+            y = small_m_gemm.linear(x, w, b, tile=tile)
             assert y.dtype == (dtype if len(y) == 1 else torch.float32)
-            assert_near(dense.added(y, dtype), reference.linear(x, w, b), dtype)
+            assert_near(small_m_gemm.added(y, dtype), reference.linear(x, w, b), dtype)
 
 
 def test_the_tiles_of_every_product_fit_in_shared_memory() -> None:
@@ -68,8 +69,8 @@ def test_the_tiles_of_every_product_fit_in_shared_memory() -> None:
             (1, 17, 33, 64), ((1, 1), (2, 1), (4, 1), (2, 2), (4, 4)), (False, True)
         ):
             for room in (227 * 1024, 163 * 1024, 99 * 1024):
-                tile = dense.tile_for(n, k, rows, *sizes, gated, room)
-                stage = (tile.bn * sizes[1] + dense.block_rows(rows) * sizes[0]) * tile.bk
+                tile = small_m_gemm.tile_for(n, k, rows, *sizes, gated, room)
+                stage = (tile.bn * sizes[1] + small_m_gemm.block_rows(rows) * sizes[0]) * tile.bk
                 widened = tile.bn * tile.bk * sizes[0] if sizes[0] != sizes[1] else 0
                 assert (tile.stages - 1) * stage + widened <= room, (n, k, rows, sizes, gated, tile)
                 assert tile.bk >= 32
@@ -111,15 +112,16 @@ def test_a_product_of_quantized_numbers_equals_that_of_what_they_stand_for(
         meant_x = x.double() * (1 if x_scale is None else x_scale.double()[:, None])
         meant_w = w.double() * w_scale.double()[:, None]
         for tile in (None, Tile(32, 64, 2, 4, 2)):
-            y = dense.added(
-                dense.linear(x, w, None, x_scale, w_scale, torch.float32, tile), torch.float32
+            y = small_m_gemm.added(
+                small_m_gemm.linear(x, w, None, x_scale, w_scale, torch.float32, tile),
+                torch.float32,
             )
             assert_near(y, reference.linear(meant_x, meant_w, None), close)
             if kinds[0] == torch.int8:
                 assert torch.equal(y.double(), reference.linear(meant_x, meant_w, None))
         if out % 2 == 0:
             small = w_scale / 512  # so that the activation has something to bend
-            y = dense.gated(x, w, "silu", x_scale, small, torch.float32)
+            y = small_m_gemm.gated(x, w, "silu", x_scale, small, torch.float32)
             assert_near(y, reference.gated(meant_x, meant_w / 512, "silu"), close)
 
 
@@ -133,7 +135,7 @@ def test_a_gated_product_equals_its_twin(
             drawn(rows, inner, dtype=dtype, device=device),
             drawn(twice, inner, dtype=dtype, device=device, seed=1),
         )
-        assert_near(dense.gated(x, w, act), reference.gated(x, w, act), dtype)
+        assert_near(small_m_gemm.gated(x, w, act), reference.gated(x, w, act), dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -152,7 +154,7 @@ def test_the_sum_and_norm_of_the_stream_equal_their_twin(
             else None
         )
         found, expected = (
-            stream.add_norm(base, parts, weight, 1e-3),
+            residual_norm.add_norm(base, parts, weight, 1e-3),
             reference.add_norm(base, parts, weight, 1e-3),
         )
         for ours, theirs in zip(found[:2], expected, strict=True):
@@ -170,9 +172,9 @@ def test_the_norm_in_8_bits_is_the_norm_then_quantized(
         drawn(130, dtype=torch.float32, device=device, seed=1),
     )
     parts = drawn(2, 5, 130, dtype=torch.float32, device=device, seed=2)
-    summed, normed, _ = stream.add_norm(base, parts, weight, 1e-3)
+    summed, normed, _ = residual_norm.add_norm(base, parts, weight, 1e-3)
     q, scale = quantized_rows(normed, kind)
-    found = stream.add_norm(base, parts, weight, 1e-3, kind)
+    found = residual_norm.add_norm(base, parts, weight, 1e-3, kind)
     assert torch.equal(found[0], summed)
     torch.testing.assert_close(found[2], scale, rtol=1e-6, atol=0)
     assert found[1].dtype == kind
@@ -189,7 +191,7 @@ def test_the_gate_after_a_librarys_product_equals_its_twin(act: str, device: tor
         drawn(3, 40, dtype=torch.float32, device=device),
         drawn(2200, 40, dtype=torch.float32, device=device, seed=1),
     )
-    assert_near(stream.gate(x @ w.T, act), reference.gated(x, w, act), torch.float32)
+    assert_near(residual_norm.gate(x @ w.T, act), reference.gated(x, w, act), torch.float32)
 
 
 def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bass.engine.requests import Request
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.sampling import Sampling
 from bass.testing.policies import OwnPast
 from bass.testing.worlds import LlamaWorld

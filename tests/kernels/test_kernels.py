@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.kernels import attention
+from bass.kernels.triton import attention
 from kernels.layouts import EXACT, LAYOUTS, Problem, Rule
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}

@@ -12,12 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bass import kernels as package
 from bass.engine.graphs import GraphedStep
-from bass.engine.step import unpack
-from bass.kernels import attention, dense, no_triton, obstacle, rows, stream, verdict
+from bass.kernels import support
+from bass.kernels.triton import (
+    attention,
+    batch_state,
+    rejection_sampling,
+    residual_norm,
+    small_m_gemm,
+)
 from bass.models.fused import FusedHead
 from bass.models.layers import embedding
+from bass.ops.batch_state import unpack_report
 from bass.records import Sequences
 from kernels.conftest import Choose
 from kernels.layouts import Problem
@@ -33,10 +39,10 @@ def every_other(x: torch.Tensor) -> torch.Tensor:
 
 
 ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
-    "linear": lambda x, w: dense.linear(x, w),
-    "gated": lambda x, w: dense.gated(x, w, "silu"),
-    "norm": lambda x, w: stream.add_norm(x, w[None, : len(x)].clone(), w[0], 1e-5)[1],
-    "gate": lambda x, w: stream.gate(x, "silu"),
+    "linear": lambda x, w: small_m_gemm.linear(x, w),
+    "gated": lambda x, w: small_m_gemm.gated(x, w, "silu"),
+    "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), w[0], 1e-5)[1],
+    "gate": lambda x, w: residual_norm.gate(x, "silu"),
     "head": lambda x, w: FusedHead(nn.Parameter(w, requires_grad=False), None)(x),
 }
 
@@ -75,16 +81,16 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
         window = torch.cat((draft, draft[:, :1]), 1)
         told = lens, active, n, n, lens, n, window, probs[:, :, 0], draft, probs[:, :3]
         return [
-            rows.ahead(lens, n, 3),
-            *rows.within(lens, n, draft, probs[:, :3], 9),
-            *rows.within(lens, n, draft, None, 9),
-            *rows.window(tokens, lens, active, draft, n),
-            rows.leading(kept, n),
-            rows.commit(*committed, lens[:0], window, n),
+            batch_state.draft_positions(lens, n, 3),
+            *batch_state.valid_part(lens, n, draft, probs[:, :3], 9),
+            *batch_state.valid_part(lens, n, draft, None, 9),
+            *batch_state.window(tokens, lens, active, draft, n),
+            batch_state.leading(kept, n),
+            batch_state.commit(*committed, lens[:0], window, n),
             *committed,
-            rows.report(*told),
-            verdict.emit(draft, n, probs[:, 0], uniforms.abs().clamp(max=0.9)),
-            *verdict.verdict(
+            batch_state.pack_report(*told),
+            rejection_sampling.emit(draft, n, probs[:, 0], uniforms.abs().clamp(max=0.9)),
+            *rejection_sampling.verdict(
                 draft, probs[:, :3], n, probs, uniforms[:, :3].abs(), uniforms.abs().clamp(max=0.9)
             ),
         ]
@@ -98,7 +104,7 @@ def test_a_length_is_cut_to_the_columns_that_there_are(device: torch.device) -> 
         torch.tensor([9, 1], device=device),
         torch.ones(2, 3, dtype=torch.int64, device=device),
     )
-    assert rows.within(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
+    assert batch_state.valid_part(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
 
 
 def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
@@ -115,8 +121,8 @@ def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
     )
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
-    found = unpack(
-        rows.report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs)
+    found = unpack_report(
+        batch_state.pack_report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs)
         .cpu()
         .numpy()
     )
@@ -158,18 +164,18 @@ def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A T4 has 64 KB. What torch compiles takes what there is."""
-    monkeypatch.setattr(package.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(support.torch.cuda, "is_available", lambda: True)
     for size, refused in ((64, True), (100, False), (164, False), (228, False)):
         properties = SimpleNamespace(shared_memory_per_multiprocessor=size << 10)
         monkeypatch.setattr(
-            package.torch.cuda, "get_device_properties", lambda _, found=properties: found
+            support.torch.cuda, "get_device_properties", lambda _, found=properties: found
         )
-        package.shared_memory.cache_clear()
-        said = obstacle(torch.device("cuda"))
+        support.shared_memory.cache_clear()
+        said = support.unsupported(torch.device("cuda"))
         assert (said is not None) == refused
         assert said is None or said[0].startswith(f"its programs have {size - 1} KB")
-        assert no_triton(torch.device("cuda")) is None
-    package.shared_memory.cache_clear()
+        assert support.triton_unsupported(torch.device("cuda")) is None
+    support.shared_memory.cache_clear()
 
 
 def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_are_written(

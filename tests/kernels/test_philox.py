@@ -2,8 +2,8 @@
 
 import torch
 
-from bass.kernels.noise import uniforms as kernel
-from bass.noise import row_key, uniforms
+from bass.kernels.triton.noise import uniforms as kernel
+from bass.ops.noise import row_key, uniforms
 
 
 def test_the_kernels_noise_is_the_other_ones_bit_by_bit(device: torch.device) -> None:

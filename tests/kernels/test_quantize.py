@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bass.kernels.quantize import quantize_rows
-from bass.kernels.stream import add_norm
+from bass.kernels.triton.quantize import quantize_rows
+from bass.kernels.triton.residual_norm import add_norm
 from bass.models.layers import RMSNorm
 from bass.models.quantized import E4M3, SMALLEST, quantized_rows
 

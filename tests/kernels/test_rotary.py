@@ -10,7 +10,7 @@ import torch
 
 from bass.caches import CACHES, PagedCache
 from bass.interfaces import RotaryStore
-from bass.kernels import reference
+from bass.ops import reference
 from bass.records import AttentionRule, DecoderShape, Room, Seats, Unturned
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}

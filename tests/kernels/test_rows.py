@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.drafters.model import fed
-from bass.drafters.validity import within
-from bass.engine.step import packed, unpack, window
-from bass.kernels import rows, stream, verdict
+from bass.kernels.triton import batch_state, rejection_sampling, residual_norm
+from bass.ops import batch_state as ops
+from bass.ops.verification import emit
 from bass.records import Draft, Noise, Sequences, Verdict
-from bass.verifiers.emit import emit, leading
 
 EOS = [3, 7]
 
@@ -55,7 +53,7 @@ def equal(ours: Any, theirs: Any) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "CHUNK", 4)
+    monkeypatch.setattr(batch_state, "CHUNK", 4)
 
 
 shapes = given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 10**6))
@@ -66,15 +64,23 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
     own, draft = state(batch, seed), drafted(batch, k, seed)
     there, tokens, lengths = moved(own, device), draft.tokens.to(device), draft.lengths.to(device)
     for count in (1, 2, k + 1):
-        equal(rows.last(there.tokens, there.lens, there.active, count), own.last(count))
-    equal(rows.window(there.tokens, there.lens, there.active, tokens, lengths), window(own, draft))
+        equal(batch_state.last(there.tokens, there.lens, there.active, count), ops.last(own, count))
+    equal(
+        batch_state.window(there.tokens, there.lens, there.active, tokens, lengths),
+        ops.window(own, draft),
+    )
     if k:
-        equal([rows.ahead(there.lens, lengths, k)], [fed(own.lens, draft.lengths, k)])
+        equal(
+            [batch_state.draft_positions(there.lens, lengths, k)],
+            [ops.draft_positions(own.lens, draft.lengths, k)],
+        )
         requested = integers(0, k + 1, (batch,), seed + 6)
         for probs in (draft.probs, None):
-            twin, flags = within(requested, replace(draft, probs=probs), 9)
+            twin, flags = ops.valid_part(requested, replace(draft, probs=probs), 9)
             there = None if probs is None else probs.to(device)
-            cut, kept, found = rows.within(requested.to(device), lengths, tokens, there, 9)
+            cut, kept, found = batch_state.valid_part(
+                requested.to(device), lengths, tokens, there, 9
+            )
             equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
             assert not kept[:, twin.tokens.shape[1] :].any()
 
@@ -97,8 +103,8 @@ def test_invalid_drafts_have_the_flags_of_the_twin(
     requested = integers(0, k + 1, (batch,), seed + 6)
     with np.errstate(all="ignore"):  # the interpreter's, which would warn
         answer = [x.to(device) for x in (requested, lengths, tokens, probs)]
-        cut, kept, found = rows.within(*answer, 9)
-    twin, flags = within(requested, Draft(tokens, probs, lengths), 9)
+        cut, kept, found = batch_state.valid_part(*answer, 9)
+    twin, flags = ops.valid_part(requested, Draft(tokens, probs, lengths), 9)
     equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
 
 
@@ -106,14 +112,17 @@ def test_invalid_drafts_have_the_flags_of_the_twin(
 def test_what_is_kept_equals_its_twin(device: torch.device, batch: int, k: int, seed: int) -> None:
     draft = drafted(batch, k, seed)
     kept = integers(0, 4, (batch, k), seed + 7) > 0
-    equal([rows.leading(kept.to(device), draft.lengths.to(device))], [leading(kept, draft.lengths)])
+    equal(
+        [batch_state.leading(kept.to(device), draft.lengths.to(device))],
+        [ops.leading(kept, draft.lengths)],
+    )
     accepted = torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths)
     probs = torch.rand(batch, 9, generator=torch.Generator().manual_seed(seed))
     uniforms = torch.rand(
         batch, k + 1, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64
     )
     noise = Noise(accepted, accepted, uniforms)
-    ours = verdict.emit(
+    ours = rejection_sampling.emit(
         draft.tokens.to(device), accepted.to(device), probs.to(device), noise.residual.to(device)
     )
     equal([ours], [emit(draft, accepted, probs, noise).tokens])
@@ -132,10 +141,10 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(
     flags = integers(0, 32, (batch,), seed + 10)
     there, before = moved(deepcopy(own), device), deepcopy(own)
     inputs = verdict.tokens.to(device), verdict.accepted.to(device)
-    emitted = rows.commit(
+    emitted = batch_state.commit(
         there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs
     )
-    expected = own.commit(verdict)
+    expected = ops.commit(own, verdict)
     equal([emitted], [expected])
     for name in ("lens", "active", "steps"):
         equal([getattr(there, name)], [getattr(own, name)])
@@ -144,12 +153,16 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(
     for probs in (draft.probs, None):
         numbers = draft.lengths.to(device), inputs[1], emitted, flags.to(device)
         told = (there.lens, there.active, *numbers, inputs[0], logprobs.to(device))
-        ours = rows.report(
+        ours = batch_state.pack_report(
             *told, draft.tokens.to(device), None if probs is None else probs.to(device)
         ).cpu()
-        theirs = packed(own, replace(draft, probs=probs), flags, verdict, expected, logprobs)
+        theirs = ops.pack_report(
+            own, replace(draft, probs=probs), flags, verdict, expected, logprobs
+        )
         for mine, other in zip(
-            vars(unpack(ours.numpy())).values(), vars(unpack(theirs.numpy())).values(), strict=True
+            vars(ops.unpack_report(ours.numpy())).values(),
+            vars(ops.unpack_report(theirs.numpy())).values(),
+            strict=True,
         ):
             np.testing.assert_array_equal(mine, other)
 
@@ -161,5 +174,5 @@ def test_looked_up_rows_are_the_tables(dtype: torch.dtype, device: torch.device)
     ]
     tokens = torch.tensor([[3, 0], [10, 3], [7, 1]], device=device)
     for some in (tokens, tokens[:, :1], tokens[:, 1:], tokens.T):
-        assert torch.equal(stream.embedded(table, some), F.embedding(some, table))
-    assert stream.embedded(table, torch.tensor([-1, 11], device=device)).isnan().all()
+        assert torch.equal(residual_norm.embedded(table, some), F.embedding(some, table))
+    assert residual_norm.embedded(table, torch.tensor([-1, 11], device=device)).isnan().all()

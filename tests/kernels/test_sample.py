@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass import sampling
-from bass.engine import step
 from bass.interfaces import Verifier
-from bass.kernels import sample, verdict
+from bass.kernels.triton import rejection_sampling
+from bass.kernels.triton import sampling as kernels
+from bass.ops import dispatch
+from bass.ops.sampling import draw, token_logprobs
 from bass.records import Draft, History, Noise, Verdict
-from bass.sampling import Sampling, draw
+from bass.sampling import Sampling
 from bass.testing.enumeration import Problem, output_laws, rejection_cuts
-from bass.verifiers import rejection
 from bass.verifiers.rejection import Rejection
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -41,8 +41,7 @@ OPTIONS = {
 @pytest.fixture(autouse=True)
 def twins(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too, the functions that choose between kernels and torch are the twins here."""
-    for module in (sampling, rejection, step):
-        monkeypatch.setattr(module, "serves", lambda x: False)
+    monkeypatch.setattr(dispatch, "use_kernels", lambda x: False)
 
 
 @pytest.fixture(params=[(64, 32, 8), (4096, 256, 6)], ids=["many chunks", "one chunk"])
@@ -52,10 +51,10 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """
     chunk, search, bits = request.param
     for module, name, value in (
-        (sample, "CHUNK", chunk),
-        (sample, "SEARCH", search),
-        (sample, "BITS", bits),
-        (verdict, "CHUNK", search),
+        (kernels, "CHUNK", chunk),
+        (kernels, "SEARCH", search),
+        (kernels, "BITS", bits),
+        (rejection_sampling, "CHUNK", search),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -86,7 +85,7 @@ def twin(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
 
 
 def kernel(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
-    return sample.warp(logits, options.temperature, options.top_k, options.top_p, options.min_p)
+    return kernels.warp(logits, options.temperature, options.top_k, options.top_p, options.min_p)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -178,7 +177,7 @@ def test_a_row_is_warped_alike_in_every_batch_and_window(device: torch.device) -
 
 def test_a_warp_refuses_float64(device: torch.device) -> None:
     with pytest.raises(ValueError, match="up to 32 bits"):
-        sample.warp(torch.zeros(1, 3, dtype=torch.float64, device=device), 1.0)
+        kernels.warp(torch.zeros(1, 3, dtype=torch.float64, device=device), 1.0)
 
 
 @pytest.mark.usefixtures("cut")
@@ -188,8 +187,8 @@ def test_log_probabilities_equal_their_twin(device: torch.device) -> None:
         tokens = torch.randint(vocab, (5, 2), generator=generator(2)).to(device)
         tokens[3] = vocab // 2
         torch.testing.assert_close(
-            sample.token_logprobs(logits, tokens),
-            step.token_logprobs(logits, tokens),
+            kernels.token_logprobs(logits, tokens),
+            token_logprobs(logits, tokens),
             rtol=2e-6,
             atol=2e-6,
         )
@@ -201,7 +200,7 @@ def test_what_is_not_a_number_has_no_log_probability(device: torch.device) -> No
     logits[0, 0, 70], logits[1], logits[2, 0, 3] = torch.nan, -torch.inf, torch.inf
     tokens = torch.tensor([[5], [5], [5], [100]], device=device)
     with np.errstate(all="ignore"):  # the interpreter's, which would warn
-        assert sample.token_logprobs(logits, tokens).isnan().all()
+        assert kernels.token_logprobs(logits, tokens).isnan().all()
 
 
 def assert_drawn(
@@ -231,7 +230,7 @@ def test_a_draw_is_the_inverse_of_the_distribution_function(
             (uniforms(4, seed=4), torch.tensor([0.5 / 2**32, 1 - 0.5 / 2**32], dtype=torch.float64))
         )
         probs, uniform = (probs * 7).to(device, dtype), uniform.to(device)
-        tokens = verdict.draw(probs, uniform)
+        tokens = rejection_sampling.draw(probs, uniform)
         assert_drawn(tokens, probs, uniform)
         assert torch.equal(tokens, draw(probs, uniform))
 
@@ -239,8 +238,8 @@ def test_a_draw_is_the_inverse_of_the_distribution_function(
 def test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above(device: torch.device) -> None:
     probs = torch.tensor([[1.0, 0.0, 1.0, 2.0]], device=device).expand(5, 4)
     uniform = torch.tensor([0.0, 0.25, 0.5, 0.75, 0.24], dtype=torch.float64, device=device)
-    assert verdict.draw(probs, uniform).tolist() == [0, 2, 3, 3, 0]
-    assert verdict.draw(torch.zeros(5, 4, device=device), uniform).tolist() == [3] * 5
+    assert rejection_sampling.draw(probs, uniform).tolist() == [0, 2, 3, 3, 0]
+    assert rejection_sampling.draw(torch.zeros(5, 4, device=device), uniform).tolist() == [3] * 5
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_where_target_and_draft_agree_the_next_token_is_the_targets(device: torc
         torch.ones(3, 1, dtype=torch.float64, device=device),
     )
     residual = uniforms(3, 2, seed=10).to(device)
-    found, accepted = verdict.verdict(
+    found, accepted = rejection_sampling.verdict(
         tokens, probs, tokens[:, 0] * 0 + 1, probs.repeat(1, 2, 1), accept, residual
     )
     assert accepted.tolist() == [0, 0, 0]
@@ -305,7 +304,7 @@ class ByKernel(Verifier):
     def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
         k = draft.tokens.shape[1]
         return Verdict(
-            *verdict.verdict(
+            *rejection_sampling.verdict(
                 draft.tokens,
                 draft.probs,
                 draft.lengths,

@@ -12,9 +12,9 @@ from bass.attention import BACKENDS, ON_CUDA
 from bass.caches import CACHES
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, Verifier
-from bass.kernels import sample, verdict
+from bass.kernels.triton import rejection_sampling, sampling
 from bass.models.fused import FusedPreNorm, fuse
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
 from bass.sampling import Sampling
@@ -38,10 +38,10 @@ TABLE = TableWorld()
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For vocabularies of a few tokens: rows of two chunks, found in few launches."""
     for module, name, value in (
-        (sample, "CHUNK", 4),
-        (sample, "SEARCH", 4),
-        (sample, "BITS", 8),
-        (verdict, "CHUNK", 4),
+        (sampling, "CHUNK", 4),
+        (sampling, "SEARCH", 4),
+        (sampling, "BITS", 8),
+        (rejection_sampling, "CHUNK", 4),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -172,7 +172,7 @@ class StridedVerdicts(Verifier):
             draft, target_probs.transpose(0, 1).contiguous().transpose(0, 1), noise
         )
         counts = torch.stack((verdict.accepted, verdict.accepted + 90), 1).to(torch.int32)
-        return Verdict(verdict.tokens.to(torch.int32).T.contiguous().T, counts[:, 0])
+        return Verdict(rejection_sampling.tokens.to(torch.int32).T.contiguous().T, counts[:, 0])
 
 
 @pytest.mark.parametrize("alike", [True, False])

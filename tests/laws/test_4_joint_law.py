@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bass.engine.requests import Request
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import Sampling
 from bass.testing.policies import ByRow, OwnPast

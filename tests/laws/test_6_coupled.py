@@ -15,7 +15,7 @@ from bass.drafters import ModelDrafter
 from bass.engine.bench import SharedDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, Scorer
-from bass.noise import exponentials, minus_log, philox, race, uniforms
+from bass.ops.noise import exponentials, minus_log, philox, race, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.testing.drafters import Scripted

@@ -22,19 +22,18 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from bass.kernels import (
-    ahead,
-    ahead_added,
-    ahead_attention,
+from bass.kernels.hopper import attention as hopper_attention
+from bass.kernels.hopper import gemm, gemm_residual
+from bass.kernels.triton import (
     attention,
-    dense,
+    batch_state,
     launch,
     noise,
     quantize,
-    rows,
-    sample,
-    stream,
-    verdict,
+    rejection_sampling,
+    residual_norm,
+    sampling,
+    small_m_gemm,
 )
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
@@ -99,7 +98,7 @@ def everything() -> None:
         x_scale, w_scale = (
             numbers(n, dtype=F32) if s else None for n, s in zip((8, 4096), scaled, strict=True)
         )
-        dense.linear(
+        small_m_gemm.linear(
             numbers(8, 4096, dtype=x),
             numbers(4096, 4096, dtype=w),
             numbers(4096),
@@ -107,11 +106,11 @@ def everything() -> None:
             w_scale,
             BF16,
         )
-        dense.gated(
+        small_m_gemm.gated(
             numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16
         )
         if x == w and CAPABILITY == 90:
-            ahead.linear(
+            gemm.linear(
                 numbers(8, 4096, dtype=x),
                 numbers(12288, 4096, dtype=w),
                 numbers(12288),
@@ -119,7 +118,7 @@ def everything() -> None:
                 w_scale,
                 BF16,
             )
-            ahead.linear(
+            gemm.linear(
                 numbers(32, 4096, dtype=x),
                 numbers(4096, 4096, dtype=w),
                 None,
@@ -127,7 +126,7 @@ def everything() -> None:
                 w_scale,
                 BF16,
             )
-            ahead.gated(
+            gemm.gated(
                 numbers(32, 4096, dtype=x),
                 numbers(22016, 4096, dtype=w),
                 "gelu",
@@ -135,8 +134,8 @@ def everything() -> None:
                 w_scale,
                 BF16,
             )
-    dense.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
-    dense.linear(
+    small_m_gemm.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
+    small_m_gemm.linear(
         numbers(64, 4096),
         numbers(4096, 4096, dtype=torch.int8),
         None,
@@ -145,10 +144,12 @@ def everything() -> None:
         BF16,
     )
     for act in ("gelu", "gelu_tanh"):
-        dense.gated(numbers(3, 70), numbers(50, 70), act)
-        stream.gate(numbers(3, 2200), act)
+        small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
+        residual_norm.gate(numbers(3, 2200), act)
     for kind in (None, torch.int8, E4M3) if CAPABILITY >= 89 else (None, torch.int8):
-        stream.add_norm(numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind)
+        residual_norm.add_norm(
+            numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind
+        )
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
     angles, window, positions, pool = (
@@ -157,9 +158,11 @@ def everything() -> None:
         numbers(2, 8, dtype=I64),
         numbers(64, 8, 128),
     )
-    stream.turn(window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128))
-    stream.turn(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
-    stream.turn(window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16)
+    residual_norm.turn(
+        window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128)
+    )
+    residual_norm.turn(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
+    residual_norm.turn(window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16)
     for heads, kv_heads, dim, queries, splits in (
         (32, 32, 128, 8, 5),
         (32, 8, 128, 8, 1),
@@ -183,16 +186,16 @@ def everything() -> None:
         )
     if CAPABILITY == 90:
         for n, rows_of_x in ((2048, 1), (4096, 16)):
-            left = ahead_added.added(
+            left = gemm_residual.added(
                 numbers(rows_of_x, 4096),
                 numbers(n, 4096),
                 numbers(n),
                 numbers(rows_of_x, n),
                 numbers(n),
             )
-            squares = ahead.Squares(left.sums, 1e-5)
-            ahead.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
-            ahead.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
+            squares = gemm.Squares(left.sums, 1e-5)
+            gemm.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
+            gemm.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
         for parts, queries, groups, dim, kind in (
             (1, 8, 1, 128, BF16),
             (1, 1, 1, 64, BF16),
@@ -207,7 +210,7 @@ def everything() -> None:
                 [numbers(64, dim, dtype=F32)] * 2,
                 (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
             )
-            ahead_attention.ragged(
+            hopper_attention.ragged(
                 window,
                 *angles,
                 *slots,
@@ -217,12 +220,12 @@ def everything() -> None:
             )
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
     for options in ((0.0, 0, 1.0, 0.0), (0.8, 50, 1.0, 0.0), (0.8, 50, 0.9, 0.05)):
-        sample.warp(numbers(2, 3, 51200), *options)
-    sample.token_logprobs(numbers(2, 3, 51200), numbers(2, 3, dtype=I64))
+        sampling.warp(numbers(2, 3, 51200), *options)
+    sampling.token_logprobs(numbers(2, 3, 51200), numbers(2, 3, dtype=I64))
     probs, uniforms = numbers(2, 4, 51200, dtype=F32), numbers(2, 4, dtype=torch.float64)
-    verdict.draw(probs[:, 0], uniforms[:, 0])
+    rejection_sampling.draw(probs[:, 0], uniforms[:, 0])
     for draft in (probs[:, :3], None):
-        verdict.verdict(
+        rejection_sampling.verdict(
             numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms
         )
     tokens, row, flags, draft = (
@@ -231,17 +234,17 @@ def everything() -> None:
         numbers(2, dtype=torch.bool),
         numbers(2, 3, dtype=I64),
     )
-    verdict.emit(draft, row, probs[:, 0], uniforms)
-    stream.embedded(numbers(90, 2048), tokens)
-    rows.last(tokens, row, flags, 2)
-    rows.ahead(row, row, 3)
+    rejection_sampling.emit(draft, row, probs[:, 0], uniforms)
+    residual_norm.embedded(numbers(90, 2048), tokens)
+    batch_state.last(tokens, row, flags, 2)
+    batch_state.draft_positions(row, row, 3)
     for chances in (numbers(2, 3, 51200, dtype=F32), None):
-        rows.within(row, row, draft, chances, 51200)
-    rows.window(tokens, row, flags, draft, row)
-    rows.leading(numbers(2, 3, dtype=torch.bool), row)
-    rows.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
+        batch_state.valid_part(row, row, draft, chances, 51200)
+    batch_state.window(tokens, row, flags, draft, row)
+    batch_state.leading(numbers(2, 3, dtype=torch.bool), row)
+    batch_state.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
     for chances in (numbers(2, 3, 90, dtype=F32), None):
-        rows.report(
+        batch_state.pack_report(
             row,
             flags,
             row,
@@ -258,12 +261,21 @@ def everything() -> None:
 if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
-    for module in (attention, dense, noise, quantize, rows, sample, stream, verdict):
+    for module in (
+        attention,
+        small_m_gemm,
+        noise,
+        quantize,
+        batch_state,
+        sampling,
+        residual_norm,
+        rejection_sampling,
+    ):
         module.dependent = lambda _: (
             {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}
         )  # type: ignore[attr-defined]
         if hasattr(module, "shared_memory"):
             module.shared_memory = lambda _: ROOM
-    ahead.multiprocessors = ahead_added.multiprocessors = lambda _: 132
+    gemm.multiprocessors = gemm_residual.multiprocessors = lambda _: 132
     assert not launch.INTERPRETED
     sys.exit(everything())

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
-from bass.kernels.launch import TRITON_DTYPES
+from bass.kernels.triton.launch import TRITON_DTYPES
 
 
 class Pointer:

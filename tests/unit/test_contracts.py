@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import bass
 from bass.errors import CheckpointError, OptionError, PolicyError, RequestError
 from bass.interfaces import Drafter, DraftLengthPolicy
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.records import Draft
 from unit.checkpoints import Pair
 

@@ -15,7 +15,7 @@ from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.bench import OwnDraw
 from bass.errors import OptionError
 from bass.interfaces import Drafter, Scorer, StopRule, Workbench
-from bass.noise import step_noise
+from bass.ops.noise import step_noise
 from bass.records import Draft, Sequences
 from bass.registry import make
 from bass.sampling import Sampling

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.noise import _words, philox, row_key, step_noise, uniforms
+from bass.ops.noise import _words, philox, row_key, step_noise, uniforms
 
 WORD = st.integers(0, 2**32 - 1)
 

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.ops.batch_state import commit, last
 from bass.records import Sequences, Verdict
 
 
@@ -31,7 +32,7 @@ def test_commit_does_what_a_loop_over_lists_does(data: st.DataObject) -> None:
     ]
     accepted = [data.draw(st.integers(0, window - 1)) for _ in range(batch)]
     s = sequences(rows, limits, active, eos, capacity)
-    counts = s.commit(Verdict(torch.tensor(emitted), torch.tensor(accepted)))
+    counts = commit(s, Verdict(torch.tensor(emitted), torch.tensor(accepted)))
     for b in range(batch):
         expected, ended = list(rows[b]), not active[b]
         for i in range(accepted[b] + 1):
@@ -53,14 +54,14 @@ def test_a_window_that_reaches_beyond_the_capacity_leaves_the_last_token_as_it_w
     s = sequences([[1, 2], [3]], [3, 9], [True, True], [], 9)
     s.limits[0], s.lens[0], s.tokens[0, :8] = 9, 8, torch.arange(1, 9)
     verdict = Verdict(torch.tensor([[42, 9, 9, 9, 9], [5, 6, 7, 8, 9]]), torch.tensor([0, 4]))
-    assert s.commit(verdict).tolist() == [1, 5]
+    assert commit(s, verdict).tolist() == [1, 5]
     assert s.tokens[0, : s.capacity].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 42]
 
 
 def test_commit_keeps_every_address() -> None:
     s = sequences([[1, 2]], [9], [True], [], 9)
     before = [t.data_ptr() for t in vars(s).values()]
-    s.commit(Verdict(torch.tensor([[3, 4]]), torch.tensor([1])))
+    commit(s, Verdict(torch.tensor([[3, 4]]), torch.tensor([1])))
     assert before == [t.data_ptr() for t in vars(s).values()]
 
 
@@ -69,7 +70,7 @@ def test_last_gives_the_end_of_a_row_and_its_positions(
     length: int, count: int, active: bool
 ) -> None:
     s = sequences([list(range(10, 10 + length))], [9], [active], [], 9)
-    tokens, positions = s.last(count)
+    tokens, positions = last(s, count)
     expected = [p if p >= 0 and active else -1 for p in range(length - count, length)]
     assert positions[0].tolist() == expected
     assert [t for t, p in zip(tokens[0].tolist(), expected, strict=True) if p >= 0] == [
@@ -80,7 +81,7 @@ def test_last_gives_the_end_of_a_row_and_its_positions(
 def test_empty_rows_are_idle() -> None:
     s = Sequences.empty(3, 5, [1], torch.device("cpu"))
     assert not s.active.any()
-    assert (s.last(2)[1] == -1).all()
-    assert s.commit(
-        Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))
+    assert (last(s, 2)[1] == -1).all()
+    assert commit(
+        s, Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))
     ).tolist() == [0, 0, 0]

@@ -7,8 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bass.errors import OptionError
+from bass.ops.sampling import draw
 from bass.records import History
-from bass.sampling import Sampling, draw
+from bass.sampling import Sampling
 from support.oracle import HuggingFace
 
 OPTIONS = st.builds(

@@ -18,7 +18,7 @@ from bass.engine.step import Step, StepReport
 from bass.errors import StrategyError
 from bass.experiments.records import StepLine
 from bass.interfaces import DraftLengthPolicy
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
 from bass.testing.worlds import LlamaWorld, TableWorld

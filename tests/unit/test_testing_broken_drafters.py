@@ -11,15 +11,16 @@ import torch
 from bass.drafters import ModelDrafter
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, Verifier
-from bass.noise import race
+from bass.ops.batch_state import last, leading
+from bass.ops.noise import race
+from bass.ops.sampling import draw
+from bass.ops.verification import accept_probs, emit, next_probs, target_after
 from bass.records import Draft, Verdict
-from bass.sampling import draw
 from bass.testing import LawBroken, check_drafter, check_verifier
 from bass.testing import laws_of_drafters as drafters
 from bass.testing import laws_of_verifiers as verifiers
 from bass.testing.enumeration import exact_match_cuts, rejection_cuts
-from bass.verifiers.emit import emit, leading, target_after
-from bass.verifiers.rejection import Rejection, accept_probs, next_probs
+from bass.verifiers.rejection import Rejection
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 MOST = 16  # tokens of a vocabulary of the kit, at most
@@ -230,8 +231,8 @@ class Copying(Drafter):
     """Every row drafts what row 0 said last."""
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        last = sequences.last(1)[0][:1].expand(len(lengths), k)
-        return Draft(last, None, lengths.clone())
+        tokens = last(sequences, 1)[0][:1].expand(len(lengths), k)
+        return Draft(tokens, None, lengths.clone())
 
 
 class Pooled(Drafter):
@@ -244,7 +245,7 @@ class Pooled(Drafter):
         pairs = tokens[:, :-1] * MOST + tokens[:, 1:]
         followed = sequences.active[:, None] & (torch.arange(pairs.shape[1]) < lens[:, None] - 1)
         after = torch.bincount(pairs[followed], minlength=MOST * MOST).reshape(MOST, MOST).argmax(1)
-        columns = [after[sequences.last(1)[0]]]
+        columns = [after[last(sequences, 1)[0]]]
         for _ in range(k - 1):
             columns.append(after[columns[-1]])
         return Draft(torch.cat(columns, 1), None, lengths.clone())

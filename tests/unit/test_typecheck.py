@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, TypeCheckError
 from torch import Tensor
 
+from bass.ops.sampling import draw
 from bass.records import Verdict
-from bass.sampling import draw
 from support import typecheck
 
 

@@ -6,9 +6,9 @@ Their exact law is in `laws/test_0_enumeration.py`.
 import pytest
 import torch
 
+from bass.ops.verification import accept_probs, next_probs
 from bass.records import Draft, Noise, Verdict
 from bass.verifiers import VERIFIERS, Rejection
-from bass.verifiers.rejection import accept_probs, next_probs
 
 TARGET = torch.tensor([[[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]]], dtype=torch.float64)
 GUESS = torch.tensor([[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]]], dtype=torch.float64)

@@ -10,7 +10,7 @@ import torch
 
 from bass.errors import OptionError
 from bass.interfaces import Verifier
-from bass.noise import race
+from bass.ops.noise import race
 from bass.records import Draft, Noise
 from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Synthetic, Typical
 from bass.verifiers.block import pass_probs, prefix_probs

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.attention.kernels import check_triton
 from bass.interfaces import AttentionBackend
-from bass.kernels import reference
+from bass.ops import reference
 from bass.records import AttentionRule, PaddedView
 
 # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
-from bass.kernels import no_triton, obstacle
+from bass.ops.dispatch import Unsupported, triton_unsupported, unsupported
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class KernelBackend(PositionBackend[View]):
     """One that runs a Triton kernel."""
 
     def check(self, device: torch.device) -> None:
-        _refuse(type(self), device, obstacle(device))
+        _refuse(type(self), device, unsupported(device))
 
 
 def check_triton(backend: type, device: torch.device) -> None:
     """Refuse a device on which no kernel in Triton can run."""
-    _refuse(backend, device, no_triton(device))
+    _refuse(backend, device, triton_unsupported(device))
 
 
-def _refuse(backend: type, device: torch.device, found: tuple[str, str] | None) -> None:
+def _refuse(backend: type, device: torch.device, found: Unsupported | None) -> None:
     if found is not None:
         raise PairingError(
-            f"Cannot run attention `{backend.__name__}` on `{device}`: {found[0]}; {found[1]}, or "
-            'leave the choice to `attention="auto"`.'
+            f"Cannot run attention `{backend.__name__}` on `{device}`: {found.reason}; "
+            f'{found.remedy}, or leave the choice to `attention="auto"`.'
         )

@@ -25,7 +25,7 @@ class TritonPad(KernelBackend[PaddedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.attention import padded  # it needs Triton
+        from bass.kernels.triton.attention import padded  # it needs Triton
 
         return padded(
             q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap

@@ -29,7 +29,7 @@ class TritonPaged(KernelBackend[PagedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.attention import paged  # it needs Triton
+        from bass.kernels.triton.attention import paged  # it needs Triton
 
         return paged(
             q,

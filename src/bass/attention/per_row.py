@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import AttentionBackend
-from bass.kernels.reference import attend
+from bass.ops.reference import attend
 from bass.records import AttentionRule, RaggedView
 
 

@@ -28,7 +28,7 @@ class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.attention import ragged  # it needs Triton
+        from bass.kernels.triton.attention import ragged  # it needs Triton
 
         return ragged(
             q,
@@ -45,11 +45,11 @@ class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
     def run_turned(
         self, window: Unturned, view: RaggedView, plan: PositionPlan, rule: AttentionRule
     ) -> Float[Tensor, "batch window heads dim"] | None:
-        from bass.kernels.launch import gluon  # it needs Triton
+        from bass.kernels.triton.launch import gluon  # it needs Triton
 
         if not view.k.is_cuda or not gluon(view.k.device):
             return None
-        from bass.kernels import ahead_attention as ahead
+        from bass.kernels.hopper import attention as ahead
 
         places = view.k, view.v, view.starts, plan.positions
         if not ahead.knows(window.parts, view.k, view.v, plan.span):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, PositionPlan
 from bass.interfaces import View
-from bass.kernels import reference
+from bass.ops import reference
 from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 

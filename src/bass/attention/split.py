@@ -25,7 +25,7 @@ class TritonSplit(KernelBackend[RaggedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.attention import ragged  # it needs Triton
+        from bass.kernels.triton.attention import ragged  # it needs Triton
 
         return ragged(
             q,

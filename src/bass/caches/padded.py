@@ -54,7 +54,7 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
     def write_turned(
         self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.stream import turn  # it needs Triton
+        from bass.kernels.triton.residual_norm import turn  # it needs Triton
 
         return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer])
 

@@ -109,7 +109,7 @@ class PagedCache(KVCache[PagedView], RotaryStore):
     def write_turned(
         self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.stream import turn  # it needs Triton
+        from bass.kernels.triton.residual_norm import turn  # it needs Triton
 
         return turn(
             window.parts,

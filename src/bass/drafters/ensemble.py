@@ -14,6 +14,7 @@ from bass.drafters.ngram import Ngram
 from bass.drafters.validity import check_answer, check_columns
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, Workbench
+from bass.ops import batch_state
 from bass.records import Draft, Noise, Seats, Sequences
 
 
@@ -160,7 +161,7 @@ def tell(
     """
     if lengths.device.type == "cpu" and not bool(lengths.any()):
         return
-    last, position = sequences.last(1)
+    last, position = batch_state.last(sequences, 1)
     window = torch.cat((last, drafted[:, :-1]), 1)
     ahead = torch.arange(window.shape[1], device=window.device)
     fed = (ahead < lengths[:, None]) & (position >= 0)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftMethod, Draw, Scorer, StopRule, Warp, Workbench
-from bass.kernels import serves
+from bass.ops import batch_state
 from bass.records import Draft, History, Noise, Seats, Sequences
 
 
@@ -74,10 +74,10 @@ class ModelDrafter(Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        tokens, positions = sequences.last(2)
+        tokens, positions = batch_state.last(sequences, 2)
         drafted = tokens.new_zeros(len(tokens), k)
         probs: list[Tensor] = []
-        later = fed(sequences.lens, lengths, k)
+        later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):
             logits = self.scorer(tokens, positions, span)[:, -1:]
             at = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))[:, 0]
@@ -86,7 +86,7 @@ class ModelDrafter(Drafter):
             if self.stop_rule is not None:
                 own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
                 lengths = torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)
-                later = fed(sequences.lens, lengths, k)
+                later = batch_state.draft_positions(sequences.lens, lengths, k)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
             tokens = drafted[:, i : i + 1]
@@ -106,18 +106,3 @@ class ModelDrafter(Drafter):
             f"`{type(self.stop_rule).__name__}` answered with {kind}: "
             f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
         )
-
-
-def fed(
-    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
-) -> Int[Tensor, "batch k"]:
-    """Where drafted token i is fed, to draft the next one; -1 where its row's draft ends with
-    it.
-    """
-    if serves(lens):
-        from bass.kernels.rows import ahead as kernel
-
-        return kernel(lens, lengths, k)
-    ahead = torch.arange(k, device=lens.device)
-    here = lens[:, None] + ahead
-    return torch.where(ahead + 1 < lengths[:, None], here, -1)

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from bass.errors import StrategyError
 from bass.interfaces import Drafter
-from bass.kernels import serves
+from bass.ops.batch_state import (
+    NEGATIVE,
+    NEGATIVE_LENGTH,
+    NOT_FINITE,
+    NOT_ONE,
+    UNKNOWN_TOKEN,
+)
 from bass.records import Draft
 
-# Bits of a row's flag, as in `bass.kernels.rows`, and what they mean.
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (1 << i for i in range(5))
 _UNSIGNED = torch.uint8, torch.uint16, torch.uint32, torch.uint64
 _FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
-TOLERANCE = 1e-3  # of a sum in float32
 _OWN = "a drafter reports the distribution that each token was drawn from, after the same warp"
 _REASONS = {
     UNKNOWN_TOKEN: (
@@ -95,48 +98,6 @@ def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch
 def signed(integers: Tensor) -> Tensor:
     """int64 in the place of the unsigned types, for which torch has few operations."""
     return integers.to(torch.int64) if integers.dtype in _UNSIGNED else integers
-
-
-def within(
-    requested: Int[Tensor, " batch"], draft: Draft, vocab: int
-) -> tuple[Draft, Int[Tensor, " batch"]]:
-    """The draft without what stands beyond the requested lengths or its own, and a flag for each
-    row: what is wrong with it.
-
-    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite,
-    nowhere negative, and sum to 1 within 1e-3 in float32, all of this as far as the row's length.
-    An unknown token is replaced by 0, a negative length too. On a CPU, where the host sees them
-    without waiting, columns that no row uses are left out; elsewhere shapes are static.
-    """
-    if serves(draft.tokens):
-        from bass.kernels.rows import within as kernel
-
-        lengths, tokens, flags = kernel(requested, draft.lengths, draft.tokens, draft.probs, vocab)
-        return Draft(tokens, draft.probs, lengths), flags
-    own = draft.lengths.to(torch.int64)
-    lengths, k = (
-        torch.minimum(own, requested).clamp(0, draft.tokens.shape[1]),
-        draft.tokens.shape[1],
-    )
-    if lengths.device.type == "cpu":
-        k = int(lengths.max())
-    counts = torch.arange(k, device=lengths.device) < lengths[:, None]
-    tokens, probs = (
-        draft.tokens[:, :k].to(torch.int64),
-        None if draft.probs is None or not k else draft.probs[:, :k],
-    )
-    unknown = counts & ((tokens < 0) | (tokens >= vocab))
-    flags = UNKNOWN_TOKEN * unknown.any(1) + NEGATIVE_LENGTH * ((own < 0) & (requested > 0))
-    if probs is not None:
-        total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
-        finite = counts & total.isfinite()
-        flags = (
-            flags
-            + NOT_FINITE * (counts & ~finite).any(1)
-            + NEGATIVE * (finite & (least < 0)).any(1)
-        )
-        flags = flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
-    return Draft(torch.where(counts & ~unknown, tokens, 0), probs, lengths), flags
 
 
 def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:

@@ -15,9 +15,9 @@ from bass.errors import PairingError
 from bass.interfaces import Draw, Scorer, StopRule, Verifier, Warp, Workbench
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
-from bass.noise import race
+from bass.ops.noise import race
+from bass.ops.sampling import draw
 from bass.records import Noise
-from bass.sampling import draw
 
 
 @final

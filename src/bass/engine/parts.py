@@ -8,7 +8,7 @@ import torch
 
 from bass.engine.graphs import GraphedStep
 from bass.engine.step import SpeculativeStep, Step
-from bass.noise import step_noise
+from bass.ops.noise import step_noise
 from bass.records import Sequences
 
 PARTS = ("draft", "verify", "sample", "host")

@@ -5,9 +5,10 @@ benchmarks.
 import torch
 
 from bass.interfaces import Scorer, Warp
-from bass.noise import step_noise
+from bass.ops import batch_state
+from bass.ops.noise import step_noise
+from bass.ops.sampling import draw
 from bass.records import History, Sequences, Verdict
-from bass.sampling import draw
 
 
 @torch.inference_mode()
@@ -26,12 +27,12 @@ def plain_loop(
         positions = torch.where(positions < sequences.lens[:, None] - 1, positions, -1)
         target.fill(sequences.tokens[:, : longest - 1], positions, span, 0)
     while sequences.active.any():  # sync: as plain as can be
-        last, position = sequences.last(1)
+        last, position = batch_state.last(sequences, 1)
         logits = target(last, position, span)
         probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
-        sequences.commit(Verdict(tokens, torch.zeros_like(sequences.lens)))
+        batch_state.commit(sequences, Verdict(tokens, torch.zeros_like(sequences.lens)))
     lens = sequences.lens.tolist()
     return [
         row[len(prompt) : n]

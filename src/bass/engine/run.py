@@ -16,6 +16,7 @@ from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, PolicyError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
+from bass.ops.batch_state import last
 from bass.records import Feedback, Sequences
 
 
@@ -214,7 +215,7 @@ class Run:
         """The drafter takes in the tokens of the last `behind` steps, and the two that its last
         draft may have left out.
         """
-        self.step.drafter.fill(*self.sequences.last(behind + 2), span, 0)
+        self.step.drafter.fill(*last(self.sequences, behind + 2), span, 0)
         return self.step.log.take()
 
     def _launched_ahead(

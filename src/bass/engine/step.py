@@ -4,7 +4,7 @@ read.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -12,14 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.drafters.validity import check_answer, check_columns, invalid_draft, signed, within
+from bass.drafters.validity import check_answer, check_columns, invalid_draft, signed
 from bass.engine.cost import Layout
 from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
-from bass.kernels import serves
-from bass.noise import step_noise
+from bass.ops.batch_state import commit, pack_report, unpack_report, valid_part, window
+from bass.ops.noise import step_noise
+from bass.ops.sampling import token_logprobs
 from bass.records import Draft, History, Noise, Sequences, Verdict
 
 
@@ -120,7 +121,7 @@ class SpeculativeStep(Step):
         """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle
         one, which may have no room.
 
-        Returns a flag for each row too, 0 for a valid draft: see `bass.drafters.validity.within`.
+        Returns a flag for each row too, 0 for a valid draft: see `bass.ops.batch_state.valid_part`.
         On a CPU an invalid one is an error here.
         """
         # a step that is launched ahead may be asked for rows that have ended since
@@ -128,7 +129,7 @@ class SpeculativeStep(Step):
         if not k:
             return empty_draft(lengths), torch.zeros_like(lengths)
         proposed = self.proposed(sequences, lengths, k, noise, span)
-        draft, flags = within(lengths, proposed, self.vocab_size)
+        draft, flags = valid_part(lengths, proposed, self.vocab_size)
         if flags.device.type == "cpu" and (found := max(flags.tolist())):
             raise invalid_draft(self.drafter, found)
         return draft, flags
@@ -153,8 +154,8 @@ class SpeculativeStep(Step):
         logprobs = token_logprobs(logits, verdict.tokens)
         # the next step uses them as indices
         known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
-        emitted = sequences.commit(known)
-        return packed(sequences, draft, flags, verdict, emitted, logprobs)
+        emitted = commit(sequences, known)
+        return pack_report(sequences, draft, flags, verdict, emitted, logprobs)
 
     def proposed(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
@@ -204,106 +205,14 @@ def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -
     return Verdict(verdict.tokens.to(torch.int64), signed(verdict.accepted))
 
 
-def window(
-    sequences: Sequences, draft: Draft
-) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
-    """What the target is fed: each row's last committed token and its draft, and their positions;
-    -1 beyond the row's own length.
-    """
-    if serves(sequences.lens):
-        from bass.kernels.rows import window as kernel
-
-        return kernel(
-            sequences.tokens, sequences.lens, sequences.active, draft.tokens, draft.lengths
-        )
-    last, position = sequences.last(1)
-    tokens = torch.cat((last, draft.tokens), 1)
-    ahead = torch.arange(tokens.shape[1], device=tokens.device)
-    fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
-    return tokens, torch.where(fed, position + ahead, -1)
-
-
-def packed(
-    sequences: Sequences,
-    draft: Draft,
-    flags: Int[Tensor, " batch"],
-    verdict: Verdict,
-    emitted: Int[Tensor, " batch"],
-    logprobs: Float[Tensor, "batch window"],
-) -> Int[Tensor, "batch report"]:
-    """The report of a step that is committed:
-
-    6 numbers, k + 1 tokens, k drafted ones, and a float for each token, as its bits.
-    """
-    if serves(emitted):
-        from bass.kernels.rows import report
-
-        rows = sequences.lens, sequences.active, draft.lengths, verdict.accepted, emitted, flags
-        return report(*rows, verdict.tokens, logprobs, draft.tokens, draft.probs)
-    accepted = torch.minimum(verdict.accepted, emitted)
-    columns = (sequences.lens, sequences.active, draft.lengths, accepted, emitted, flags)
-    numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
-    floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
-    return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
-
-
 def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
     """The report of a step, with the positions of its passes."""
     report, passes = without_positions(packed, layout)
-    return replace(unpack(report), passes=passes)
-
-
-def unpack(packed: np.ndarray) -> StepReport:
-    """The inverse of `packed`."""
-    window = (packed.shape[1] - 4) // 4
-    numbers, tokens, drafts, rest = np.split(packed, (6, 6 + window, 5 + 2 * window), axis=1)
-    lens, active, drafted, accepted, emitted, flags = numbers.T
-    floats = np.ascontiguousarray(rest).view(np.float64)
-    logprobs, probs = floats[:, :window], floats[:, window:]
-    return StepReport(
-        lens,
-        active.astype(bool),
-        drafted,
-        accepted,
-        emitted,
-        flags,
-        tokens,
-        logprobs,
-        drafts,
-        probs,
-    )
-
-
-def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
-    """The probability of each drafted token in the distribution it was drawn from;
-
-    NaN for a deterministic draft.
-    """
-    if draft.probs is None:
-        return like.new_full(draft.tokens.shape, torch.nan)
-    return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]
+    return StepReport(*unpack_report(report), passes=passes)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
     """The draft of a step in which no row drafts."""
     return Draft(
         lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths)
-    )
-
-
-def token_logprobs(
-    logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]
-) -> Float[Tensor, "batch window"]:
-    """log softmax(logits) at `tokens`: the target's own log-probability, before any warp;
-
-    NaN for a token that is none.
-    """
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    if wide == torch.float32 and serves(logits):
-        from bass.kernels.sample import token_logprobs as kernel
-
-        return kernel(logits, tokens)
-    logprobs, known = logits.to(wide).log_softmax(-1), (tokens >= 0) & (tokens < logits.shape[2])
-    return torch.where(
-        known, logprobs.gather(2, torch.where(known, tokens, 0)[..., None])[..., 0], torch.nan
     )

@@ -11,11 +11,11 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, RotaryAttend
-from bass.kernels import obstacle
 from bass.models.decoder import CausalDecoder, RotaryDecoder
 from bass.models.layers import ACTIVATIONS, Attention, GatedMLP, Linear, PreNorm, RMSNorm
 from bass.models.quantized import QuantizedLinear, scaled_product
 from bass.models.rope import Angles, Rotary, rotate
+from bass.ops.dispatch import unsupported
 from bass.records import Unturned
 
 Matrix = Linear | QuantizedLinear
@@ -49,7 +49,7 @@ class Stream:
 class Carried:
     """The residual stream between two blocks, whole, and what the next norm is made of."""
 
-    left: Any  # `Added` of kernels/ahead_added.py
+    left: Any  # `Added` of kernels/gemm_residual.py
     weight: Float[Tensor, " hidden"]  # of the norm that it is left for
     shape: torch.Size  # batch, window, hidden
 
@@ -163,8 +163,8 @@ class FusedPreNorm(nn.Module):
     def _in_five(
         self, x: Tensor | Stream | Carried, places: Places, attend: Attend, layer: int
     ) -> Stream | Carried:
-        from bass.kernels.ahead import Squares, gated, linear
-        from bass.kernels.ahead_added import added
+        from bass.kernels.hopper.gemm import Squares, gated, linear
+        from bass.kernels.hopper.gemm_residual import added
 
         a, (first, second), (gate_up, down) = (
             self.attention,
@@ -220,7 +220,7 @@ class FusedNorm(nn.Module):
         self.norm = norm
 
     def __call__(self, x: Tensor | Stream | Carried) -> Tensor:
-        from bass.kernels.stream import add_norm
+        from bass.kernels.triton.residual_norm import add_norm
 
         if not isinstance(x, Stream):
             return self.norm(x if isinstance(x, Tensor) else x.added())
@@ -236,12 +236,12 @@ class FusedHead(nn.Module):
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        from bass.kernels import dense
+        from bass.kernels.triton import small_m_gemm
 
         rows = x.reshape(-1, x.shape[-1])
-        if len(rows) > dense.MOST_ROWS:
+        if len(rows) > small_m_gemm.MOST_ROWS:
             return F.linear(x, self.weight, self.bias)
-        return dense.added(dense.linear(rows, self.weight, self.bias), x.dtype).view(
+        return small_m_gemm.added(small_m_gemm.linear(rows, self.weight, self.bias), x.dtype).view(
             *x.shape[:-1], -1
         )
 
@@ -262,26 +262,26 @@ def in_five(x: Tensor | Stream | Carried, rows: int, matrices: tuple[nn.Module, 
     # rows before their norm may be too large for float16
     if not base.is_cuda or base.dtype != torch.bfloat16:
         return False
-    from bass.kernels.launch import gluon
+    from bass.kernels.triton.launch import gluon
 
     if not gluon(base.device):
         return False
-    from bass.kernels import ahead, ahead_added
+    from bass.kernels.hopper import gemm, gemm_residual
 
     qkv, out, gate_up, down = (
         layer.weight if isinstance(layer, Linear) else None for layer in matrices
     )
     if qkv is None or out is None or gate_up is None or down is None:
         return False
-    alike = qkv.dtype == gate_up.dtype == base.dtype and ahead.takes(qkv) and ahead.takes(gate_up)
-    return alike and ahead_added.knows(rows, out) and ahead_added.knows(rows, down)
+    alike = qkv.dtype == gate_up.dtype == base.dtype and gemm.takes(qkv) and gemm.takes(gate_up)
+    return alike and gemm_residual.knows(rows, out) and gemm_residual.knows(rows, down)
 
 
 def normalised(
     x: Tensor | Stream | Carried, norm: RMSNorm, into: Matrix
 ) -> tuple[Float[Tensor, "rows hidden"], Rows]:
     """The stream with what is to be added to it; and its norm, as the layer wants it."""
-    from bass.kernels.stream import add_norm
+    from bass.kernels.triton.residual_norm import add_norm
 
     stream = x.reshape(-1, x.shape[-1]) if isinstance(x, Tensor) else x.base
     parts = x.parts if isinstance(x, Stream) else None
@@ -291,7 +291,7 @@ def normalised(
 
 def activations(x: Float[Tensor, "rows in"], into: Matrix) -> Rows:
     """The rows as the layer wants them."""
-    from bass.kernels.quantize import quantize_rows
+    from bass.kernels.triton.quantize import quantize_rows
 
     kind = quantized(into)
     return Rows(x) if kind is None else Rows(*quantize_rows(x, kind))
@@ -306,7 +306,7 @@ def product(rows: Rows, layer: Matrix, dtype: torch.dtype) -> Float[Tensor, "spl
     """The summands of the layer's product: by the kernel for few rows, in one piece by the
     libraries' for more.
     """
-    from bass.kernels.dense import MOST_ROWS, linear
+    from bass.kernels.triton.small_m_gemm import MOST_ROWS, linear
 
     if len(rows.x) <= MOST_ROWS:
         return linear(rows.x, layer.weight, layer.bias, rows.scale, scale_of(layer), dtype)
@@ -317,8 +317,8 @@ def gated_product(
     rows: Rows, layer: Matrix, act: str, dtype: torch.dtype
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up."""
-    from bass.kernels.dense import MOST_ROWS, gated
-    from bass.kernels.stream import gate
+    from bass.kernels.triton.residual_norm import gate
+    from bass.kernels.triton.small_m_gemm import MOST_ROWS, gated
 
     if len(rows.x) <= MOST_ROWS:
         return gated(rows.x, layer.weight, act, rows.scale, scale_of(layer), dtype)
@@ -345,7 +345,7 @@ def fuse(decoder: CausalDecoder) -> CausalDecoder:
     A block's products, norms and turns are made in float32 from the stored weights and rounded
     once, so that results differ from those of the plain blocks by rounding.
     """
-    able = obstacle(decoder.embed.device) is None and decoder.embed.dtype in DTYPES
+    able = unsupported(decoder.embed.device) is None and decoder.embed.dtype in DTYPES
     if (
         able
         and isinstance(decoder, RotaryDecoder)

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend
-from bass.kernels import serves
 from bass.models.rope import Angles, rotate
+from bass.ops import dispatch
 
 _tanh_gelu = partial(F.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,8 +37,8 @@ def embedding(
 
     A table that is being trained is looked up by torch: the kernel has no gradient.
     """
-    if serves(table) and not (table.requires_grad and torch.is_grad_enabled()):
-        from bass.kernels.stream import embedded
+    if dispatch.use_kernels(table) and not (table.requires_grad and torch.is_grad_enabled()):
+        from bass.kernels.triton.residual_norm import embedded
 
         return embedded(table, tokens)
     return F.embedding(tokens, table)

@@ -26,9 +26,9 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
 from bass.interfaces import Quantization
-from bass.kernels import serves
 from bass.models.decoder import CausalDecoder
 from bass.models.layers import Linear
+from bass.ops import dispatch
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = {torch.int8: 127.0, E4M3: 448.0}
@@ -97,7 +97,7 @@ class QuantizedLinear(nn.Module):
 
     def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         rows = x.reshape(-1, x.shape[-1])
-        kernels = serves(rows)
+        kernels = dispatch.use_kernels(rows)
         if kernels and len(rows) <= _most_rows() and x.dtype != torch.float64:
             y = self._few(rows)
         elif self.activations is None:
@@ -113,11 +113,11 @@ class QuantizedLinear(nn.Module):
 
     def _few(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
         """The rows of a decoding step, on a GPU."""
-        from bass.kernels import dense
+        from bass.kernels.triton import small_m_gemm
 
         q, scale = (x, None) if self.activations is None else _rows_by_kernel(x, self.activations)
-        return dense.added(
-            dense.linear(q, self.weight, self.bias, scale, self.scale, x.dtype), x.dtype
+        return small_m_gemm.added(
+            small_m_gemm.linear(q, self.weight, self.bias, scale, self.scale, x.dtype), x.dtype
         )
 
     def _widened(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
@@ -189,13 +189,13 @@ def widened(q: Num[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*sha
 def _rows_by_kernel(
     x: Float[Tensor, "rows size"], kind: torch.dtype
 ) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
-    from bass.kernels.quantize import quantize_rows
+    from bass.kernels.triton.quantize import quantize_rows
 
     return quantize_rows(x, kind)
 
 
 def _most_rows() -> int:
-    from bass.kernels.dense import MOST_ROWS
+    from bass.kernels.triton.small_m_gemm import MOST_ROWS
 
     return MOST_ROWS
 

@@ -32,7 +32,7 @@ from bass.interfaces import (
     Warp,
     Workbench,
 )
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Room, Sequences
 from bass.sampling import Sampling

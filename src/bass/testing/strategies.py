@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bass.engine.requests import Request
-from bass.noise import row_key
+from bass.ops.noise import row_key
 from bass.records import Feedback
 from bass.testing.enumeration import Problem
 from bass.testing.proof import shown

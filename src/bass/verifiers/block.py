@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import Verifier
+from bass.ops.verification import emit, next_probs
 from bass.records import Draft, Noise, Verdict
-from bass.verifiers.emit import emit
-from bass.verifiers.rejection import next_probs
 
 
 @final

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import Verifier
-from bass.noise import race
+from bass.ops.batch_state import leading
+from bass.ops.noise import race
 from bass.records import Draft, Noise, Verdict
-from bass.verifiers.emit import leading
 
 
 @final
@@ -22,8 +22,8 @@ class Coupled(Verifier):
 
     So one seed gives the same tokens with every drafter, policy and length, and without any, at
     every temperature. A drafter with noise of its own is right with probability sum(target *
-    draft); one that runs the same race (`bass.noise.race`) is right with (1 - d) / (1 + d) or more,
-    d the total variation between the two.
+    draft); one that runs the same race (`bass.ops.noise.race`) is right with (1 - d) / (1 + d) or
+    more, d the total variation between the two.
     """
 
     lossless: ClassVar[bool] = True

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import Verifier
+from bass.ops.batch_state import leading
+from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
-from bass.sampling import draw
-from bass.verifiers.emit import leading
 
 
 @final

@@ -1,19 +1,14 @@
-"""Speculative rejection sampling (Leviathan et al., 2023;
-
-Chen et al., 2023), each row with its own draft length.
-"""
+"""Speculative rejection sampling, each row with its own draft length."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.interfaces import Verifier
-from bass.kernels import serves
+from bass.ops import verification
 from bass.records import Draft, Noise, Verdict
-from bass.verifiers.emit import emit
 
 
 @final
@@ -29,65 +24,4 @@ class Rejection(Verifier):
     def __call__(
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
     ) -> Verdict:
-        k = draft.tokens.shape[1]
-        if k == 0:
-            return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
-        if serves(target_probs):
-            from bass.kernels.verdict import verdict
-
-            return Verdict(
-                *verdict(
-                    draft.tokens,
-                    draft.probs,
-                    draft.lengths,
-                    target_probs,
-                    noise.accept[:, :k],
-                    noise.residual,
-                )
-            )
-        counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
-        kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts
-        accepted = kept.cumprod(1).sum(1)
-        return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
-
-
-def accept_probs(
-    draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
-) -> Float[Tensor, "batch k"]:
-    """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al.
-    (2023).
-
-    A deterministic draft puts all its mass on its token, so the token is accepted with its target
-    probability.
-    """
-    index = draft.tokens[..., None]
-    target = target_probs[:, : index.shape[1]].gather(2, index)[..., 0]
-    if draft.probs is None:
-        return target
-    return (target / draft.probs.gather(2, index)[..., 0]).clamp(max=1)
-
-
-def next_probs(
-    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch vocab"]:
-    """The law of the token after the accepted ones, not normalised.
-
-    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was
-    refused: there it is the target, however long the drafts of the other rows are.
-    """
-    rows = torch.arange(len(accepted), device=accepted.device)
-    target = target_probs[rows, accepted]
-    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
-    refused = (
-        one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
-    )
-    residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
-    # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
-    return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
-
-
-def one_hot(
-    like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch vocab"]:
-    """All mass on each row's token: what a deterministic drafter drew from."""
-    return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
+        return verification.rejection(draft, target_probs, noise)

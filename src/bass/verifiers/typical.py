@@ -9,8 +9,9 @@ from torch import Tensor
 
 from bass.errors import OptionError, is_finite
 from bass.interfaces import Verifier
+from bass.ops.batch_state import leading
+from bass.ops.verification import emit, target_after
 from bass.records import Draft, Noise, Verdict
-from bass.verifiers.emit import emit, leading, target_after
 
 
 @final

@@ -20,7 +20,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "the draft's positions are those of the longest row",
-        "model.fed",
+        "ops.batch_state.draft_positions",
         "lens[:, None] + ahead",
         "lens.amax().expand(len(lens))[:, None] + ahead",
         (
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that do not draft write over position 0 of the draft's cache",
-        "model.fed",
+        "ops.batch_state.draft_positions",
         "torch.where(ahead + 1 < lengths[:, None], here, -1)",
         "torch.where(ahead + 1 < lengths[:, None], here, 0)",
         (
@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "the draft's cache lacks a token after full acceptance",
         "ModelDrafter.propose",
-        "sequences.last(2)",
-        "sequences.last(1)",
+        "batch_state.last(sequences, 2)",
+        "batch_state.last(sequences, 1)",
         (EQUAL,),
         trap=8,
     ),
@@ -283,54 +283,51 @@ MUTANTS = (
     ),
     Mutant(
         "a draft is taken though it is not finite",
-        "validity.within",
+        "distribution_flags",
         "NOT_FINITE * (counts & ~finite).any(1)",
         "0 * (counts & ~finite).any(1)",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though a probability is negative",
-        "validity.within",
+        "distribution_flags",
         "NEGATIVE * (finite & (least < 0)).any(1)",
         "0 * (finite & (least < 0)).any(1)",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though it does not sum to 1",
-        "validity.within",
+        "distribution_flags",
         "(total - 1).abs() > TOLERANCE",
         "(total - 1).abs() > 9",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though a token is beyond the vocabulary",
-        "validity.within",
+        "ops.batch_state.valid_part",
         "tokens >= vocab",
         "tokens > vocab",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though a token is negative",
-        "validity.within",
+        "ops.batch_state.valid_part",
         "(tokens < 0) | (tokens >= vocab)",
         "(tokens < -1) | (tokens >= vocab)",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though a length is negative",
-        "validity.within",
+        "ops.batch_state.valid_part",
         "(own < 0) & (requested > 0)",
         "(own < -99) & (requested > 0)",
         (INVALID,),
     ),
     Mutant(
         "what stands beyond a row's length is checked",
-        "validity.within",
-        "total, least = (probs.sum(2, dtype=torch.float32), probs.amin(2))",
-        (
-            "total, least = (probs.sum(2, dtype=torch.float32), probs.amin(2))\ncounts = counts | "
-            "True"
-        ),
+        "distribution_flags",
+        "finite = counts & total.isfinite()",
+        "counts = counts | True\nfinite = counts & total.isfinite()",
         (f"{INVALID}::test_what_stands_beyond_a_rows_length_changes_nothing",),
     ),
 )

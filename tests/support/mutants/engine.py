@@ -29,7 +29,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "the target's window has the positions of the longest row",
-        "step.window",
+        "ops.batch_state.window",
         "position + ahead",
         "position.amax() + ahead",
         (MATRIX,),
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "the window starts after the last committed token",
-        "step.window",
+        "ops.batch_state.window",
         "position + ahead",
         "position + ahead + 1",
         (MATRIX,),
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last drafted token is not fed to the target",
-        "step.window",
+        "ops.batch_state.window",
         "ahead <= draft.lengths[:, None]",
         "ahead < draft.lengths[:, None].clamp(min=1)",
         (MATRIX,),
@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is fed one token too few",
         "Run._caught_up",
-        "self.sequences.last(behind + 2)",
-        "self.sequences.last(behind + 1)",
+        "last(self.sequences, behind + 2)",
+        "last(self.sequences, behind + 1)",
         (WITNESS,),
         trap=8,
     ),
@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "the report counts accepted tokens that were not committed",
-        "step.packed",
+        "ops.batch_state.pack_report",
         "torch.minimum(verdict.accepted, emitted)",
         "verdict.accepted",
         (EOS,),
@@ -127,9 +127,9 @@ MUTANTS = (
     ),
     Mutant(
         "idle rows report drafts",
-        "step.packed",
-        "(sequences.lens, sequences.active, draft.lengths, accepted, emitted, flags)",
-        "(sequences.lens, sequences.active, draft.lengths.clamp(min=1), accepted, emitted, flags)",
+        "ops.batch_state.pack_report",
+        "(rows.lens, rows.active, draft.lengths, accepted, emitted, flags)",
+        "(rows.lens, rows.active, draft.lengths.clamp(min=1), accepted, emitted, flags)",
         (ACCOUNT,),
         trap=17,
     ),
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         "log-probabilities are of the token before",
-        "step.token_logprobs",
+        "ops.sampling.token_logprobs",
         "torch.where(known, tokens, 0)",
         "torch.where(known, tokens.roll(1, 1), 0)",
         (LOGPROBS,),
@@ -291,7 +291,7 @@ MUTANTS = (
     ),
     Mutant(
         "the report calls the verdict's tokens drafted",
-        "step.packed",
+        "ops.batch_state.pack_report",
         "(numbers, verdict.tokens, draft.tokens, floats.view(torch.int64))",
         "(numbers, verdict.tokens, verdict.tokens[:, :-1], floats.view(torch.int64))",
         (REFUSED,),

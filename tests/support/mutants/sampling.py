@@ -20,15 +20,15 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "rows advance by the batch's minimum",
-        "Sequences.commit",
+        "ops.batch_state.commit",
         (
-            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
-            "self.lens) * self.active"
+            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - "
+            "rows.lens) * rows.active"
         ),
         (
-            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
-            "self.lens) * self.active\n"
-            "emitted = torch.where(self.active, emitted[self.active].min() if self.active.any() "
+            "emitted = torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - "
+            "rows.lens) * rows.active\n"
+            "emitted = torch.where(rows.active, emitted[rows.active].min() if rows.active.any() "
             "else 0, 0)"
         ),
         (TWO_ROWS,),
@@ -36,12 +36,12 @@ MUTANTS = (
     ),
     Mutant(
         "rows advance by the whole window",
-        "Sequences.commit",
-        "self.lens.add_(emitted)",
+        "ops.batch_state.commit",
+        "rows.lens.add_(emitted)",
         (
-            "self.lens.copy_(torch.where(self.active, torch.minimum(self.lens + window, "
-            "self.limits), "
-            "self.lens))"
+            "rows.lens.copy_(torch.where(rows.active, torch.minimum(rows.lens + window, "
+            "rows.limits), "
+            "rows.lens))"
         ),
         (
             RECORDS,
@@ -83,23 +83,23 @@ MUTANTS = (
     ),
     Mutant(
         "a row's steps are not counted",
-        "Sequences.commit",
-        "self.steps.add_(self.active)",
+        "ops.batch_state.commit",
+        "rows.steps.add_(rows.active)",
         "",
         (STEPS,),
         trap=11,
     ),
     Mutant(
         "an end of sequence counts only as the last token",
-        "Sequences.commit",
-        "(verdict.tokens[..., None] == self.eos).any(-1)",
-        "(verdict.tokens[..., None] == self.eos).any(-1) & (offsets == verdict.accepted[:, None])",
+        "ops.batch_state.commit",
+        "(verdict.tokens[..., None] == rows.eos).any(-1)",
+        "(verdict.tokens[..., None] == rows.eos).any(-1) & (offsets == verdict.accepted[:, None])",
         (EOS,),
         trap=15,
     ),
     Mutant(
         "an end of sequence beyond the accepted tokens counts",
-        "Sequences.commit",
+        "ops.batch_state.commit",
         "first_end >= emitted",
         "~ends.any(1)",
         (
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end of sequence is left out",
-        "Sequences.commit",
+        "ops.batch_state.commit",
         "torch.minimum(verdict.accepted, first_end) + 1",
         "torch.minimum(verdict.accepted + 1, first_end)",
         (EOS,),
@@ -118,23 +118,23 @@ MUTANTS = (
     ),
     Mutant(
         "finished rows go on emitting",
-        "Sequences.commit",
+        "ops.batch_state.commit",
         (
-            "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - "
-            "self.lens) * "
-            "self.active"
+            "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - "
+            "rows.lens) * "
+            "rows.active"
         ),
-        "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, self.limits - self.lens)",
+        "torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - rows.lens)",
         (RECORDS,),
         trap=15,
     ),
     Mutant(
         "the smallest limit of the batch cuts every row",
-        "Sequences.commit",
-        "self.limits - self.lens",
+        "ops.batch_state.commit",
+        "rows.limits - rows.lens",
         (
-            "(self.limits[self.active].amin() - self.lens if self.active.any() else "
-            "self.limits).clamp(min=0)"
+            "(rows.limits[rows.active].amin() - rows.lens if rows.active.any() else "
+            "rows.limits).clamp(min=0)"
         ),
         (
             LIMIT,
@@ -144,31 +144,31 @@ MUTANTS = (
     ),
     Mutant(
         "one finished row ends the batch",
-        "Sequences.commit",
-        "self.active.logical_and_",
-        "self.active.logical_and_(((self.lens < self.limits) | ~self.active).all()).logical_and_",
+        "ops.batch_state.commit",
+        "rows.active.logical_and_",
+        "rows.active.logical_and_(((rows.lens < rows.limits) | ~rows.active).all()).logical_and_",
         (LIMIT,),
         trap=16,
     ),
     Mutant(
         "a row stops one token after its limit",
-        "Sequences.commit",
-        "self.lens < self.limits",
-        "self.lens <= self.limits",
+        "ops.batch_state.commit",
+        "rows.lens < rows.limits",
+        "rows.lens <= rows.limits",
         (RECORDS,),
     ),
     Mutant(
         "a commit leaves out the verifier's own token",
-        "Sequences.commit",
+        "ops.batch_state.commit",
         "torch.minimum(verdict.accepted, first_end) + 1",
         "torch.minimum(verdict.accepted, first_end)",
         (RECORDS,),
     ),
     Mutant(
         "a commit at a row's end overwrites its last token",
-        "Sequences.commit",
-        "torch.where(offsets < emitted[:, None], self.lens[:, None] + offsets, self.capacity)",
-        "torch.where(offsets < emitted[:, None], self.lens[:, None] + offsets, self.capacity - 1)",
+        "ops.batch_state.commit",
+        "torch.where(offsets < emitted[:, None], rows.lens[:, None] + offsets, rows.capacity)",
+        "torch.where(offsets < emitted[:, None], rows.lens[:, None] + offsets, rows.capacity - 1)",
         (RECORDS,),
     ),
     Mutant(
@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant("the noise has nine rounds", "philox", "10", "9", (NOISE,)),
     Mutant(
         "a draw at a cell's edge goes down",
-        "sampling.draw",
+        "ops.sampling.draw",
         "torch.searchsorted(running, threshold, right=True)",
         "torch.searchsorted(running, threshold, right=False)",
         (SAMPLING,),
@@ -230,7 +230,7 @@ MUTANTS = (
     ),
     Mutant(
         "a greedy draft of NaN is a one-hot",
-        "Sampling.__call__",
+        "ops.sampling.warp",
         "torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)",
         "torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, chosen)",
         (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",),

@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     Mutant(
         "acceptance is cut to the batch's minimum",
-        "Rejection.__call__",
+        "verification.rejection",
         "kept.cumprod(1).sum(1)",
         "kept.cumprod(1).sum(1).amin().expand(len(kept))",
         (ENUMERATION,),
@@ -26,10 +26,10 @@ MUTANTS = (
     ),
     Mutant(
         "the first drafted token is not verified",
-        "Rejection.__call__",
-        "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts",
+        "verification.rejection",
+        "kept = (accept < accept_probs(draft, target_probs)) & counts",
         (
-            "kept = (noise.accept[:, :k] < accept_probs(draft, target_probs)) & counts\nkept[:, "
+            "kept = (accept < accept_probs(draft, target_probs)) & counts\nkept[:, "
             ":1] = counts[:, :1]"
         ),
         (ENUMERATION,),
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "the refused token is emitted too",
-        "emit.emit",
+        "verification.emit",
         "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
         (
             "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), torch.where(accepted < "
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "tokens beyond a row's length are verified too",
-        "Rejection.__call__",
+        "verification.rejection",
         "draft.lengths[:, None]",
         "k + 0 * draft.lengths[:, None]",
         (ENUMERATION,),
@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row of length 0 is given one token when others draft",
-        "Rejection.__call__",
+        "verification.rejection",
         "draft.lengths[:, None]",
         "draft.lengths.clamp(min=1)[:, None]",
         (ENUMERATION,),
@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "the residual is drawn at the next slot's noise",
-        "emit.emit",
+        "verification.emit",
         "noise.residual.gather(1, accepted[:, None])",
         "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))",
         (
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "acceptance goes on after a refusal",
-        "Rejection.__call__",
+        "verification.rejection",
         "kept.cumprod(1)",
         "kept",
         (ENUMERATION,),
@@ -194,14 +194,14 @@ MUTANTS = (
     ),
     Mutant(
         "exact match goes on after a difference",
-        "emit.leading",
+        "ops.batch_state.leading",
         "(kept & counts).cumprod(1)",
         "kept & counts",
         (ENUMERATION,),
     ),
     Mutant(
         "exact match goes on beyond a row's length",
-        "emit.leading",
+        "ops.batch_state.leading",
         "(kept & counts).cumprod",
         "kept.cumprod",
         (ENUMERATION,),

@@ -26,8 +26,9 @@ import triton.language as tl
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.kernels import MOST_SHARED, shared_memory
-from bass.kernels.launch import (
+from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
+from bass.kernels.support import MOST_SHARED, shared_memory
+from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
     dependent,
@@ -35,7 +36,6 @@ from bass.kernels.launch import (
     operand,
     wait_for_inputs,
 )
-from bass.kernels.reference import Blocks, Padded, Pool, Positions, Queries
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
 SPLIT_KEYS = 256  # a split of fewer keys costs more when splits are put together than it saves

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import serves
+from bass.kernels import triton as kernels
+from bass.ops import dispatch
 from bass.records import Noise
 
 # integer tensors, or NumPy arrays: the generator is written in the operations that both have
@@ -51,10 +52,8 @@ def uniforms(
     keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0
 ) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
-    if serves(keys):
-        from bass.kernels.noise import uniforms as kernel
-
-        return kernel(keys, steps, slots, domain)
+    if dispatch.use_kernels(keys):
+        return kernels.noise.uniforms(keys, steps, slots, domain)
     if keys.device.type == "cpu":
         # On arrays this small NumPy does the same operations in less than half of torch's time.
         words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))

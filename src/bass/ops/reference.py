@@ -11,11 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Queries = Float[Tensor, "batch window heads dim"]
-Padded = Float[Tensor, "batch extent kv_heads dim"]
-Pool = Float[Tensor, "pool kv_heads dim"]
-Blocks = Float[Tensor, "blocks block kv_heads dim"]
-Positions = Int[Tensor, "batch window"]
+from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 
 
 def attend(

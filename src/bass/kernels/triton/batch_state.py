@@ -1,17 +1,16 @@
 """What a step does to its rows besides the models' passes, each in one launch: what is fed, what is
 kept, what is told.
 
-    last      the last tokens of each row and their positions
-    ahead     where drafted tokens are fed
-    within    a draft, cut to what was requested, and what is wrong with it
-    window    a row's last token and its draft, with their positions
-    leading   how many tokens of a draft stand before the first that is not kept
-    commit    a verdict, appended to the rows
-    report    what the host learns
+    last             the last tokens of each row and their positions
+    draft_positions  where drafted tokens are fed
+    valid_part       a draft, cut to what was requested, and what is wrong with it
+    window           a row's last token and its draft, with their positions
+    leading          how many tokens of a draft stand before the first that is not kept
+    commit           a verdict, appended to the rows
+    pack_report      what the host learns
 
 One program for each row. On a GPU the same operations of torch are some seventy launches of 1.5
-microseconds. Their twins are the functions of the engine, the records and the verifiers that call
-them, which say what they mean.
+microseconds. `bass.ops.batch_state` says what they compute.
 """
 
 from typing import Any, no_type_check
@@ -22,17 +21,24 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dense, dependent, wait_for_inputs
+from bass.kernels import flags
+from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 # places of a program, at least: so that one compiled kernel serves every usual draft length
 WIDTH = 32
 CHUNK, WARPS = 4096, 4  # of a distribution that is checked
 
-# What is wrong with a row's draft: bits of its flag, as in `bass.drafters.validity`.
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = (
-    tl.constexpr(1 << i) for i in range(5)
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH, TOLERANCE = (
+    tl.constexpr(value)
+    for value in (
+        flags.NOT_FINITE,
+        flags.NEGATIVE,
+        flags.NOT_ONE,
+        flags.UNKNOWN_TOKEN,
+        flags.NEGATIVE_LENGTH,
+        flags.TOLERANCE,
+    )
 )
-TOLERANCE = tl.constexpr(1e-3)
 
 
 @triton.jit(do_not_specialize=["token_row"])
@@ -51,7 +57,7 @@ def _last(
 
 @triton.jit(do_not_specialize=["k"])
 @no_type_check
-def _ahead(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def _draft_positions(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     place = tl.where(i + 1 < tl.load(lengths + row), tl.load(lens + row) + i, -1)
@@ -80,7 +86,7 @@ def _masses(
 
 @triton.jit(do_not_specialize=["k", "token_row"])
 @no_type_check
-def _within(
+def _valid_part(
     requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks, token_row,
     SURE: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -169,7 +175,7 @@ def _commit(
     do_not_specialize=["k", "token_row", "logprob_row", "draft_row", "prob_row", "prob_slot"]
 )
 @no_type_check
-def _report(
+def _pack_report(
     lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k,
     vocab,
     token_row, logprob_row, draft_row, prob_row, prob_slot, SURE: tl.constexpr, WIDTH: tl.constexpr,
@@ -208,29 +214,29 @@ def last(
     active: Bool[Tensor, " batch"],
     count: int,
 ) -> tuple[Int[Tensor, "batch count"], Int[Tensor, "batch count"]]:
-    """`bass.records.Sequences.last`."""
+    """`bass.ops.batch_state.last`."""
     out = tokens.new_empty((2, len(lens), count))
     _launch(_last, lens, (tokens, lens, active, *out, count, tokens.stride(0)), count)
     return out[0], out[1]
 
 
-def ahead(
+def draft_positions(
     lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
 ) -> Int[Tensor, "batch k"]:
-    """`bass.drafters.model.fed`."""
+    """`bass.ops.batch_state.draft_positions`."""
     positions = lens.new_empty(len(lens), k)
-    _launch(_ahead, lens, (lens, lengths.contiguous(), positions, k), k)
+    _launch(_draft_positions, lens, (lens, lengths.contiguous(), positions, k), k)
     return positions
 
 
-def within(
+def valid_part(
     requested: Int[Tensor, " batch"],
     lengths: Int[Tensor, " batch"],
     tokens: Int[Tensor, "batch k"],
     probs: Float[Tensor, "batch k vocab"] | None,
     vocab: int,
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"], Int[Tensor, " batch"]]:
-    """The lengths, the tokens and the flags of `bass.drafters.validity.within`.
+    """The lengths, the tokens and the flags of `bass.ops.batch_state.valid_part`.
 
     The distributions are read once, by many programs; without them it is one launch instead of two.
     """
@@ -268,7 +274,7 @@ def within(
         chunks,
         tokens.stride(0),
     )
-    _launch(_within, tokens, rows, k, **options)
+    _launch(_valid_part, tokens, rows, k, **options)
     return cut, out, flags
 
 
@@ -279,7 +285,7 @@ def window(
     draft: Int[Tensor, "batch k"],
     lengths: Int[Tensor, " batch"],
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
-    """`bass.engine.step.window`."""
+    """`bass.ops.batch_state.window`."""
     draft, k = dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
     _launch(
@@ -302,7 +308,7 @@ def window(
 
 
 def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-    """`bass.verifiers.emit.leading`."""
+    """`bass.ops.batch_state.leading`."""
     out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
     _launch(
         _leading,
@@ -323,7 +329,7 @@ def commit(
     verdict: Int[Tensor, "batch window"],
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
-    """`bass.records.Sequences.commit`, in place but for the spare slots."""
+    """`bass.ops.batch_state.commit`, in place but for the spare slots."""
     verdict, accepted, size, emitted = (
         dense(verdict),
         accepted.contiguous(),
@@ -349,7 +355,7 @@ def commit(
     return emitted
 
 
-def report(
+def pack_report(
     lens: Int[Tensor, " batch"],
     active: Bool[Tensor, " batch"],
     lengths: Int[Tensor, " batch"],
@@ -361,7 +367,7 @@ def report(
     drafted: Int[Tensor, "batch k"],
     probs: Float[Tensor, "batch k vocab"] | None,
 ) -> Int[Tensor, "batch report"]:
-    """`bass.engine.step.packed`."""
+    """`bass.ops.batch_state.pack_report`."""
     lengths, accepted, flags = lengths.contiguous(), accepted.contiguous(), flags.contiguous()
     tokens, logprobs, drafted, k = dense(tokens), dense(logprobs), dense(drafted), drafted.shape[1]
     probs, vocab = (None, 0) if probs is None else (dense(probs), probs.shape[2])
@@ -388,7 +394,7 @@ def report(
         vocab,
         *strides,
     )
-    _launch(_report, lens, inputs, k + 1, SURE=probs is None)
+    _launch(_pack_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 
 

@@ -18,9 +18,9 @@ import triton.language as tl
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from bass.kernels.dense import activated
-from bass.kernels.launch import dependent, wait_for_all, wait_for_inputs
-from bass.kernels.quantize import in_8_bits, options
+from bass.kernels.triton.launch import dependent, wait_for_all, wait_for_inputs
+from bass.kernels.triton.quantize import in_8_bits, options
+from bass.kernels.triton.small_m_gemm import activated
 
 GATES, HEADS = 1024, 4  # columns, heads of one program
 

@@ -1,4 +1,4 @@
-"""Philox4x32-10 (Salmon et al., 2011) in one launch: the uniforms of `bass.noise`, bit by bit."""
+"""Philox4x32-10 (Salmon et al., 2011) in one launch: the uniforms of `bass.ops.noise`."""
 
 from typing import Any, no_type_check
 
@@ -8,7 +8,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dependent, wait_for_inputs
+from bass.kernels.triton.launch import dependent, wait_for_inputs
 
 SLOTS = 128  # of one program
 

@@ -30,10 +30,10 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.ahead import descriptor, multiprocessors
-from bass.kernels.attention import capped
-from bass.kernels.dense import block_rows
-from bass.kernels.reference import Pool, Positions, Queries
+from bass.kernels.hopper.gemm import descriptor, multiprocessors
+from bass.kernels.shapes import Pool, Positions, Queries
+from bass.kernels.triton.attention import capped
+from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)
 DIMS = (64, 128)

@@ -22,7 +22,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dense, dependent, wait_for_inputs
+from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 CHUNK, WARPS = 2048, 4  # of a row
 PLACES = 32  # of a draft, at least: so that one compiled kernel serves every usual length

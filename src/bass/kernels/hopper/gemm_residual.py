@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.ahead import ROOM, descriptor, multiprocessors, rows_in_block, takes
+from bass.kernels.hopper.gemm import ROOM, descriptor, multiprocessors, rows_in_block, takes
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w

@@ -39,8 +39,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.dense import activated
-from bass.kernels.launch import TRITON_DTYPES, kept_zeros
+from bass.kernels.triton.launch import TRITON_DTYPES, kept_zeros
+from bass.kernels.triton.small_m_gemm import activated
 
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)

@@ -15,7 +15,7 @@ import triton.language as tl
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from bass.kernels.launch import INTERPRETED, dependent, wait_for_inputs
+from bass.kernels.triton.launch import INTERPRETED, dependent, wait_for_inputs
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-30  # a row of zeros is divided by it

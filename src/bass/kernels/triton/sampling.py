@@ -29,7 +29,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.launch import dense, dependent, wait_for_inputs
+from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 CHUNK, WARPS = 4096, 8  # of tops and probs
 SEARCH, SEARCH_WARPS = 2048, 4  # of a search

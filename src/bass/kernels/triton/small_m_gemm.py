@@ -25,8 +25,8 @@ import triton.language as tl
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from bass.kernels import MOST_SHARED, shared_memory
-from bass.kernels.launch import dependent, gluon, operand, wait_for_inputs
+from bass.kernels.support import MOST_SHARED, shared_memory
+from bass.kernels.triton.launch import dependent, gluon, operand, wait_for_inputs
 
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
 MULTIPROCESSORS = 132  # of an H100 or H200
@@ -334,9 +334,9 @@ def _ahead(x: Tensor, w: Tensor) -> Any:
     """The module whose kernel is ahead of these, where it serves: on Hopper."""
     if not x.is_cuda or not gluon(x.device):
         return None
-    from bass.kernels import ahead
+    from bass.kernels.hopper import gemm
 
-    return ahead if ahead.knows(x, w) else None
+    return gemm if gemm.knows(x, w) else None
 
 
 def _sum(x: Tensor) -> tl.dtype:

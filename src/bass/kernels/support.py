@@ -1,0 +1,75 @@
+"""Where Triton's kernels can run. It needs no Triton itself."""
+
+import functools
+import importlib.util
+import os
+from dataclasses import dataclass
+
+import torch
+
+# bytes that a program may have: on an H100 or a B200; that the kernels need
+MOST_SHARED, LEAST_SHARED = 227 * 1024, 96 * 1024
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Why something cannot run, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+@functools.cache
+def runs_kernels(device: torch.device) -> bool:
+    """Whether the kernels run on the device, and faster than torch: a CUDA device with Triton.
+
+    On a CPU torch is faster than Triton's interpreter.
+    """
+    return device.type == "cuda" and unsupported(device) is None
+
+
+def unsupported(device: torch.device) -> Unsupported | None:
+    """Why our kernels cannot run on the device; None where they can."""
+    found = triton_unsupported(device)
+    if found is None and device.type == "cuda" and (size := shared_memory(device)) < LEAST_SHARED:
+        found = Unsupported(
+            f"its programs have {size >> 10} KB of shared memory, and the kernels need "
+            f"{LEAST_SHARED >> 10}",
+            "take another GPU",
+        )
+    return found
+
+
+def triton_unsupported(device: torch.device) -> Unsupported | None:
+    """Why no kernel in Triton can run on the device; None where one can."""
+    if importlib.util.find_spec("triton") is None:
+        return Unsupported(
+            "triton is not installed", 'install it with `pip install "bass[triton]"`'
+        )
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        return Unsupported(
+            "Triton compiles for GPUs",
+            "take a CUDA device, or set TRITON_INTERPRET=1, which interprets its kernels, slowly",
+        )
+    if device.type not in ("cpu", "cuda"):
+        return Unsupported(
+            "the kernels support CUDA devices, and a CPU with TRITON_INTERPRET=1",
+            "take one of these",
+        )
+    return None
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program on the device may have.
+
+    A multiprocessor keeps 1 KB of its own. As on an H100 where torch does not tell.
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return MOST_SHARED
+    whole = getattr(
+        torch.cuda.get_device_properties(device),
+        "shared_memory_per_multiprocessor",
+        MOST_SHARED + 1024,
+    )
+    return min(whole - 1024, MOST_SHARED)

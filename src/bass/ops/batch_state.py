@@ -1,0 +1,187 @@
+"""What a step does to its rows besides the models' passes.
+
+    row of `tokens`    [ prompt | committed | free | spare ]
+                                   lens - 1 ^
+
+On a GPU each operation is one launch of one kernel instead of some ten.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bass.kernels import triton as kernels
+from bass.kernels.flags import (
+    NEGATIVE,
+    NEGATIVE_LENGTH,
+    NOT_FINITE,
+    NOT_ONE,
+    TOLERANCE,
+    UNKNOWN_TOKEN,
+)
+from bass.ops import dispatch
+from bass.records import Draft, Sequences, Verdict
+
+Window = tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]
+
+
+def last(rows: Sequences, count: int) -> Window:
+    """The last `count` committed tokens of each active row and their positions.
+
+    Position -1 where there is none.
+    """
+    if dispatch.use_kernels(rows.lens):
+        return kernels.batch_state.last(rows.tokens, rows.lens, rows.active, count)
+    positions = rows.lens[:, None] + torch.arange(-count, 0, device=rows.lens.device)
+    positions = torch.where(rows.active[:, None], positions.clamp(min=-1), -1)
+    return rows.tokens.gather(1, positions.clamp(min=0)), positions
+
+
+def draft_positions(
+    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
+) -> Int[Tensor, "batch k"]:
+    """Where drafted token i is fed, to draft the next one: lens + i.
+
+    Position -1 where the row's draft ends with it.
+    """
+    if dispatch.use_kernels(lens):
+        return kernels.batch_state.draft_positions(lens, lengths, k)
+    ahead = torch.arange(k, device=lens.device)
+    here = lens[:, None] + ahead
+    return torch.where(ahead + 1 < lengths[:, None], here, -1)
+
+
+def valid_part(
+    requested: Int[Tensor, " batch"], draft: Draft, vocab: int
+) -> tuple[Draft, Int[Tensor, " batch"]]:
+    """The draft without what stands beyond the requested lengths or its own, and a flag per row.
+
+    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite,
+    nowhere negative, and sum to 1 within 1e-3 in float32, all of this as far as the row's length;
+    else it has the bits of `bass.kernels.flags`. An unknown token is replaced by 0, a negative
+    length too. On a CPU, where the host sees them without waiting, columns that no row uses are
+    left out; elsewhere shapes are static.
+    """
+    if dispatch.use_kernels(draft.tokens):
+        lengths, tokens, flags = kernels.batch_state.valid_part(
+            requested, draft.lengths, draft.tokens, draft.probs, vocab
+        )
+        return Draft(tokens, draft.probs, lengths), flags
+    own, k = draft.lengths.to(torch.int64), draft.tokens.shape[1]
+    lengths = torch.minimum(own, requested).clamp(0, k)
+    if lengths.device.type == "cpu":
+        k = int(lengths.max())
+    counts = torch.arange(k, device=lengths.device) < lengths[:, None]
+    tokens = draft.tokens[:, :k].to(torch.int64)
+    probs = None if draft.probs is None or not k else draft.probs[:, :k]
+    unknown = counts & ((tokens < 0) | (tokens >= vocab))
+    flags = UNKNOWN_TOKEN * unknown.any(1) + NEGATIVE_LENGTH * ((own < 0) & (requested > 0))
+    if probs is not None:
+        flags = flags + distribution_flags(probs, counts)
+    return Draft(torch.where(counts & ~unknown, tokens, 0), probs, lengths), flags
+
+
+def distribution_flags(
+    probs: Float[Tensor, "batch k vocab"], counts: Bool[Tensor, "batch k"]
+) -> Int[Tensor, " batch"]:
+    """What is wrong with those distributions of a row that count."""
+    total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
+    finite = counts & total.isfinite()
+    flags = NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
+    return flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
+
+
+def window(rows: Sequences, draft: Draft) -> Window:
+    """What the target is fed: each row's last committed token and its draft, and their positions.
+
+    tokens      last    d1   ...  dk
+    positions   lens-1  lens ...  lens-1+k     -1 beyond the row's own length
+    """
+    if dispatch.use_kernels(rows.lens):
+        return kernels.batch_state.window(
+            rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
+        )
+    current, position = last(rows, 1)
+    tokens = torch.cat((current, draft.tokens), 1)
+    ahead = torch.arange(tokens.shape[1], device=tokens.device)
+    fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
+    return tokens, torch.where(fed, position + ahead, -1)
+
+
+def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """How many tokens of each row's own draft stand before the first that is not kept."""
+    if dispatch.use_kernels(kept):
+        return kernels.batch_state.leading(kept, lengths)
+    counts = torch.arange(kept.shape[1], device=kept.device) < lengths[:, None]
+    return (kept & counts).cumprod(1).sum(1)
+
+
+def commit(rows: Sequences, verdict: Verdict) -> Int[Tensor, " batch"]:
+    """Append each active row's verdict, cut after the first end-of-sequence token and at its limit.
+
+    Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to
+    date after it.
+    """
+    if dispatch.use_kernels(rows.lens):
+        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps, rows.eos
+        return kernels.batch_state.commit(*state, verdict.tokens, verdict.accepted)
+    size = verdict.tokens.shape[1]
+    offsets = torch.arange(size, device=rows.lens.device)
+    ends = (verdict.tokens[..., None] == rows.eos).any(-1)
+    first_end = torch.where(ends, offsets, size).amin(1)
+    emitted = (
+        torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - rows.lens)
+        * rows.active
+    )
+    slots = torch.where(offsets < emitted[:, None], rows.lens[:, None] + offsets, rows.capacity)
+    rows.tokens.scatter_(1, slots, verdict.tokens)
+    rows.lens.add_(emitted)
+    rows.steps.add_(rows.active)
+    rows.active.logical_and_((first_end >= emitted) & (rows.lens < rows.limits))
+    return emitted
+
+
+def pack_report(
+    rows: Sequences,
+    draft: Draft,
+    flags: Int[Tensor, " batch"],
+    verdict: Verdict,
+    emitted: Int[Tensor, " batch"],
+    logprobs: Float[Tensor, "batch window"],
+) -> Int[Tensor, "batch report"]:
+    """What the host learns of a step that is committed, in one tensor, for one copy.
+
+    lens active drafted accepted emitted flags | tokens [W] | draft tokens [k]
+                                               | logprobs [W] | draft probs [k]   (their bits)
+    """
+    if dispatch.use_kernels(emitted):
+        state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
+        return kernels.batch_state.pack_report(
+            *state, verdict.tokens, logprobs, draft.tokens, draft.probs
+        )
+    accepted = torch.minimum(verdict.accepted, emitted)
+    columns = (rows.lens, rows.active, draft.lengths, accepted, emitted, flags)
+    numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
+    floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
+    return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
+
+
+def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The inverse of `pack_report`, on the host: its ten parts, in their order."""
+    size = (packed.shape[1] - 4) // 4
+    numbers, tokens, drafts, rest = np.split(packed, (6, 6 + size, 5 + 2 * size), axis=1)
+    lens, active, drafted, accepted, emitted, flags = numbers.T
+    floats = np.ascontiguousarray(rest).view(np.float64)
+    counts = lens, active.astype(bool), drafted, accepted, emitted, flags
+    return *counts, tokens, drafts, floats[:, :size], floats[:, size:]
+
+
+def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
+    """The probability of each drafted token in the distribution it was drawn from.
+
+    NaN for a deterministic draft.
+    """
+    if draft.probs is None:
+        return like.new_full(draft.tokens.shape, torch.nan)
+    return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]

@@ -1,0 +1,100 @@
+"""What verifiers have in common: accepted prefixes, the law of the next token, verdicts.
+
+window of a row    [ d1 .. dm | correction or bonus ]      m accepted of the drafted tokens
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.kernels import triton as kernels
+from bass.ops import dispatch
+from bass.ops.sampling import draw
+from bass.records import Draft, Noise, Verdict
+
+
+def rejection(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+) -> Verdict:
+    """Speculative rejection sampling (Leviathan et al., 2023; Chen et al., 2023).
+
+    Token i is kept with probability min(1, target / draft) if all before it are; the next token is
+    drawn from `next_probs`.
+    """
+    k = draft.tokens.shape[1]
+    if k == 0:
+        return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
+    accept = noise.accept[:, :k]
+    if dispatch.use_kernels(target_probs):
+        return Verdict(
+            *kernels.rejection_sampling.verdict(
+                draft.tokens, draft.probs, draft.lengths, target_probs, accept, noise.residual
+            )
+        )
+    counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
+    kept = (accept < accept_probs(draft, target_probs)) & counts
+    accepted = kept.cumprod(1).sum(1)
+    return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
+
+
+def accept_probs(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
+) -> Float[Tensor, "batch k"]:
+    """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al.
+    (2023).
+
+    A deterministic draft puts all its mass on its token, so the token is accepted with its target
+    probability.
+    """
+    index = draft.tokens[..., None]
+    target = target_probs[:, : index.shape[1]].gather(2, index)[..., 0]
+    if draft.probs is None:
+        return target
+    return (target / draft.probs.gather(2, index)[..., 0]).clamp(max=1)
+
+
+def next_probs(
+    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
+    """The law of the token after the accepted ones, not normalised.
+
+    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was
+    refused: there it is the target, however long the drafts of the other rows are.
+    """
+    rows = torch.arange(len(accepted), device=accepted.device)
+    target = target_probs[rows, accepted]
+    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
+    refused = (
+        one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
+    )
+    residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
+    # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
+    return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
+
+
+def one_hot(
+    like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
+    """All mass on each row's token: what a deterministic drafter drew from."""
+    return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
+
+
+def target_after(
+    target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch vocab"]:
+    """The target's distribution of the token after the accepted ones."""
+    return target_probs[torch.arange(len(accepted), device=accepted.device), accepted]
+
+
+def emit(
+    draft: Draft, accepted: Int[Tensor, " batch"], probs: Float[Tensor, "batch vocab"], noise: Noise
+) -> Verdict:
+    """The accepted tokens, then one drawn from `probs`, not normalised, with the noise of its own
+    slot.
+    """
+    if dispatch.use_kernels(probs):
+        tokens = kernels.rejection_sampling.emit(draft.tokens, accepted, probs, noise.residual)
+        return Verdict(tokens, accepted)
+    last = draw(probs, noise.residual.gather(1, accepted[:, None])[:, 0])
+    tokens = torch.cat((draft.tokens, draft.tokens.new_zeros(len(last), 1)), 1)
+    return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)
