@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bass.engine.graphs import GraphedStep
+from bass.engine.step import StepReport
 from bass.kernels import support
 from bass.kernels.triton import (
     attention,
@@ -121,11 +122,8 @@ def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
     )
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
-    found = unpack_report(
-        batch_state.pack_report(numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs)
-        .cpu()
-        .numpy()
-    )
+    told = numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs
+    found = StepReport(*unpack_report(batch_state.pack_report(*told).cpu().numpy()))
     np.testing.assert_array_equal(found.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
 
 
@@ -173,7 +171,7 @@ def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(
         support.shared_memory.cache_clear()
         said = support.unsupported(torch.device("cuda"))
         assert (said is not None) == refused
-        assert said is None or said[0].startswith(f"its programs have {size - 1} KB")
+        assert said is None or said.reason.startswith(f"its programs have {size - 1} KB")
         assert support.triton_unsupported(torch.device("cuda")) is None
     support.shared_memory.cache_clear()
 

@@ -160,8 +160,8 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(
             own, replace(draft, probs=probs), flags, verdict, expected, logprobs
         )
         for mine, other in zip(
-            vars(ops.unpack_report(ours.numpy())).values(),
-            vars(ops.unpack_report(theirs.numpy())).values(),
+            ops.unpack_report(ours.numpy()),
+            ops.unpack_report(theirs.numpy()),
             strict=True,
         ):
             np.testing.assert_array_equal(mine, other)

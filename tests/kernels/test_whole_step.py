@@ -172,7 +172,7 @@ class StridedVerdicts(Verifier):
             draft, target_probs.transpose(0, 1).contiguous().transpose(0, 1), noise
         )
         counts = torch.stack((verdict.accepted, verdict.accepted + 90), 1).to(torch.int32)
-        return Verdict(rejection_sampling.tokens.to(torch.int32).T.contiguous().T, counts[:, 0])
+        return Verdict(verdict.tokens.to(torch.int32).T.contiguous().T, counts[:, 0])
 
 
 @pytest.mark.parametrize("alike", [True, False])

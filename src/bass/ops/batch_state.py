@@ -152,8 +152,9 @@ def pack_report(
 ) -> Int[Tensor, "batch report"]:
     """What the host learns of a step that is committed, in one tensor, for one copy.
 
-    lens active drafted accepted emitted flags | tokens [W] | draft tokens [k]
-                                               | logprobs [W] | draft probs [k]   (their bits)
+        lens active drafted accepted emitted flags | tokens [W] | draft tokens [k] | floats [W + k]
+
+    The floats, as their bits: log-probabilities of the tokens, probabilities of the drafted ones.
     """
     if dispatch.use_kernels(emitted):
         state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
@@ -168,13 +169,16 @@ def pack_report(
 
 
 def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The inverse of `pack_report`, on the host: its ten parts, in their order."""
+    """The inverse of `pack_report`, on the host.
+
+    lens, active, drafted, accepted, emitted, flags, tokens, logprobs, draft tokens, draft probs.
+    """
     size = (packed.shape[1] - 4) // 4
     numbers, tokens, drafts, rest = np.split(packed, (6, 6 + size, 5 + 2 * size), axis=1)
     lens, active, drafted, accepted, emitted, flags = numbers.T
     floats = np.ascontiguousarray(rest).view(np.float64)
     counts = lens, active.astype(bool), drafted, accepted, emitted, flags
-    return *counts, tokens, drafts, floats[:, :size], floats[:, size:]
+    return *counts, tokens, floats[:, :size], drafts, floats[:, size:]
 
 
 def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:

@@ -28,17 +28,8 @@ from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 WIDTH = 32
 CHUNK, WARPS = 4096, 4  # of a distribution that is checked
 
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH, TOLERANCE = (
-    tl.constexpr(value)
-    for value in (
-        flags.NOT_FINITE,
-        flags.NEGATIVE,
-        flags.NOT_ONE,
-        flags.UNKNOWN_TOKEN,
-        flags.NEGATIVE_LENGTH,
-        flags.TOLERANCE,
-    )
-)
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = map(tl.constexpr, flags.BITS)
+TOLERANCE = tl.constexpr(flags.TOLERANCE)
 
 
 @triton.jit(do_not_specialize=["token_row"])
