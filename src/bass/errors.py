@@ -112,5 +112,11 @@ def check_integer(name: str, value: object, least: int | None = None) -> None:
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a number, and neither infinite nor NaN."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number that a float can hold, and neither infinite nor NaN."""
+    exact = isinstance(value, numbers.Rational) and not isinstance(value, numbers.Integral)
+    if not isinstance(value, numbers.Real) or exact or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

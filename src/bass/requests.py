@@ -180,7 +180,7 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
         raise RequestError(
             f"Prompt {index} is a set of token ids, which has no order: give a list."
         )
-    if isinstance(prompt, _BYTES) or not isinstance(prompt, Iterable):
+    if isinstance(prompt, _BYTES | torch.Tensor) or not isinstance(prompt, Iterable):
         raise RequestError(
             f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids."
         )
@@ -196,4 +196,6 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
 
 def _plain(value: Any) -> Any:
     """Arrays and tensors as lists."""
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        return value  # refused as what it is
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value

@@ -138,6 +138,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a view of bytes": (memoryview(b"ab"), {}, "memoryview"),
     "an array of bytes": (np.array([b"ab"]), {}, "bytes"),
     "a list in a list in a list": ([[["a"]]], {}, "['a']"),
+    "a sparse tensor": ([torch.ones(3, dtype=torch.int64).to_sparse()], {}, "Prompt 0 is Tensor"),
     "an array of three axes": (np.ones((1, 2, 3), dtype=int), {}, "[1, 1, 1]"),
     "prompts without end": (itertools.repeat("a"), {}, "more than 1000000"),
     "more ids than there is memory for": (range(10**12), {}, "more than 1000000"),

@@ -1,5 +1,7 @@
 """The warps are Hugging Face's, and the draw is the inverse of the distribution function."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -191,6 +193,8 @@ def test_the_outermost_uniforms_never_draw_a_token_of_probability_zero(
 def test_sampling_refuses_values_out_of_range() -> None:
     for options in (
         {"temperature": -0.1},
+        {"temperature": 10**400},
+        {"temperature": Fraction(1, 2)},
         {"top_k": -1},
         {"top_p": 0.0},
         {"top_p": 1.1},

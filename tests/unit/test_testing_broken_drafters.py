@@ -562,7 +562,16 @@ def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
         check_verifier(Spoiled, examples=0)
 
 
+class Narrow(Drafter):
+    """Token 1, in eight bits."""
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        tokens = torch.ones(len(lengths), k, dtype=torch.int8, device=lengths.device)
+        return Draft(tokens, None, lengths.to(torch.int16))
+
+
 def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
+    check_drafter(Narrow, examples=2)
     check_drafter(Model, examples=4)
     check_drafter(BatchWide, examples=4)
     check_verifier(Spoiled, examples=6)

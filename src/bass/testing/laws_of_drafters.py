@@ -167,6 +167,7 @@ class Watched(Drafter):
             isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
         )
         require(SHAPES, whole, f"integer lengths of shape [{batch}]", ours)
+        ours = ours.to(torch.int64)
         require(
             LENGTHS,
             bool(((ours >= 0) & (ours <= asked)).all()),
@@ -190,7 +191,7 @@ class Watched(Drafter):
             f"{tokens.dtype} of shape {shape}",
         )
         counts = torch.arange(shape[1], device=ours.device) < ours[:, None]
-        drafted = tokens[counts]
+        drafted = tokens[counts].to(torch.int64)
         require(
             TOKENS,
             bool(((drafted >= 0) & (drafted < self.vocab)).all()),
