@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bass.kernels.triton import attention
+from bass.kernels.triton import attention_schedule as schedule
 from kernels.layouts import EXACT, LAYOUTS, Problem, Rule
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -54,7 +55,12 @@ def test_the_kernels_equal_their_twins(
 
 
 @pytest.mark.parametrize(
-    ("processors", "queue"), [(132, attention.ALONE), (3, attention.SHARED), (2, attention.CROWDED)]
+    ("processors", "queue"),
+    [
+        (132, schedule.ALONE),
+        (3, schedule.SHARED),
+        (2, schedule.CROWDED),
+    ],
 )
 def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing(
     processors: int,
@@ -62,9 +68,9 @@ def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and
     monkeypatch: pytest.MonkeyPatch,
     device: torch.device,
 ) -> None:
-    monkeypatch.setattr(attention, "PROGRAMS", processors)
-    assert attention.in_flight(6, 16, attention.MOST_SHARED) == queue
-    assert attention.in_flight(7, 64, attention.MOST_SHARED) == attention.SHARED
+    monkeypatch.setattr(schedule, "PROGRAMS", processors)
+    assert schedule.in_flight(6, 16, schedule.MOST_SHARED) == queue
+    assert schedule.in_flight(7, 64, schedule.MOST_SHARED) == schedule.SHARED
     # 6 programs; tiles of 64 keys or of 128
     problem = Problem.draw([[140, 141], [8, -1], [-1, -1]], 2, 1, 64, torch.float16, device)
     asked, choose = [], attention.in_flight
@@ -164,10 +170,10 @@ def test_a_row_alone_and_among_others_gives_the_same_bits(
 
 
 def test_splitting_fills_the_chip_and_no_more() -> None:
-    assert attention.splits_for(1, 100_000) == attention.MOST_SPLITS
-    assert attention.splits_for(1, 128) == 1
-    assert attention.splits_for(32, 400) == 2
-    assert attention.splits_for(32, 2000) == 4
-    assert attention.splits_for(66, 100_000) == attention.MOST_SPLITS
-    assert attention.splits_for(256, 2048) == 1
-    assert attention.splits_for(256, 8192) == 4
+    assert schedule.splits_for(1, 100_000) == schedule.MOST_SPLITS
+    assert schedule.splits_for(1, 128) == 1
+    assert schedule.splits_for(32, 400) == 2
+    assert schedule.splits_for(32, 2000) == 4
+    assert schedule.splits_for(66, 100_000) == schedule.MOST_SPLITS
+    assert schedule.splits_for(256, 2048) == 1
+    assert schedule.splits_for(256, 8192) == 4

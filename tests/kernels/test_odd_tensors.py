@@ -17,6 +17,7 @@ from bass.engine.step import StepReport
 from bass.kernels import support
 from bass.kernels.triton import (
     attention,
+    attention_schedule,
     batch_state,
     rejection_sampling,
     residual_norm,
@@ -145,8 +146,8 @@ def test_more_tiles_than_there_are_counts_are_not_split(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many rows of long contexts, which would be."""
-    monkeypatch.setattr(attention, "LONGEST_SPLIT", 16)
-    monkeypatch.setattr(attention, "SPLIT_KEYS", 16)
+    monkeypatch.setattr(attention_schedule, "LONGEST_SPLIT", 16)
+    monkeypatch.setattr(attention_schedule, "SPLIT_KEYS", 16)
     problem = Problem.draw([[70], [50], [3]], 2, 1, 8, torch.float32, device)
     for most in (6, 5):
         monkeypatch.setattr(attention, "MOST_TILES", most)

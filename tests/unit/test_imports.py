@@ -15,6 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ORDER: list[set[str]] = [
     {"errors", "files", "plain_yaml", "printable", "own_modules"},
     {"kernels"},
+    {"host_records"},
     {"records"},
     {"interfaces"},
     {"ops"},

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig, SharedNormConfig
+from bass.models.config import FamilyConfig
+from bass.models.config_gpt import SharedNormConfig
 from bass.models.decoder import SharedNormDecoder
 from bass.models.rope import pair_order
 from bass.models.sources import Source, fused_rows, head_rows, shared_norm_sources

@@ -13,14 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
-from bass.models.config import (
-    FamilyConfig,
-    GatedConfig,
-    GemmaConfig,
-    GPTConfig,
-    RotaryConfig,
-    SharedNormConfig,
-)
+from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, RotaryConfig
+from bass.models.config_gpt import GPTConfig, SharedNormConfig
 from bass.models.layers import (
     MLP,
     Attention,

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-from bass.models.config import FamilyConfig, GPTConfig
+from bass.models.config import FamilyConfig
+from bass.models.config_gpt import GPTConfig
 from bass.models.decoder import GPTDecoder
 from bass.models.sources import Source, gpt_sources
 from bass.records import AttentionRule

@@ -6,7 +6,8 @@ GPT-2 in which all heads may share one key-value head. SantaCoder, StarCoder.
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from bass.models.config import FamilyConfig, GPTConfig
+from bass.models.config import FamilyConfig
+from bass.models.config_gpt import GPTConfig
 from bass.models.decoder import GPTDecoder
 from bass.models.layers import ACTIVATIONS
 from bass.models.sources import Source, fused_rows, gpt_sources

@@ -5,7 +5,8 @@ side by side.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import FamilyConfig, SharedNormConfig
+from bass.models.config import FamilyConfig
+from bass.models.config_gpt import SharedNormConfig
 from bass.models.decoder import SharedNormDecoder
 from bass.models.rope import pair_order
 from bass.models.sources import Source, head_rows, shared_norm_sources

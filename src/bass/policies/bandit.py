@@ -6,8 +6,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from bass.errors import OptionError
+from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.records import Feedback
 
 
 @dataclass(frozen=True)

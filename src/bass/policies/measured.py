@@ -9,8 +9,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from bass.errors import OptionError
+from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.records import Feedback
 
 # what is tried in turn: plain decoding (0), or a neighbour of the best length
 PROBES = (0, 1, -1, 1, -1, 1, -1, 1, -1)

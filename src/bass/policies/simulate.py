@@ -16,8 +16,8 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 
 from bass.errors import OptionError
+from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.records import Feedback
 
 LONGEST = 32  # of what would be accepted
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bass.errors import OptionError, check_integer
+from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies.batch_adaptive import BatchAdaptive
-from bass.records import Feedback
 
 
 @dataclass(frozen=True)

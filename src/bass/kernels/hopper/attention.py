@@ -53,10 +53,8 @@ ROOM = 65536
 def _angles(cos, sin, at, i, HALF: gl.constexpr):
     """Cosines and sines of both halves of heads at the positions."""
     angle = gl.maximum(at, 0)[:, None] * (2 * HALF) + i[None, :]
-    low_cos, high_cos = (
-        gl.load(cos + angle).to(gl.float32),
-        gl.load(cos + angle + HALF).to(gl.float32),
-    )
+    low_cos = gl.load(cos + angle).to(gl.float32)
+    high_cos = gl.load(cos + angle + HALF).to(gl.float32)
     return (
         low_cos,
         high_cos,
@@ -104,10 +102,8 @@ def _more(
     weights = gl.exp(scores - level[:, :, None])
     kept = gl.exp(top - level)
     share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-    low, high = (
-        mma_v2(share, v_low, low * kept[:, :, None]),
-        mma_v2(share, v_high, high * kept[:, :, None]),
-    )
+    low = mma_v2(share, v_low, low * kept[:, :, None])
+    high = mma_v2(share, v_high, high * kept[:, :, None])
     return higher, total * kept + gl.sum(weights, 2), low, high
 
 
@@ -205,31 +201,21 @@ def _attend_turned(
     first_head = parts + row * queries * heads * dim
     place = (each // GROUPS * heads + head * GROUPS + each % GROUPS)[:, None] * dim + i[None, :]
     live = (each // GROUPS < queries)[:, None]
-    low, high = (
-        _summed(first_head, place, part_size, live, PARTS),
-        _summed(first_head + HALF, place, part_size, live, PARTS),
-    )
+    low = _summed(first_head, place, part_size, live, PARTS)
+    high = _summed(first_head + HALF, place, part_size, live, PARTS)
     k_place = (own * heads + kv_heads * GROUPS + head)[:, None] * dim + i[None, :]
     k_live = (own < queries)[:, None]
-    k_low, k_high = (
-        _summed(first_head, k_place, part_size, k_live, PARTS),
-        _summed(first_head + HALF, k_place, part_size, k_live, PARTS),
-    )
+    k_low = _summed(first_head, k_place, part_size, k_live, PARTS)
+    k_high = _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
     v_place = k_place + kv_heads * dim
     v_live = (own_at >= 0)[:, None]  # what is nobody's may be no number
-    v_low, v_high = (
-        _summed(first_head, v_place, part_size, v_live, PARTS),
-        _summed(first_head + HALF, v_place, part_size, v_live, PARTS),
-    )
+    v_low = _summed(first_head, v_place, part_size, v_live, PARTS)
+    v_high = _summed(first_head + HALF, v_place, part_size, v_live, PARTS)
     v_low, v_high = v_low.to(kind), v_high.to(kind)
-    turned_low, turned_high = (
-        (low * q_low_cos + high * q_low_sin).to(kind),
-        (high * q_high_cos + low * q_high_sin).to(kind),
-    )
-    stored_low, stored_high = (
-        (k_low * k_low_cos + k_high * k_low_sin).to(kind),
-        (k_high * k_high_cos + k_low * k_high_sin).to(kind),
-    )
+    turned_low = (low * q_low_cos + high * q_low_sin).to(kind)
+    turned_high = (high * q_high_cos + low * q_high_sin).to(kind)
+    stored_low = (k_low * k_low_cos + k_high * k_low_sin).to(kind)
+    stored_high = (k_high * k_high_cos + k_low * k_high_sin).to(kind)
     q_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HALF], kind)
     k_shape: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OWN, HALF], kind)
     # all of them before any is read: one barrier
@@ -254,44 +240,24 @@ def _attend_turned(
     seen = seen & (share == 0)[:, None][:, None, :]
     top = gl.full([shares, ROWS], float("-inf"), gl.float32, gl.SliceLayout(2, layout))
     total = gl.zeros([shares, ROWS], gl.float32, gl.SliceLayout(2, layout))
-    low, high = (
-        gl.zeros([shares, ROWS, HALF], gl.float32, layout),
-        gl.zeros([shares, ROWS, HALF], gl.float32, layout),
-    )
+    low = gl.zeros([shares, ROWS, HALF], gl.float32, layout)
+    high = gl.zeros([shares, ROWS, HALF], gl.float32, layout)
     q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
-    own_low, own_high = (
-        _for_each(own_lows.permute((1, 0)), shares, k_layout),
-        _for_each(own_highs.permute((1, 0)), shares, k_layout),
-    )
-    own_v_low, own_v_high = (
-        _for_each(own_v_lows, shares, k_layout),
-        _for_each(own_v_highs, shares, k_layout),
-    )
+    own_low = _for_each(own_lows.permute((1, 0)), shares, k_layout)
+    own_high = _for_each(own_highs.permute((1, 0)), shares, k_layout)
+    own_v_low = _for_each(own_v_lows, shares, k_layout)
+    own_v_high = _for_each(own_v_highs, shares, k_layout)
     top, total, low, high = _more(
-        q_low,
-        q_high,
-        own_low,
-        own_high,
-        own_v_low,
-        own_v_high,
-        seen,
-        top,
-        total,
-        low,
-        high,
-        SCALE,
-        SOFTCAP,
-        layout,
-    )
+        q_low, q_high, own_low, own_high, own_v_low, own_v_high, seen, top, total, low, high, SCALE,
+        SOFTCAP, layout,
+    )  # fmt: skip
     key = (
         share[:, None] * each_share
         + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
     )
     of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
-    share_v, key_v = (
-        gl.arange(0, shares, gl.SliceLayout(1, of_keys)),
-        gl.arange(0, each_share, gl.SliceLayout(0, of_keys)),
-    )
+    share_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys))
+    key_v = gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
     key_v = share_v[:, None] * each_share + key_v[None, :]
     for tile in range(tiles):
         slot = tile % STAGES
@@ -320,21 +286,9 @@ def _attend_turned(
                 (first + key_v < old)[:, :, None], old_v_high, gl.zeros_like(old_v_high)
             )
         top, total, low, high = _more(
-            q_low,
-            q_high,
-            old_low,
-            old_high,
-            old_v_low,
-            old_v_high,
-            visible,
-            top,
-            total,
-            low,
-            high,
-            SCALE,
-            SOFTCAP,
-            layout,
-        )
+            q_low, q_high, old_low, old_high, old_v_low, old_v_high, visible, top, total, low, high,
+            SCALE, SOFTCAP, layout,
+        )  # fmt: skip
         if tile + STAGES < tiles:
             _ask(
                 k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot),
@@ -358,10 +312,8 @@ def _attend_turned(
         [shares, 1, 4], [1, 128 // HALF, HALF // 4], [1, gl.num_warps(), 1], [2, 1, 0]
     )
     low, high = gl.sum(lows.load(of_sums), 0), gl.sum(highs.load(of_sums), 0)
-    i, line = (
-        gl.arange(0, HALF, gl.SliceLayout(0, gl.SliceLayout(0, of_sums))),
-        gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(0, of_sums))),
-    )
+    i = gl.arange(0, HALF, gl.SliceLayout(0, gl.SliceLayout(0, of_sums)))
+    line = gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(0, of_sums)))
     place = (
         (row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS
     )[:, None] * dim + i[None, :]

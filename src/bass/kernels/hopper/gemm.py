@@ -232,19 +232,9 @@ def _product(
         more = begin + i + STAGES < end
         w_tile, up_tile = w_tiles.index(slot), up_tiles.index(slot)
         _ask(
-            w_map,
-            here,
-            w_tile,
-            up_tile,
-            next_tile,
-            next_block,
-            n_size,
-            more,
-            TILE,
-            WIDTH,
-            stage_bytes,
-            GATED,
-        )
+            w_map, here, w_tile, up_tile, next_tile, next_block, n_size, more, TILE, WIDTH,
+            stage_bytes, GATED,
+        )  # fmt: skip
         tma.async_copy_global_to_shared(
             x_map, [0, next_block * WIDTH], here, x_tiles.index(slot), more
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bass.kernels.triton import (
         attention,
+        attention_schedule,
         batch_state,
         launch,
         noise,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attention",
+    "attention_schedule",
     "batch_state",
     "launch",
     "noise",

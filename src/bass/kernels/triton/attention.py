@@ -27,7 +27,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
-from bass.kernels.support import MOST_SHARED, shared_memory
+from bass.kernels.support import shared_memory
+from bass.kernels.triton.attention_schedule import ALONE, LEAST_ROWS, in_flight, splits_for
 from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
@@ -37,21 +38,12 @@ from bass.kernels.triton.launch import (
     wait_for_inputs,
 )
 
-PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
-SPLIT_KEYS = 256  # a split of fewer keys costs more when splits are put together than it saves
-LONGEST_SPLIT = 2048
-MOST_SPLITS = 32
 UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
 MOST_TILES = 65536  # of queries, heads and rows
-LEAST_ROWS = 16  # of a block: what a product of blocks wants
-# of a block, by the bytes of a number: what fits in registers at a head dimension of 256
+# of a block, by the bytes of a number: what fits in registers at 256 dimensions of a head
 MOST_ROWS = {2: 64, 4: 32, 8: 16}
-# Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see
-# `in_flight`.
-ALONE, SHARED, CROWDED = (128, 32768, 3), (64, 16384, 4), (128, 16384, 2)
 
-# bytes of shared memory besides the keys and values in flight: queries, scores, what threads
-# exchange
+# bytes of shared memory next to the keys and values in flight: queries, scores, exchange
 SCRATCH = 48 * 1024
 
 
@@ -299,9 +291,8 @@ def padded(
     softcap: float | None,
     splits: int | None = None,
 ) -> Queries:
-    """BASS-PAD (Qian et al.
-
-    2024): one launch for all rows, each of which walks through all `span` positions.
+    """BASS-PAD (Qian et al., 2024): one launch, each row of which walks through all `span`
+    positions.
     """
     return _launch("padded", q, k, v, None, positions, span, (scale, window, softcap), splits)
 
@@ -324,9 +315,8 @@ def ragged(
 
     `each_row`: one launch for each row, as in BASS-SPLIT (Qian et al. 2024).
     """
-    return _launch(
-        "ragged", q, k, v, starts, positions, span, (scale, window, softcap), splits, each_row
-    )
+    rule = scale, window, softcap
+    return _launch("ragged", q, k, v, starts, positions, span, rule, splits, each_row)
 
 
 def paged(
@@ -343,35 +333,6 @@ def paged(
 ) -> Queries:
     """As `ragged`; position p of row b is in block `table[b, p // block]` at `p % block`."""
     return _launch("paged", q, k, v, table, positions, span, (scale, window, softcap), splits)
-
-
-def splits_for(programs: int, keys: int) -> int:
-    """Into how many splits to divide `keys` keys, when there are `programs` programs without
-    splitting.
-
-    Enough to fill the chip, and for one long row among short ones to be shared out.
-    """
-    return max(
-        1,
-        min(
-            max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)),
-            -(-keys // SPLIT_KEYS),
-            MOST_SPLITS,
-        ),
-    )
-
-
-def in_flight(programs: int, rows: int, shared: int) -> tuple[int, int, int]:
-    """ALONE, SHARED or CROWDED, for blocks of `rows` queries on multiprocessors of `shared` bytes
-    of memory.
-
-    A multiprocessor that has one program holds its memory busy by large tiles. Where it has
-    several, they do that for each other; where it has more than two of few queries, as many as
-    possible are to fit on it together.
-    """
-    if rows <= 32 and programs <= PROGRAMS and shared == MOST_SHARED:
-        return ALONE
-    return CROWDED if rows == LEAST_ROWS and programs > 2 * PROGRAMS else SHARED
 
 
 def _power_of_2(size: int) -> int:
@@ -397,10 +358,8 @@ def _launch(
     tiles = -(-queries * groups // rows)
     count = 1 if each_row else batch
     if splits is None:
-        programs, keys = (
-            tiles * kv_heads * count,
-            span if rule[1] is None else min(span, rule[1] + queries),
-        )
+        programs = tiles * kv_heads * count
+        keys = span if rule[1] is None else min(span, rule[1] + queries)
         splits = splits_for(programs, keys) if programs <= MOST_TILES else 1
     queue = in_flight(tiles * kv_heads * count * splits, rows, shared_memory(q.device))
     most_keys, tile_bytes, stages = queue

@@ -252,19 +252,9 @@ def valid_part(
             launch(*inputs, SIZE=CHUNK, num_warps=WARPS, **dependent(tokens))
     options = {"SURE": probs is None, "CHUNKS": triton.next_power_of_2(chunks)}
     rows = (
-        requested,
-        lengths,
-        tokens,
-        sums,
-        least,
-        cut,
-        out,
-        flags,
-        k,
-        vocab,
-        chunks,
+        requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks,
         tokens.stride(0),
-    )
+    )  # fmt: skip
     _launch(_valid_part, tokens, rows, k, **options)
     return cut, out, flags
 
@@ -328,20 +318,9 @@ def commit(
         torch.empty_like(lens),
     )
     inputs = (
-        tokens,
-        lens,
-        limits,
-        active,
-        steps,
-        eos,
-        verdict,
-        accepted,
-        emitted,
-        size,
-        len(eos),
-        tokens.stride(0),
-        verdict.stride(0),
-    )
+        tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos),
+        tokens.stride(0), verdict.stride(0),
+    )  # fmt: skip
     _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
     return emitted
 
@@ -370,21 +349,9 @@ def pack_report(
         *((0, 0) if probs is None else probs.stride()[:2]),
     )
     inputs = (
-        lens,
-        active,
-        lengths,
-        accepted,
-        emitted,
-        flags,
-        tokens,
-        logprobs,
-        drafted,
-        probs,
-        out,
-        k,
-        vocab,
-        *strides,
-    )
+        lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k,
+        vocab, *strides,
+    )  # fmt: skip
     _launch(_pack_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 

@@ -44,13 +44,7 @@ def uniforms(
     launch: Any = _uniforms[(len(keys), -(-slots // SLOTS))]
     with torch.cuda.device_of(keys):
         launch(
-            keys.contiguous(),
-            steps.contiguous(),
-            out,
-            slots,
-            DOMAIN=domain,
-            SLOTS=SLOTS,
-            num_warps=4,
-            **dependent(keys),
-        )
+            keys.contiguous(), steps.contiguous(), out, slots, DOMAIN=domain, SLOTS=SLOTS,
+            num_warps=4, **dependent(keys),
+        )  # fmt: skip
     return out

@@ -177,16 +177,9 @@ def embedded(
     launch: Any = _embedded[(len(flat), -(-size // GATES))]
     with torch.cuda.device_of(table):
         launch(
-            table,
-            flat,
-            out,
-            *table.shape,
-            table.stride(0),
-            flat.stride(0),
-            WIDTH=GATES,
-            num_warps=4,
-            **dependent(table),
-        )
+            table, flat, out, *table.shape, table.stride(0), flat.stride(0), WIDTH=GATES,
+            num_warps=4, **dependent(table),
+        )  # fmt: skip
     return out
 
 

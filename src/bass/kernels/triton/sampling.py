@@ -298,21 +298,9 @@ def warp(
                 num_warps=SEARCH_WARPS, **options,
             )  # fmt: skip
         probs(
-            flat,
-            tops,
-            totals,
-            places,
-            sums,
-            out,
-            *sizes,
-            top_k,
-            top_p,
-            min_p,
-            GREEDY=greedy,
-            SIZE=CHUNK,
-            num_warps=WARPS,
-            **options,
-        )
+            flat, tops, totals, places, sums, out, *sizes, top_k, top_p, min_p, GREEDY=greedy,
+            SIZE=CHUNK, num_warps=WARPS, **options,
+        )  # fmt: skip
     return out.view(logits.shape)
 
 

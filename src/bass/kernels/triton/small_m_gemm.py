@@ -99,23 +99,9 @@ def _linear(
     # Rows of w beyond the last are the last one again, and nothing of them is stored.
     w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
     result = _product(
-        x,
-        x_scale,
-        w_rows,
-        rows,
-        k_size,
-        split * SIZE,
-        SIZE,
-        BM,
-        BN,
-        BK,
-        STAGES,
-        EVEN,
-        X_SCALED,
-        SUM,
-        OPERAND,
-        PDL,
-    )
+        x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED,
+        SUM, OPERAND, PDL,
+    )  # fmt: skip
     if W_SCALED:
         result *= tl.load(w_scale + n, mask=n < n_size, other=0.0)[:, None]
     if BIAS:
@@ -165,23 +151,9 @@ def _gated(
     n = tl.program_id(0) * half + row % half
     w_rows = w + (tl.minimum(n, n_size - 1) + row // half * n_size).to(tl.int64)[:, None] * k_size
     result = _product(
-        x,
-        x_scale,
-        w_rows,
-        rows,
-        k_size,
-        0,
-        SIZE,
-        BM,
-        BN,
-        BK,
-        STAGES,
-        EVEN,
-        X_SCALED,
-        SUM,
-        OPERAND,
+        x, x_scale, w_rows, rows, k_size, 0, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED, SUM, OPERAND,
         PDL,
-    )
+    )  # fmt: skip
     if W_SCALED:
         result *= tl.load(w_scale + n + row // half * n_size, mask=n < n_size, other=0.0)[:, None]
     gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))

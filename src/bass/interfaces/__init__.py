@@ -1,0 +1,89 @@
+"""The whole design: what a part promises to the others.
+
+Two rules hold everywhere and replace most of the bookkeeping:
+
+    A query at absolute position p attends to cache positions 0..p of its own row, and to nothing
+    else. The last committed token of a row has not yet been fed to the target.
+
+So one step of row b, whose `lens` tokens are committed, looks like this, and a rejected token needs
+no clean-up: its key lies at or above the first position of the next window, and is overwritten
+before any query can see it.
+
+    position     0 ............ lens-2   lens-1   lens .. lens-1+k
+    target       [ keys in the cache ] [ last    d1    ..   dk    ]   the window; -1: no token here
+    gives                                lens  lens+1 .. lens+k       k+1 distributions, of the
+                                                                      positions that follow
+
+Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy
+is a final frozen dataclass of hyper-parameters; state that evolves is a separate value. To change
+one behaviour, wrap. `paper` says where a method comes from, for `bass list`.
+
+B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the
+positions in use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bass.interfaces.attention import AttentionBackend, Plan, RotaryBackend
+    from bass.interfaces.cache import KVCache, RotaryStore, RowStore, View
+    from bass.interfaces.drafting import Drafter, DraftMethod, Draw, Scorer, StopRule, Workbench
+    from bass.interfaces.model import Attend, Decoder, Quantization, RotaryAttend
+    from bass.interfaces.policy import DraftLengthPolicy, State
+    from bass.interfaces.verification import Verifier, Warp
+
+__all__ = [
+    "Attend",
+    "AttentionBackend",
+    "Decoder",
+    "DraftLengthPolicy",
+    "DraftMethod",
+    "Drafter",
+    "Draw",
+    "KVCache",
+    "Plan",
+    "Quantization",
+    "RotaryAttend",
+    "RotaryBackend",
+    "RotaryStore",
+    "RowStore",
+    "Scorer",
+    "State",
+    "StopRule",
+    "Verifier",
+    "View",
+    "Warp",
+    "Workbench",
+]
+
+_HOMES = {
+    "Attend": "model",
+    "AttentionBackend": "attention",
+    "Decoder": "model",
+    "DraftLengthPolicy": "policy",
+    "DraftMethod": "drafting",
+    "Drafter": "drafting",
+    "Draw": "drafting",
+    "KVCache": "cache",
+    "Plan": "attention",
+    "Quantization": "model",
+    "RotaryAttend": "model",
+    "RotaryBackend": "attention",
+    "RotaryStore": "cache",
+    "RowStore": "cache",
+    "Scorer": "drafting",
+    "StopRule": "drafting",
+    "State": "policy",
+    "Verifier": "verification",
+    "View": "cache",
+    "Warp": "verification",
+    "Workbench": "drafting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The interfaces, imported when first used: those of policies need no torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

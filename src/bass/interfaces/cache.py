@@ -1,0 +1,110 @@
+"""What keeps keys and values, and what keeps state per row."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.records import DecoderShape, Room, Seats, Unturned
+
+View = TypeVar("View")
+
+
+class KVCache(ABC, Generic[View]):
+    """Storage addressed by (row, position).
+
+    It stores no lengths; a write at position -1 goes to a spare slot.
+    """
+
+    view_type: ClassVar[type]
+    paper: ClassVar[str] = ""
+
+    @classmethod
+    @abstractmethod
+    def allocate(
+        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+    ) -> "KVCache[View]":
+        """Storage for all that a run's rows may hold at a time.
+
+        Where they share something, a `reserve` comes before the first write.
+        """
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its tensors, and of the caches that it wraps."""
+        return sum(
+            value.nbytes
+            for value in vars(self).values()
+            if isinstance(value, Tensor) or KVCache in type(value).__mro__
+        )
+
+    @abstractmethod
+    def write(
+        self,
+        layer: int,
+        k: Float[Tensor, "batch window kv_heads dim"],
+        v: Float[Tensor, "batch window kv_heads dim"],
+        positions: Int[Tensor, "batch window"],
+    ) -> None: ...
+
+    @abstractmethod
+    def view(self, layer: int) -> View: ...
+
+    @abstractmethod
+    def rows(self, start: int, stop: int) -> "KVCache[View]":
+        """The same storage, limited to a range of rows."""
+        ...
+
+    @abstractmethod
+    def reserve(self, seats: Seats) -> None:
+        """Give row b room for `seats.extents[b]` positions; what rows hold that go on is kept."""
+        ...
+
+    @abstractmethod
+    def copy_rows(self, seats: Seats) -> None:
+        """Row b takes the first `seats.shared[b]` positions of row `seats.source[b]`: one prefill,
+        many samples.
+
+        Follows a `reserve` of the same seats, after which the source's prompt was written.
+        """
+        ...
+
+
+class RotaryStore(ABC):
+    """What a cache may have beside: one kernel that adds up and turns a window, and writes its keys
+    and values.
+    """
+
+    @abstractmethod
+    def write_turned(
+        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """As `write`. Returns the queries, turned."""
+        ...
+
+
+class RowStore(ABC):
+    """Something that keeps state per row, to be filled with prompts.
+
+    Without state, the defaults will do.
+    """
+
+    def reserve(self, seats: Seats) -> None:
+        """Give row b room for `seats.extents[b]` positions."""
+
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
+        """Take in prompt tokens for the rows from `start` on."""
+
+    def copy_rows(self, seats: Seats) -> None:
+        """Row b takes the state that row `seats.source[b]` has of its first `seats.shared[b]`
+        positions.
+        """

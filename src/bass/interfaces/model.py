@@ -1,0 +1,76 @@
+"""What a decoder promises, and what it is given to attend."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.records import DecoderShape, Unturned
+
+
+class Attend(ABC):
+    """Stores a layer's keys and values, then attends. Given to the decoder as an argument."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch window heads dim"],
+        k: Float[Tensor, "batch window kv_heads dim"],
+        v: Float[Tensor, "batch window kv_heads dim"],
+    ) -> Float[Tensor, "batch window heads dim"]: ...
+
+
+class RotaryAttend(ABC):
+    """What an `Attend` may have beside: it takes what has not been turned."""
+
+    @abstractmethod
+    def rotary(
+        self, layer: int, window: Unturned
+    ) -> Float[Tensor, "batch window heads dim"] | None:
+        """None where neither the backend nor the cache has a kernel for it."""
+        ...
+
+
+class Decoder(ABC):
+    """Knows weights and positions; nothing of caches, batches in flight, or sampling."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> DecoderShape: ...
+
+    @abstractmethod
+    def hidden(
+        self,
+        tokens: Int[Tensor, "batch window"],
+        positions: Int[Tensor, "batch window"],
+        attend: Attend,
+    ) -> Float[Tensor, "batch window hidden"]: ...
+
+    @abstractmethod
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...
+
+
+class Quantization(ABC):
+    """Holds the matrices of a decoder's blocks, and a draft's head, in fewer bytes.
+
+    Each is given once it is loaded, and freed after it.
+    """
+
+    paper: ClassVar[str] = ""
+
+    def check(self, device: torch.device) -> None:
+        """Raise an `OptionError` where the device cannot compute with it."""
+
+    @abstractmethod
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> torch.nn.Module:
+        """A module that takes x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype,
+        each row by itself.
+
+        What it holds are parameters: their bytes are what a pass is counted to read.
+        """
+        ...

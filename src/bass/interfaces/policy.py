@@ -1,0 +1,39 @@
+"""How many tokens to draft. It needs NumPy alone: no torch."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from bass.host_records import Feedback
+
+State = TypeVar("State")
+
+
+class DraftLengthPolicy(ABC, Generic[State]):
+    """How many tokens to draft for each row. Host only and pure: NumPy, no torch.
+
+    `steady`: lengths are always the same, so that a step may be launched before the report of the
+    one before.
+    """
+
+    max_length: int
+    steady: ClassVar[bool] = False
+    paper: ClassVar[str] = ""
+
+    @abstractmethod
+    def init(self, batch_size: int) -> State: ...
+
+    @abstractmethod
+    def lengths(self, state: State) -> np.ndarray:
+        """int32 [B], each in 0..max_length; 0 is plain decoding."""
+        ...
+
+    @abstractmethod
+    def update(self, state: State, feedback: Feedback) -> State: ...
+
+    def reset(self, state: State, rows: np.ndarray) -> State:
+        """The rows (indices) that were given a new prompt start afresh; a batch-wide policy keeps
+        its state.
+        """
+        return state

@@ -1,0 +1,44 @@
+"""What keeps a prefix of a draft, and what makes probabilities of logits."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bass.records import Draft, History, Noise, Verdict
+
+
+class Verifier(ABC):
+    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is
+    exactly the target's.
+
+    `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
+    with the same noise.
+    `judges_jointly`: whether it keeps a token depends on the target's distributions after it too,
+    so that one of them which is not finite ends the run.
+    `caveat`: what a run's summary says of the text where it is not lossless.
+    """
+
+    lossless: ClassVar[bool]
+    coupled: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = False
+    caveat: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+
+    @abstractmethod
+    def __call__(
+        self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
+    ) -> Verdict: ...
+
+
+class Warp(ABC):
+    """Logits to probabilities: temperature, top-k, top-p, min-p, penalties.
+
+    Draft and target go through the same one.
+    """
+
+    @abstractmethod
+    def __call__(
+        self, logits: Float[Tensor, "batch window vocab"], history: History
+    ) -> Float[Tensor, "batch window vocab"]: ...
