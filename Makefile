@@ -56,7 +56,7 @@ docs: $(VENV)/installed-docs  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove what was built, and the virtual environment
-	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis src/bass.egg-info
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or name it with 'make PYTHON=/path/to/python3'."; exit 1; }

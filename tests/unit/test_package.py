@@ -6,13 +6,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import bass
 from bass import pair as embedded
+from bass.errors import DISTRIBUTION
+from bass.experiments.provenance import bass_version
 from bass.models import FAMILIES
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 
@@ -34,6 +35,9 @@ PAGES = [
     "docs/tutorial.md",
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
 ]
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def blocks(page: str) -> list[str]:
@@ -102,7 +106,7 @@ def test_types_are_declared() -> None:
 
 
 def test_the_changelog_knows_the_version() -> None:
-    assert f"## [{version('bass')}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{bass_version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_it_works_without_triton_and_without_a_gpu() -> None:
@@ -124,6 +128,40 @@ def test_importing_the_name_alone_is_quick() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_whatever_tells_how_to_install_names_our_distribution_and_extras() -> None:
+    """The index may have a package `bass`, which is a stranger's."""
+    assert PROJECT["name"] == DISTRIBUTION
+    said: set[str] = set()
+    wrong: dict[str, list[str]] = {}
+    for path in (
+        ROOT / "README.md",
+        *(ROOT / "src").rglob("*.py"),
+        *(path for path in (ROOT / "docs").rglob("*.md") if path.name != "log.md"),
+        *(path for path in (ROOT / "examples").rglob("*") if path.suffix in (".md", ".py")),
+    ):
+        text = path.read_text(encoding="utf-8")
+        said |= {*re.findall(r"(?:\.|\bbass-decoding)\[([\w-]+)\]|\binstall\(\"([\w-]+)\"\)", text)}
+        if found := re.findall(r"(?<![\w-])bass\[[\w-]+\]|pip install [^\n`#]*\bbass\b(?!-)", text):
+            wrong[str(path.relative_to(ROOT))] = found
+    assert wrong == {}
+    assert {page or message for page, message in said} <= {*PROJECT["optional-dependencies"]}
+
+
+def test_the_example_package_depends_on_our_distribution() -> None:
+    example = tomllib.loads((ROOT / "examples/my_policy/pyproject.toml").read_text())["project"]
+    needed = [*example["dependencies"], *example["optional-dependencies"]["test"]]
+    assert [one for one in needed if one.startswith("bass")] == [
+        DISTRIBUTION,
+        f"{DISTRIBUTION}[testing]",
+    ]
+
+
+def test_what_the_project_stands_on_is_installed_with_it() -> None:
+    assert {"einops", "triton"} <= {re.split(r"[^\w-]", one)[0] for one in PROJECT["dependencies"]}
+    [triton] = [one for one in PROJECT["dependencies"] if one.startswith("triton")]
+    assert triton.endswith("; sys_platform == 'linux'")  # there are no wheels of it elsewhere
+
+
 def test_every_tool_is_pinned() -> None:
     pinned = {
         re.split("==", line)[0].lower().replace("_", "-")
@@ -139,10 +177,9 @@ def test_every_tool_is_pinned() -> None:
 
 def test_templates_run_in_a_sandbox_without_known_ways_out() -> None:
     """CVE-2024-56201, CVE-2024-56326 and CVE-2025-27516 were mended in Jinja2 3.1.6."""
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "dependencies"
+    [bound] = [
+        one.partition(">=")[2] for one in PROJECT["dependencies"] if one.startswith("jinja2")
     ]
-    [bound] = [one.partition(">=")[2] for one in needed if one.startswith("jinja2")]
     assert tuple(map(int, bound.split("."))) >= (3, 1, 6)
 
 

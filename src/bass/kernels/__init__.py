@@ -12,6 +12,7 @@ Triton.
 import functools
 import importlib.util
 import os
+import sys
 
 import torch
 from torch import Tensor
@@ -51,7 +52,9 @@ def obstacle(device: torch.device) -> tuple[str, str] | None:
 def no_triton(device: torch.device) -> tuple[str, str] | None:
     """The same of any kernel in Triton."""
     if importlib.util.find_spec("triton") is None:
-        return "triton is not installed", 'install it with `pip install "bass[triton]"`'
+        if sys.platform != "linux":
+            return "Triton has packages for Linux only", "take a Linux machine"
+        return "triton is not installed", "restore it with `pip install bass-decoding`"
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         return (
             "Triton compiles for GPUs",
