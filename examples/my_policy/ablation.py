@@ -78,7 +78,7 @@ def main() -> None:
         table.add_section()
     Console().print(table)
     if importlib.util.find_spec("matplotlib") is None:
-        print("No plot: matplotlib is not installed (`pip install 'bass[report]'`).")
+        print("No plot: matplotlib is not installed (`pip install 'bass-decoding[report]'`).")
     else:
         plot(given.plot, given.batches, speeds)
         print(f"Plot: {given.plot}")

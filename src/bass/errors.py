@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
+
 
 class BassError(Exception):
     """Base of the errors that the command line prints as one sentence instead of a traceback."""
@@ -52,6 +54,11 @@ class StrategyError(BassError):
 
 class PolicyError(StrategyError):
     """A draft-length policy that breaks its contract."""
+
+
+def install(extra: str) -> str:
+    """The command that adds one of our extras to this installation, quoted for a message."""
+    return f"`pip install '{DISTRIBUTION}[{extra}]'`"
 
 
 # As torch says it, of a GPU, of the host's memory, and of what its libraries ask for.

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, install
 from bass.models.checkpoint import PICKLES, pickles_only
 
 HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
@@ -43,7 +43,7 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
     except ImportError as error:
         raise CheckpointError(
             f"`{spec}` is no folder here, and hub ids need the package huggingface_hub: install it "
-            "with `pip install bass[hub]`."
+            f"with {install('hub')}."
         ) from error
     try:
         found = hub.snapshot_download(

@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ import bass
 from bass.engine.parts import PARTS
 from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import AGAINST_PLAIN, METRICS
+from bass.experiments.provenance import bass_version
 from bass.experiments.records import EndLine, RunFolder
 from bass.loading import Models
 from bass.text import Tokenizer
@@ -116,7 +116,7 @@ def test_a_run_folder_holds_every_step_every_request_and_a_summary(whole: Path, 
         "0001-plain-split",
         "0002-bass-padded",
     ]
-    assert (run.manifest.bass, run.manifest.axes) == (version("bass"), ["method", "cache"])
+    assert (run.manifest.bass, run.manifest.axes) == (bass_version(), ["method", "cache"])
     assert run.manifest.config["base"]["max_new_tokens"] == 6
     for cell, summary in run.summaries().items():
         lines = run.lines(cell)

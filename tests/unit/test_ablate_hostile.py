@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bass.errors import RunFolderError
+from bass.errors import DISTRIBUTION, RunFolderError
 from bass.experiments import provenance
 from bass.experiments.cells import Task
 from bass.experiments.config import examined, plan, with_overrides
@@ -378,7 +378,7 @@ def test_the_value_of_a_cell_is_one_wherever_it_is_told(tmp_path: Path) -> None:
 def test_a_source_tree_that_is_not_installed_has_a_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    installed = importlib.metadata.version("bass")
+    installed = importlib.metadata.version(DISTRIBUTION)
     assert provenance.bass_version() == installed
 
     def missing(name: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bass.errors import install
 from bass.experiments.drafts import DRAFTS
 from bass.experiments.records import RunFolder
 from unit.checkpoints import Pair
@@ -149,7 +150,7 @@ RAY = importlib.util.find_spec("ray") is not None
 
 
 @pytest.mark.nightly  # Ray itself takes half a minute to start
-@pytest.mark.skipif(not RAY, reason="Ray is not installed: `pip install 'bass[ray]'`")
+@pytest.mark.skipif(not RAY, reason=f"Ray is not installed: {install('ray')}")
 def test_on_a_ray_cluster_a_cell_goes_on_when_its_worker_is_killed(
     pair: Pair, tmp_path: Path
 ) -> None:

@@ -164,7 +164,12 @@ def test_a_backend_that_cannot_run_on_a_device_says_why_and_what_to_do(
     monkeypatch.setitem(sys.modules, "triton", None)
     if isinstance(made, KernelBackend | Flex):
         with pytest.raises(
-            PairingError, match=f"`{name}` on `cuda`: triton is not installed; install it with"
+            PairingError, match=f"`{name}` on `cuda`: triton is not installed; restore it with"
+        ):
+            made.check(gpu)
+        monkeypatch.setattr(sys, "platform", "darwin")
+        with pytest.raises(
+            PairingError, match=f"`{name}` on `cuda`: Triton has packages for Linux"
         ):
             made.check(gpu)
         with pytest.raises(PairingError, match=f"`{name}` on `mps`"):

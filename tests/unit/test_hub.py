@@ -193,7 +193,8 @@ def test_an_existing_folder_and_any_path_are_themselves(
 def test_without_the_library_one_sentence_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(
-        CheckpointError, match=r"`org/name` is no folder here.*`pip install bass\[hub\]`\.$"
+        CheckpointError,
+        match=r"`org/name` is no folder here.*`pip install 'bass-decoding\[hub\]'`\.$",
     ):
         resolve("org/name")
 

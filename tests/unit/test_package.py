@@ -2,17 +2,19 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import bass
 from bass import pair as embedded
+from bass.errors import DISTRIBUTION
+from bass.experiments.provenance import bass_version
 from bass.models import FAMILIES
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 
@@ -34,6 +36,9 @@ PAGES = [
     "docs/tutorial.md",
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
 ]
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def blocks(page: str) -> list[str]:
@@ -102,7 +107,7 @@ def test_types_are_declared() -> None:
 
 
 def test_the_changelog_knows_the_version() -> None:
-    assert f"## [{version('bass')}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{bass_version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_it_works_without_triton_and_without_a_gpu() -> None:
@@ -124,6 +129,39 @@ def test_importing_the_name_alone_is_quick() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_whatever_tells_how_to_install_names_our_distribution_and_extras() -> None:
+    """A package `bass` of the index would be a stranger's."""
+    assert PROJECT["name"] == DISTRIBUTION
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") if p.stem != "log")]
+    files = [*pages, *(ROOT / "src").rglob("*.py"), *(ROOT / "examples/my_policy").iterdir()]
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file.is_file()}
+    stranger = re.compile(r"(?<![\w-])bass\[[\w-]+\]|pip install [^\n`#]*\bbass\b(?!-)")
+    assert {file: found for file in texts if (found := stranger.findall(texts[file]))} == {}
+    ours = re.compile(rf"""(?:'\.\[|{DISTRIBUTION}\[|\binstall\(['"])([\w-]+)""")
+    extras = {
+        extra
+        for file, text in texts.items()
+        if "examples" not in file.parts  # it has extras of its own
+        for extra in ours.findall(text)
+    }
+    assert {"hub", "report"} <= extras <= {*PROJECT["optional-dependencies"]}
+
+
+def test_the_example_package_depends_on_our_distribution() -> None:
+    example = tomllib.loads((ROOT / "examples/my_policy/pyproject.toml").read_text())["project"]
+    needed = [*example["dependencies"], *example["optional-dependencies"]["test"]]
+    assert [one for one in needed if one.startswith("bass")] == [
+        DISTRIBUTION,
+        f"{DISTRIBUTION}[testing]",
+    ]
+
+
+def test_what_the_project_stands_on_is_installed_with_it() -> None:
+    assert {"einops", "triton"} <= {re.split(r"[^\w-]", one)[0] for one in PROJECT["dependencies"]}
+    [triton] = [one for one in PROJECT["dependencies"] if one.startswith("triton")]
+    assert triton.endswith("; sys_platform == 'linux'")  # there are no wheels of it elsewhere
+
+
 def test_every_tool_is_pinned() -> None:
     pinned = {
         re.split("==", line)[0].lower().replace("_", "-")
@@ -139,45 +177,81 @@ def test_every_tool_is_pinned() -> None:
 
 def test_templates_run_in_a_sandbox_without_known_ways_out() -> None:
     """CVE-2024-56201, CVE-2024-56326 and CVE-2025-27516 were mended in Jinja2 3.1.6."""
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "dependencies"
+    [bound] = [
+        one.partition(">=")[2] for one in PROJECT["dependencies"] if one.startswith("jinja2")
     ]
-    [bound] = [one.partition(">=")[2] for one in needed if one.startswith("jinja2")]
     assert tuple(map(int, bound.split("."))) >= (3, 1, 6)
+
+
+def test_every_file_of_the_source_is_packaged() -> None:
+    """What setuptools does not find by itself has a pattern in pyproject.toml."""
+    source = ROOT / "src"
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["package-data"]
+    packaged = {
+        path
+        for package, globs in patterns.items()
+        for glob in globs
+        for path in (source / package.replace(".", "/")).glob(glob)
+    }
+    assert {path for path in shipped(source) if path.suffix != ".py"} == packaged
+    assert all((path.parent / "__init__.py").is_file() for path in shipped(source) - packaged)
+
+
+def shipped(source: Path) -> set[Path]:
+    return {
+        path
+        for path in (source / "bass").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_a_wheel_holds_everything_and_runs_in_an_empty_environment(tmp_path: Path) -> None:
+def test_a_wheel_and_an_sdist_generate_in_an_empty_environment(tmp_path: Path) -> None:
+    """No network: the dependencies are those of this environment, by a .pth file."""
+
     def run(*command: str | Path) -> str:
         done = subprocess.run(
-            [str(c) for c in command], cwd=tmp_path, capture_output=True, text=True, check=False
+            [str(part) for part in command],
+            cwd=tmp_path,
+            env={name: os.environ[name] for name in os.environ if name != "PYTHONPATH"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT)
-    (wheel,) = tmp_path.glob("*.whl")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", ROOT)
+    [wheel], [sdist] = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
-    shipped = [
-        p for p in (source / "bass").rglob("*") if p.is_file() and "__pycache__" not in p.parts
-    ]
-    assert {str(p.relative_to(source)) for p in shipped} <= names
-    run(sys.executable, "-m", "venv", tmp_path / "env")
-    run(
-        tmp_path / "env/bin/python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "-c",
-        ROOT / "constraints.txt",
-        wheel,
-    )
-    assert "policy:" in run(tmp_path / "env/bin/bass", "list")
+    assert {str(path.relative_to(source)) for path in shipped(source)} <= names
+    example = shutil.copytree(ROOT / "examples/my_policy", tmp_path / "example")
+    offline = ("--quiet", "--no-index", "--no-build-isolation")
+    for built in (wheel, sdist):
+        env = tmp_path / built.suffix[1:]
+        python, command = env / "bin/python", env / "bin/bass"
+        pip_install = (sys.executable, "-m", "pip", "--python", python, "install", *offline)
+        run(sys.executable, "-m", "venv", "--without-pip", env)
+        [packages] = env.glob("lib/python*/site-packages")
+        (packages / "dependencies.pth").write_text("\n".join(site_packages()))
+        for package in (built, example):
+            run(*pip_install, "--no-deps", "--ignore-installed", package)
+        assert run(python, "-c", "import bass; print(bass.__file__)").startswith(str(packages))
+        assert run(command, "--version") == f"bass {bass_version()}\n"
+        # what messages give as the remedy extends this installation, and asks no index for it
+        run(*pip_install, f"{DISTRIBUTION}[report]")
+        assert "my-policy" in run(command, "list", "policy")
+        if TRAINED:
+            said = run(command, "generate", "--example", "-n", "2", "--max-new-tokens", "8")
+            assert "=== prompt 0, sample 1" in said
     if not TRAINED:
-        pytest.skip("the embedded pair is not there: the wheel was installed, the demo was not run")
-    assert "=== prompt 0, sample 7" in run(
-        tmp_path / "env/bin/bass", "generate", "--example", "-n", "8", "--compare-plain"
-    )
+        pytest.skip("the embedded pair is not there: nothing was generated")
+
+
+def site_packages() -> list[str]:
+    """Where the packages of this environment are, those that a .pth file of it names included."""
+    return [path for path in sys.path if path.endswith("site-packages")]

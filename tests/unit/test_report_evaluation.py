@@ -264,7 +264,8 @@ def test_without_matplotlib_one_sentence_says_what_to_install(
     said = bass_command("report", folder)
     assert (said.status, said.out) == (2, "")
     assert said.err == (
-        "bass: A report needs matplotlib, which is not installed: `pip install 'bass[report]'`.\n"
+        "bass: A report needs matplotlib, which is not installed: "
+        "`pip install 'bass-decoding[report]'`.\n"
     )
 
 

@@ -107,5 +107,5 @@ def test_without_hypothesis_one_sentence_says_what_to_install(tmp_path: Path) ->
     done = run(tmp_path, "import sys; sys.modules['hypothesis'] = None; import bass.testing")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(
-        "which is not installed: `pip install 'bass[testing]'`."
+        "which is not installed: `pip install 'bass-decoding[testing]'`."
     )

@@ -11,7 +11,7 @@ import torch
 
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
-from bass.errors import OptionError, RequestError
+from bass.errors import OptionError, RequestError, install
 from bass.llm import LLM
 from bass.loading import backend_for
 from bass.records import Room
@@ -33,8 +33,7 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
         from lm_eval.models.utils import normalize_gen_kwargs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise OptionError(
-            "The adapter needs the package lm-eval 0.4: install it with `pip install "
-            "'bass[lm-eval]'`."
+            f"The adapter needs the package lm-eval 0.4: install it with {install('lm-eval')}."
         ) from error
     tokenizer = llm.models.tokenizer
     if tokenizer is None:

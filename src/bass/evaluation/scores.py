@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bass.errors import OptionError, RunFolderError
+from bass.errors import OptionError, RunFolderError, install
 from bass.evaluation.tasks import Problem, final_number
 from bass.experiments.strict import Json
 
@@ -154,7 +154,7 @@ def _rouge() -> Any:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
         raise OptionError(
-            "ROUGE-2 needs the package rouge-score: install it with `pip install 'bass[eval]'`."
+            f"ROUGE-2 needs the package rouge-score: install it with {install('eval')}."
         ) from error
     return RougeScorer(["rouge2"], use_stemmer=True)
 

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from bass.errors import RequestError
+from bass.errors import RequestError, install
 from bass.files import read_regular, too_large
 
 HUB_FILE = re.compile(
@@ -29,8 +29,7 @@ def locate(data: str | Path) -> Path:
         import huggingface_hub as hub
     except ImportError as error:
         raise RequestError(
-            f"`{data}` is on the hub, which needs the package huggingface_hub: `pip install "
-            "'bass[hub]'`."
+            f"`{data}` is on the hub, which needs the package huggingface_hub: {install('hub')}."
         ) from error
     try:
         return Path(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
-from bass.errors import BassError, OptionError
+from bass.errors import BassError, OptionError, install
 from bass.experiments.cells import Pairs, Task, failed, finish, run_turn, share_done
 from bass.experiments.records import Summary
 from bass.experiments.turns import by_turns
@@ -95,8 +95,8 @@ class Ray(Executor):
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
             raise OptionError(
-                "`--executor ray` needs Ray, which is not installed: `pip install 'bass[ray]'`, or "
-                "leave it out."
+                f"`--executor ray` needs Ray, which is not installed: {install('ray')}, or leave "
+                "it out."
             ) from error
         try:
             # Ray puts the folder it is initialised in first on its workers' paths, where its files

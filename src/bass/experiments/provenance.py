@@ -7,13 +7,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypedDict
 
+from bass.errors import DISTRIBUTION
+
 
 def bass_version() -> str:
-    """That of the installed package; else what the source tree's pyproject.toml says; else
+    """That of the installed distribution; else what the source tree's pyproject.toml says; else
     `unknown`.
     """
     try:
-        return version("bass")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         try:
             said = tomllib.loads(

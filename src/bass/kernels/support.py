@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -43,9 +44,9 @@ def unsupported(device: torch.device) -> Unsupported | None:
 def triton_unsupported(device: torch.device) -> Unsupported | None:
     """Why no kernel in Triton can run on the device; None where one can."""
     if importlib.util.find_spec("triton") is None:
-        return Unsupported(
-            "triton is not installed", 'install it with `pip install "bass[triton]"`'
-        )
+        if sys.platform != "linux":
+            return Unsupported("Triton has packages for Linux only", "take a Linux machine")
+        return Unsupported("triton is not installed", "restore it with `pip install bass-decoding`")
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         return Unsupported(
             "Triton compiles for GPUs",

@@ -15,10 +15,12 @@ and other samples.
 
 import importlib.util
 
+from bass.errors import install
+
 if importlib.util.find_spec("hypothesis") is None:
     raise ModuleNotFoundError(
-        "`bass.testing` draws its cases with Hypothesis, which is not installed: `pip install "
-        "'bass[testing]'`."
+        "`bass.testing` draws its cases with Hypothesis, which is not installed: "
+        f"{install('testing')}."
     )
 
 from bass.testing import strategies

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from jaxtyping import Int
 
-from bass.errors import OptionError
+from bass.errors import OptionError, install
 from bass.experiments.report.palette import DASHES, MARKERS, SERIES, colours, themed
 from bass.printable import printable
 
@@ -70,7 +70,7 @@ def style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise OptionError(
-            "A report needs matplotlib, which is not installed: `pip install 'bass[report]'`."
+            f"A report needs matplotlib, which is not installed: {install('report')}."
         ) from error
     c = colours()
     names = (
