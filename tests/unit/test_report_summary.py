@@ -13,7 +13,7 @@ import pytest
 
 from bass.engine.cost import NO_WORK
 from bass.experiments.metrics import METRICS
-from bass.experiments.records import CellEntry, CellLines, RunFolder, StepLine, Summary
+from bass.experiments.records import CellLines, RunFolder, StepLine, Summary
 from bass.experiments.report import page as pages
 from bass.experiments.report.cells import Cell, is_work, read_cells
 from bass.experiments.report.compared import Line
@@ -22,7 +22,7 @@ from bass.experiments.report.lossy import is_lossy
 from bass.experiments.report.page import comparison, page
 from bass.experiments.report.summary import sentences, winners
 from bass.experiments.statistics import Comparison, Interval
-from support.run_folders import write_run
+from support.run_folders import entry, write_run
 from unit.test_package import ROOT
 from unit.test_report import Text
 
@@ -130,7 +130,7 @@ def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(
         ]
         own, other = (
             Cell(
-                CellEntry("x", {}),
+                entry("x", {}),
                 "x",
                 "x",
                 "",
@@ -169,7 +169,7 @@ def measured(label: str, batch: int, times: list[float], drafted: bool) -> Cell:
     summary = Summary(label, {}, "done", None, {}, [{"all": time / 100} for time in times], 1.0)
     step = StepLine([0], 2, 8, 1, [2 if drafted else 0], [0], [1], 0.1, 0.0, 0.1, 0, NO_WORK)
     return Cell(
-        CellEntry(label, {}), label, label, "", batch, summary, CellLines([step], [], [0], [])
+        entry(label, {}), label, label, "", batch, summary, CellLines([step], [], [0], [])
     )
 
 

@@ -6,7 +6,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a cell is held against plain decoding at another batch",
-        "plain._OWN",
+        "work.HOW",
         (
             "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', "
             "'cache', "
@@ -46,8 +46,8 @@ MUTANTS = (
     ),
     Mutant(
         "results of an edited class are kept",
-        "changes",
-        "then.get(name) != value",
+        "other_inputs",
+        "then.get(name) != now.get(name)",
         "name not in then",
         (
             "unit/test_ablate_changed.py::test_what_has_changed_is_refused_and_redone_on_request_in_the_cells_that_depend_on_it",
