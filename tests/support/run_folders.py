@@ -7,11 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
+from bass.experiments import runner
+from bass.experiments.cells import Task
+from bass.experiments.config import plan
 from bass.experiments.drafts import DRAFTS, TEXTS, DraftLine
+from bass.experiments.inputs import Inputs
 from bass.experiments.lines import append_line
 from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.records import (
@@ -213,7 +218,7 @@ def write_run(
     """
     folder.mkdir(parents=True)
     settings = [{"policy": policy, "batch": batch} for batch in batches for policy in policies]
-    cells = [CellEntry(f"{i:04}-{s['policy']}-b{s['batch']}", s) for i, s in enumerate(settings)]
+    cells = [entry(f"{i:04}-{s['policy']}-b{s['batch']}", s) for i, s in enumerate(settings)]
     config = {
         "target": "models/target",
         "draft": "models/draft",
@@ -231,50 +236,78 @@ def write_run(
         config,
         ["policy", "batch"],
         cells,
+        {},
     )
     write_atomically(folder / "manifest.json", manifest.to_json(indent=1))
     if watched:
         write_atomically(folder / TEXTS, json.dumps(WORDS))
     for number, cell in enumerate(cells):
-        rng = np.random.default_rng([seed, number])
-        where = folder / "cells" / cell.id
-        where.mkdir(parents=True)
+        (folder / "cells" / cell.id).mkdir(parents=True)
         if number in unfinished:
             continue
-        of_repeats = []
-        timed = (
-            {"draft": 2.0, "verify": 3.0, "sample": 0.5, "host": 0.4}
-            if cell.settings["policy"] != "plain"
-            else {"verify": 3.0, "host": 0.4}
-        )
-        facts = Facts.of(COST, PEAKS, 50_000_000, (4, timed))
-        for repeat in range(repeats):
-            steps, requests, drafts = simulate(
-                rng,
-                str(cell.settings["policy"]),
-                int(cell.settings["batch"]),
-                tokens,
-                repeat,
-                slower,
-            )
-            for name, lines in (
-                ("steps.jsonl", steps),
-                ("requests.jsonl", [*requests, EndLine(repeat)]),
-                (DRAFTS, drafts[:watched]),
-            ):
-                for line in lines:
-                    append_line(where / name, line)
-            of_repeats.append(measure(Repeat([step.record() for step in steps], requests, facts)))
-        done = Summary(
-            cell.id, cell.settings, "done", None, over_repeats(of_repeats), of_repeats, 1.0, facts
-        )
-        if number in failed:
-            done = replace(
-                done,
-                state="failed",
-                error="Out of memory: lower the batch.",
-                metrics={},
-                repeats=[],
-            )
-        write_atomically(where / "summary.json", done.to_json())
+        policy, batch = str(cell.settings["policy"]), int(cell.settings["batch"])
+        rng = np.random.default_rng([seed, number])
+        drawn = [simulate(rng, policy, batch, tokens, repeat, slower) for repeat in range(repeats)]
+        write_cell(folder, cell, drawn, watched, number in failed)
     return RunFolder(folder)
+
+
+def write_run_of(
+    folder: Path, config: dict[str, Any], repeats: int = 4, slower: float = 1.0
+) -> RunFolder:
+    """A run folder of a config: its manifest is the command's own, its steps are made up."""
+    made = plan({"name": "x"} | config)
+    tasks = [Task(cell.id, cell.labels, cell.settings, str(folder)) for cell in made.cells]
+    folder.mkdir(parents=True)
+    told = runner.manifest(made, tasks, Inputs.of(tasks, made.config))
+    write_atomically(folder / "manifest.json", told.to_json(indent=1))
+    for number, (task, cell) in enumerate(zip(tasks, told.cells, strict=True)):
+        task.folder.mkdir(parents=True)
+        policy = "fixed" if task.order.parts.policy.max_length else "plain"
+        rng = np.random.default_rng(number)
+        batch = task.settings.batch
+        drawn = [simulate(rng, policy, batch, 24, repeat, slower) for repeat in range(repeats)]
+        write_cell(folder, cell, drawn)
+    return RunFolder(folder)
+
+
+def entry(
+    id_: str, settings: dict[str, Any], own: dict[str, Any] | None = None, caveat: str = ""
+) -> CellEntry:
+    """A cell of a manifest. `own`: its settings; `caveat`: of a verifier that is not lossless."""
+    target = {"target": "models/target", "device": "cpu", "dtype": "auto", "quantization": "None"}
+    return CellEntry(id_, settings, own or {}, target, not caveat, caveat, True, [])
+
+
+def write_cell(
+    folder: Path,
+    cell: CellEntry,
+    drawn: Sequence[tuple[list[StepLine], list[RequestLine], list[DraftLine]]],
+    watched: int = 0,
+    failed: bool = False,
+) -> None:
+    """The files of a cell that ended. `drawn`: its repeats."""
+    where, of_repeats = folder / "cells" / cell.id, []
+    drafts_anything = any(sum(step.drafted) for steps, _, _ in drawn for step in steps)
+    timed = (
+        {"draft": 2.0, "verify": 3.0, "sample": 0.5, "host": 0.4}
+        if drafts_anything
+        else {"verify": 3.0, "host": 0.4}
+    )
+    facts = Facts.of(COST, PEAKS, 50_000_000, (4, timed))
+    for repeat, (steps, requests, drafts) in enumerate(drawn):
+        for name, lines in (
+            ("steps.jsonl", steps),
+            ("requests.jsonl", [*requests, EndLine(repeat)]),
+            (DRAFTS, drafts[:watched]),
+        ):
+            for line in lines:
+                append_line(where / name, line)
+        of_repeats.append(measure(Repeat([step.record() for step in steps], requests, facts)))
+    done = Summary(
+        cell.id, cell.settings, "done", None, over_repeats(of_repeats), of_repeats, 1.0, facts
+    )
+    if failed:
+        told = "Out of memory: lower the batch."
+        done = replace(done, state="failed", error=told, metrics={}, repeats=[])
+    write_atomically(where / "summary.json", done.to_json())

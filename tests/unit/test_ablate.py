@@ -415,7 +415,7 @@ def test_the_folder_of_another_run_is_refused(run: Command, out: Path, case: str
 
 
 VERSIONS = {
-    "format": ({"format": 1}, "has the format version 1, and this `bass` reads version 2"),
+    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 3"),
     "bass": ({"bass": "0.0.1"}, "(bass was 0.0.1 and is "),
     "device": ({"device": "a GPU"}, "the device was a GPU and is cpu"),
 }
@@ -449,7 +449,7 @@ def full(room: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("room", [100, 3100])
+@pytest.mark.parametrize("room", [100, 6000])
 def test_a_full_disk_is_told_and_nothing_is_lost(
     run: Command, tmp_path: Path, whole: Path, room: int
 ) -> None:

@@ -174,20 +174,12 @@ def results_of(cell: str, folder: Path) -> bytes:
     return (folder / "out/cells" / cell / "summary.json").read_bytes()
 
 
-def test_what_changes_no_token_is_noted_and_a_folder_without_the_record_is_gone_on_with(
-    bass_command: Command, folder: Path
-) -> None:
+def test_what_changes_no_token_is_noted(bass_command: Command, folder: Path) -> None:
     assert bass_command("ablate", "c.yaml", "--output", "out").status == 0
     before, path = results(folder), folder / "out/manifest.json"
-    manifest = json.loads(path.read_text())
-    older = {name: value for name, value in manifest.items() if name not in ("inputs", "notes")}
-    newer = manifest | {"python": "3.11.0"}
-    for changed, words in (
-        (newer, "Python was 3.11.0 for the first results and is "),
-        (older, "were not recorded"),
-    ):
-        path.write_text(json.dumps(changed))
-        said = bass_command("ablate", "c.yaml", "--output", "out")
-        assert (said.status, results(folder)) == (0, before)
-        assert words in said.err
-        assert words in " ".join(RunFolder(folder / "out").manifest.notes or [])
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"python": "3.11.0"}))
+    said = bass_command("ablate", "c.yaml", "--output", "out")
+    words = "Python was 3.11.0 for the first results and is "
+    assert (said.status, results(folder)) == (0, before)
+    assert words in said.err
+    assert words in " ".join(RunFolder(folder / "out").manifest.notes or [])

@@ -45,7 +45,8 @@ MANIFEST = Manifest(
     "Linux",
     {"batch": [1, 8]},
     ["batch"],
-    [CellEntry("0000-b1", {"batch": 1})],
+    [CellEntry("0000-b1", {"batch": 1}, {"batch": 1}, {"target": "x"}, True, "", True, ["torch"])],
+    {"torch": "2.9"},
 )
 SUMMARY = Summary(
     "0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS
@@ -242,8 +243,13 @@ def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(
         ),
         (
             MANIFEST,
-            {"cells": [{"id": "a", "settings": {"batch": 1}}] * 2},
+            {"cells": [dataclasses.asdict(MANIFEST.cells[0])] * 2},
             "two cells have the same id",
+        ),
+        (
+            MANIFEST,
+            {"inputs": {}},
+            "cell `0000-b1` has the unknown input 'torch'",
         ),
     ],
 )
@@ -268,7 +274,7 @@ def test_a_field_that_is_missing_is_named(value: Json) -> None:
             type(value).from_json(json.dumps({k: v for k, v in data.items() if k != name}))
 
 
-@pytest.mark.parametrize("version", [0, 1, "2", None])
+@pytest.mark.parametrize("version", [0, 2, "3", None])
 def test_another_format_version_is_refused_before_anything_else_is_read(
     folder: RunFolder, version: object
 ) -> None:
@@ -277,7 +283,7 @@ def test_another_format_version_is_refused_before_anything_else_is_read(
     with pytest.raises(RunFolderError) as caught:
         _ = RunFolder(folder.path).manifest
     assert str(caught.value) == (
-        f"{path} has the format version {version!r}, and this `bass` reads version 2: use the "
+        f"{path} has the format version {version!r}, and this `bass` reads version 3: use the "
         "`bass` that wrote it (9.9), or run the "
         "experiment again."
     )

@@ -209,6 +209,19 @@ def test_an_evaluation_under_way_is_reported_as_far_as_it_is(tmp_path: Path) -> 
         read_evaluation(begun)
 
 
+def test_in_what_two_evaluations_differ_is_said_first(evaluated: Evaluated, tmp_path: Path) -> None:
+    other = write_evaluation(tmp_path / "other", device="a GPU", inputs={"module mine": "x"})
+    manifest = json.loads((other / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"] |= {"target": "models/large", "options": {"temperature": 0.8}}
+    (other / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    [note] = both(evaluated, read_evaluation(other)).notes
+    assert note == (
+        "The evaluations differ in target (null and models/large), temperature (0.2 and 0.8), "
+        "device (cpu and a GPU) and module mine (null and x), that of A first."
+    )
+    assert not both(evaluated, evaluated).notes
+
+
 def test_two_evaluations_are_compared_method_by_method(
     tmp_path: Path, evaluated: Evaluated
 ) -> None:

@@ -13,16 +13,15 @@ import pytest
 
 from bass.engine.cost import NO_WORK
 from bass.experiments.metrics import METRICS
-from bass.experiments.records import CellEntry, CellLines, RunFolder, StepLine, Summary
+from bass.experiments.records import CellLines, RunFolder, StepLine, Summary
 from bass.experiments.report import page as pages
-from bass.experiments.report.cells import Cell, is_work, read_cells
+from bass.experiments.report.cells import Cell, read_cells
 from bass.experiments.report.compared import Line
 from bass.experiments.report.contrast import Lead, lead
-from bass.experiments.report.lossy import is_lossy
 from bass.experiments.report.page import comparison, page
 from bass.experiments.report.summary import sentences, winners
 from bass.experiments.statistics import Comparison, Interval
-from support.run_folders import write_run
+from support.run_folders import entry, write_run
 from unit.test_package import ROOT
 from unit.test_report import Text
 
@@ -94,26 +93,16 @@ def test_only_settings_that_decode_the_same_are_rivals(tmp_path: Path) -> None:
     assert "batch and work" in page(run)[0]
 
 
-def test_where_nothing_but_the_work_varies_that_is_what_is_compared(tmp_path: Path) -> None:
+def test_where_nothing_but_the_work_varies_nothing_has_a_rival(tmp_path: Path) -> None:
     def only_temperatures(manifest: dict[str, Any]) -> dict[str, Any]:
         for cell, temperature in zip(manifest["cells"], (0.2, 0.8, 1.0), strict=True):
             cell["settings"] = {"temperature": temperature, "batch": cell["settings"]["batch"]}
         return manifest | {"axes": ["temperature", "batch"]}
 
     said = told(changed(write_run(tmp_path / "run", batches=(4,), repeats=4), only_temperatures))
-    assert said[2].startswith(("Batch 4: temperature=1.0 takes", "Batch 4: temperature=0.8 takes"))
-
-
-def test_what_an_axis_varies_says_whether_it_is_the_work() -> None:
-    axes = {
-        "rows": {"alike": {"num_prompts": 1, "samples": None}},
-        "layout": {"pad": {"cache": "padded"}},
-        "prompts": [["a"]],
-    }
-    assert [is_work({"axes": axes}, axis) for axis in ("rows", "layout", "prompts", "temperature",
-        "policy.k")] == [
-        True, False, True, True, False,
-    ]  # fmt: skip
+    assert said[0] == "No setting has a rival at its place."
+    assert said[1].startswith("Batch 4, temperature=0.2: this setting takes ")
+    assert "times as fast" not in " ".join(said)
 
 
 @pytest.mark.parametrize(("repeats", "spread"), [(2, 0.1), (3, 0.4), (6, 0.1)])
@@ -130,10 +119,11 @@ def test_the_interval_of_a_lead_misses_the_ratio_of_means_as_often_as_it_says(
         ]
         own, other = (
             Cell(
-                CellEntry("x", {}),
+                entry("x", {}),
                 "x",
                 "x",
                 "",
+                {},
                 1,
                 Summary("x", {}, "done", None, {}, [{"all": float(value)} for value in x], 1.0),
                 NONE,
@@ -169,7 +159,7 @@ def measured(label: str, batch: int, times: list[float], drafted: bool) -> Cell:
     summary = Summary(label, {}, "done", None, {}, [{"all": time / 100} for time in times], 1.0)
     step = StepLine([0], 2, 8, 1, [2 if drafted else 0], [0], [1], 0.1, 0.0, 0.1, 0, NO_WORK)
     return Cell(
-        CellEntry(label, {}), label, label, "", batch, summary, CellLines([step], [], [0], [])
+        entry(label, {}), label, label, "", {}, batch, summary, CellLines([step], [], [0], [])
     )
 
 
@@ -301,6 +291,7 @@ def test_a_difference_is_better_worse_or_neither_as_its_metric_says(better: str)
             1.0,
             2.0,
             Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True),
+            same_work=True,
         ).verdict
 
     rising = {"lower": "B is worse", "higher": "B is better", "neither": "differs"}[better]
@@ -310,7 +301,7 @@ def test_a_difference_is_better_worse_or_neither_as_its_metric_says(better: str)
         falling,
         "within the noise",
     ]
-    assert Line(metric, 1.0, 2.0, None).verdict == "too few values to tell"
+    assert Line(metric, 1.0, 2.0, None, same_work=True).verdict == "too few values to tell"
 
 
 def test_bounds_that_say_nothing_are_not_written_out() -> None:
@@ -378,31 +369,6 @@ def test_of_too_many_settings_plots_show_those_of_one_work(
     shown = [axes.get_title() for axes in latency.figure.axes]
     assert sum("temperature=0.2" in label for label in shown) == 3
     assert len(shown) == 4
-
-
-def test_what_is_not_lossless_is_named(tmp_path: Path) -> None:
-    axes = {
-        "verifier": ["rejection", "typical"],
-        "method": {"a": {"verifier": {"class_path": "typical"}}, "b": {"policy": "bass"}},
-    }
-    config = {"base": {"verifier": "rejection"}, "axes": axes}
-    settings = [
-        {"verifier": "rejection"},
-        {"verifier": "typical"},
-        {"method": "a"},
-        {"method": "b"},
-        {"verifier": "mine:Verifier"},
-    ]
-    assert [is_lossy(config, one) for one in settings] == [False, True, True, False, False]
-    run = write_run(tmp_path / "run", batches=(1,), repeats=1)
-    assert not any("Not lossless" in sentence for sentence in page(run)[2])
-    lossy = changed(
-        run,
-        lambda manifest: (
-            manifest | {"config": manifest["config"] | {"base": {"verifier": "typical"}}}
-        ),
-    )
-    assert page(lossy)[2][0].startswith("Not lossless: fixed, bass.")
 
 
 @pytest.mark.usefixtures("drawn")

@@ -37,6 +37,7 @@ from bass.experiments.executors import Executor, Local, Ray, Watch
 from bass.experiments.metrics import FIGURES, METRICS
 from bass.experiments.problems import Problems
 from bass.experiments.records import RunFolder, Summary
+from bass.experiments.report.claims import claims
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
 from bass.experiments.strategies import called
@@ -103,7 +104,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
-    for remark in remarks(RunFolder(folder)):
+    for remark in [*remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:

@@ -88,6 +88,12 @@ class Choice:
         return {"class_path": self.cls, "init_args": self.base | plain | inner}
 
     @property
+    def names(self) -> list[str]:
+        """By which the user asked for it and for what is in it."""
+        inner = [one for c in self.inner.values() for one in (c if isinstance(c, list) else [c])]
+        return [self.name, *(name for one in inner for name in one.names)]
+
+    @property
     def help_groups(self) -> list[Any]:
         """Its options, and those of what is in it, as argparse shows them."""
         # after argparse's own two: positional arguments, and `--help`

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with = read_options(parser, argv, _add_options)
+    config, load_with, stream_with, specs = read_options(parser, argv, _add_options)
     wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
@@ -86,9 +86,8 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         asked = replace(asked, problems=kept)
     check(llm, asked)
     told = console(stderr=True)
-    with opened(
-        Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)
-    ) as folder:
+    about = _about(config, asked, llm, specs)
+    with opened(Path(config.output), _identity(config, asked, llm), about) as folder:
         try:
             with _Bars(told) as progress, heeded() as check_interruption:
 
@@ -210,14 +209,15 @@ def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     }
 
 
-def _about(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
+def _about(config: Namespace, asked: Evaluation, llm: LLM, specs: Sequence[Any]) -> dict[str, Any]:
     device, target, draft = llm.models.device, config.target, config.draft
     if target is None and draft is None:
         target, draft = str(pair.TARGET), str(pair.DRAFT)
     named = {"target": target or str(pair.TARGET)} | (
         {"draft": draft} if draft and llm.models.draft is not None else {}
     )
-    inputs = fingerprints((*vars(llm.parts).values(), *llm.models.quantizations), named)
+    strategies = (*vars(llm.parts).values(), *llm.models.quantizations)
+    inputs = fingerprints(strategies, specs, named)
     return {
         "inputs": {SOURCE: source_of_bass()} | inputs,
         "problems": len(asked.problems),

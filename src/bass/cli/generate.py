@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
     """Generate, and print nothing before all options and inputs were found good."""
-    config, load_with, stream_with = read_options(parser, argv)
+    config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
     llm = load(**load_with)
     prompts: Sequence[Prompt] = shown

@@ -87,9 +87,9 @@ def add_sources(parser: ArgumentParser) -> None:
 
 def read_options(
     parser: ArgumentParser, argv: list[str], add_own: Callable[[ArgumentParser], None] = add_sources
-) -> tuple[Namespace, dict[str, Any], dict[str, Any]]:
-    """The command's own options, the arguments of `load`, and those of `LLM.stream`. `add_own` adds
-    the command's own.
+) -> tuple[Namespace, dict[str, Any], dict[str, Any], list[Any]]:
+    """The command's own options, the arguments of `load`, those of `LLM.stream`, and what the user
+    names as strategies or says of them. `add_own` adds the command's own.
 
     Raises an `OptionError` with all that is wrong in files and with strategies.
     """
@@ -164,7 +164,13 @@ def read_options(
     stop = [unescape(text) for text in config.stop] or (
         EXAMPLE_STOPS if config.get("example") else ()
     )
-    return config, load_with, stream_with | {"stop": stop}
+    named = [name for choice in filter(None, chosen.values()) for name in choice.names]
+    return (
+        config,
+        load_with,
+        stream_with | {"stop": stop},
+        [*said.values(), *named, config["cache"]],
+    )
 
 
 def layered(defaults: Namespace, layers: Iterable[Namespace]) -> Namespace:

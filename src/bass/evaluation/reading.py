@@ -17,6 +17,7 @@ from bass.errors import RequestError, RunFolderError
 from bass.evaluation.evaluate import METHODS
 from bass.evaluation.folder import (
     LARGEST_JSON,
+    MADE_WITH,
     MANIFEST,
     SAMPLES,
     SCORES,
@@ -29,7 +30,10 @@ from bass.evaluation.folder import (
 )
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
+from bass.experiments.report.cells import in_words
+from bass.experiments.report.summary import listed
 from bass.experiments.report.words import counted
+from bass.experiments.work import short
 from bass.files import read_regular
 
 Groups = list[list[Scored]]
@@ -165,7 +169,9 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
         if list(a.budgets) == list(b.budgets)
         else useful_budgets([g for groups in methods.values() for g in groups])
     )
-    notes = [f"{letter}: {note}" for letter, one in (("A", a), ("B", b)) for note in one.notes]
+    notes = _differences(a.manifests[0], b.manifests[0]) + [
+        f"{letter}: {note}" for letter, one in (("A", a), ("B", b)) for note in one.notes
+    ]
     if len(shared) < max(a.count, b.count):
         notes.append(
             f"Only the {counted(len(shared), 'problem')} that both have scored are compared, of "
@@ -178,6 +184,25 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
         pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
         ks=sorted({*a.ks, *b.ks}),
     )  # fmt: skip
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """A sentence on what is not the same in how two evaluations were made."""
+    x, y = _made_with(a), _made_with(b)
+    unlike = [
+        f"{name} ({in_words(short(x.get(name)))} and {in_words(short(y.get(name)))})"
+        for name in dict.fromkeys([*x, *y])
+        if x.get(name) != y.get(name)
+    ]
+    return [f"The evaluations differ in {listed(unlike)}, that of A first."] if unlike else []
+
+
+def _made_with(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    config, others = manifest["config"], {name: manifest.get(name) for name in MADE_WITH}
+    told = dict(config)
+    for part in (told.pop("options", None), others, others.pop("inputs", None)):
+        told |= part if isinstance(part, dict) else {}
+    return told
 
 
 def _ids(evaluated: Evaluated) -> list[str]:

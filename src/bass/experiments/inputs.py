@@ -1,21 +1,23 @@
 """What the results of a run folder were made with, so that none made with something else are put
 next to them.
 
-The manifest has it as `inputs`: fingerprints, by name, of bass's source, of the modules of own
-classes, of checkpoints, and of prompts that the config does not hold; and as `notes`: sentences on
-changes that are no reason to make results again.
+The manifest has it as `inputs`: fingerprints, by name, of bass's source, of own code, of
+checkpoints, and of prompts that the config does not hold, with the names that each cell depends on;
+and as `notes`: sentences on changes that are no reason to make results again.
 """
 
 import functools
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from bass.experiments.cells import Task
+from bass.experiments.fingerprints import hash_of, hash_of_large, hash_of_text
+from bass.experiments.own_code import modules_named, modules_of
 from bass.experiments.records import Manifest
-from bass.experiments.sources import classes, hash_of, source
+from bass.experiments.sources import Sources
+from bass.experiments.strategies import KIND
 from bass.hub import resolve
 
 SOURCE = "source of bass"
@@ -28,8 +30,6 @@ _NO_RESULT_DEPENDS_ON = (
     "experiments/configs",
 )
 _CHECKPOINT = (".safetensors", ".json", ".model", ".txt", ".jinja")
-_WHOLE = 2**26  # bytes of a file up to which all of it is hashed
-_SAMPLES, _SAMPLE = 1024, 2**14  # of a larger one: so many pieces, evenly spread, of so many bytes
 
 
 @final
@@ -37,10 +37,9 @@ _SAMPLES, _SAMPLE = 1024, 2**14  # of a larger one: so many pieces, evenly sprea
 class Inputs:
     """Fingerprints by name.
 
-    `cells`: what each cell depends on by itself, by its id; all depend on `source`, that of bass.
+    `cells`: what each cell depends on, by its id.
     """
 
-    source: str
     cells: dict[str, dict[str, str]]
 
     @classmethod
@@ -51,22 +50,26 @@ class Inputs:
         """
         base = config.get("base")
         prompts = base.get("prompts") if isinstance(base, Mapping) else None
-        read = Readers()
-        return cls(source_of_bass(), {task.id: _of_cell(task, prompts, read) for task in tasks})
+        read, ours = Readers(), {SOURCE: source_of_bass()}
+        return cls({task.id: ours | _of_cell(task, prompts, read) for task in tasks})
 
     @property
     def all(self) -> dict[str, str]:
         """For the manifest."""
-        return {SOURCE: self.source} | {
-            name: value for own in self.cells.values() for name, value in own.items()
-        }
+        return {name: value for own in self.cells.values() for name, value in own.items()}
 
 
-def changes(theirs: Manifest, ours: Manifest, cell: Mapping[str, str]) -> list[str]:
-    """In words, what a cell that depends on `cell` would be made with now that is not what the
-    manifest says.
-    """
-    told = [
+def changes(theirs: Manifest, ours: Manifest, cell: str) -> list[str]:
+    """In words, what a cell would be made with now that is not what it was made with."""
+    return [
+        *other_software(theirs, ours),
+        *other_inputs(theirs.inputs_of(cell), ours.inputs_of(cell)),
+    ]
+
+
+def other_software(theirs: Manifest, ours: Manifest) -> list[str]:
+    """In words, which of bass, torch and the device is not what it was."""
+    return [
         f"{name} was {then} and is {now}"
         for name, then, now in (
             ("bass", theirs.bass, ours.bass),
@@ -75,15 +78,14 @@ def changes(theirs: Manifest, ours: Manifest, cell: Mapping[str, str]) -> list[s
         )
         if then != now
     ]
-    then, now = theirs.inputs, ours.inputs
-    if then is None or now is None:
-        return told
-    if then.get(SOURCE) != now.get(SOURCE):
-        told.append("the source of bass has changed")
-    return told + [
-        _change(name, then.get(name), value)
-        for name, value in cell.items()
-        if then.get(name) != value
+
+
+def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """In words, which fingerprints are not what they were."""
+    return [
+        _change(name, then.get(name), now.get(name))
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
     ]
 
 
@@ -98,49 +100,49 @@ def notes(theirs: Manifest, ours: Manifest) -> list[str]:
     ):
         if then != now:
             told = [*told, f"{name} was {then} for the first results and is {now} for later ones."]
-    if theirs.inputs is None:
-        told = [
-            *told,
-            (
-                "Classes and checkpoints of the first results were not recorded: they may not be "
-                "those of later ones."
-            ),
-        ]
     return list(dict.fromkeys(told))
 
 
-def _change(name: str, then: str | None, now: str) -> str:
+def _change(name: str, then: str | None, now: str | None) -> str:
+    if name == SOURCE:
+        return f"the {SOURCE} has changed"
     kind, _, which = name.partition(" ")
     if kind == "package":
-        return f"the package `{which}` was {then or 'not there'} and is {now}"
+        return f"the package `{which}` was {then or 'not there'} and is {now or 'gone'}"
     if kind == "prompts":
         return f"the prompts of `{which}` have changed"
-    return f"the {kind} `{which}` has changed"
+    how = "is new" if then is None else "is gone" if now is None else "has changed"
+    return f"the {kind}{which and f' `{which}`'} {how}"
 
 
 def fingerprints(
-    strategies: Iterable[Any], checkpoints: Mapping[str, str], read: "Readers | None" = None
+    strategies: Iterable[Any],
+    specs: Iterable[Any],
+    checkpoints: Mapping[str, str],
+    read: "Readers | None" = None,
 ) -> dict[str, str]:
-    """Those of the classes that are not ours and of checkpoints.
+    """Those of the code that is not ours and of checkpoints.
 
-    `checkpoints`: a folder or hub id by its role, such as `target`.
+    `specs`: the strategies as the user names them. `checkpoints`: a folder or hub id by its role,
+    such as `target`.
     """
-    read, found = read or Readers(), dict[str, str]()
-    for cls in classes(strategies):
-        found |= read.source(cls.__module__)
+    read = read or Readers()
+    found = read.sources.of(modules_of(strategies) | modules_named(specs))
     return found | {f"{role} {spec}": read.checkpoint(spec) for role, spec in checkpoints.items()}
 
 
 def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
-    order = task.order
+    order, settings = task.order, task.settings
     named = {
         role: str(spec)
         for role, spec in (("target", order.target), ("draft", order.draft))
         if spec is not None
     }
-    found = fingerprints((*vars(order.parts).values(), *order.quantizations), named, read)
-    if task.settings.prompts != prompts:  # else they are in the config, word by word
-        found[f"prompts {task.id}"] = _hash(repr(task.settings.read_prompts()))
+    strategies = (*vars(order.parts).values(), *order.quantizations)
+    specs = [getattr(settings, name) for name in KIND]
+    found = fingerprints(strategies, specs, named, read)
+    if settings.prompts != prompts:  # else they are in the config, word by word
+        found[f"prompts {task.id}"] = hash_of_text(repr(settings.read_prompts()))
     return found
 
 
@@ -149,7 +151,7 @@ class Readers:
     """Reads each module and each checkpoint once."""
 
     def __init__(self) -> None:
-        self.source, self.checkpoint = functools.cache(source), functools.cache(checkpoint)
+        self.sources, self.checkpoint = Sources(), functools.cache(checkpoint)
 
 
 def source_of_bass() -> str:
@@ -161,7 +163,7 @@ def source_of_bass() -> str:
         for name, path in sorted(files.items())
         if not name.startswith(_NO_RESULT_DEPENDS_ON)
     ]
-    return _hash("\n".join(told))
+    return hash_of_text("\n".join(told))
 
 
 def checkpoint(spec: str) -> str:
@@ -173,20 +175,4 @@ def checkpoint(spec: str) -> str:
     files = sorted(
         path for path in folder.iterdir() if path.suffix in _CHECKPOINT and path.is_file()
     )
-    return _hash("\n".join(f"{path.name} {_sampled(path)}" for path in files))
-
-
-def _sampled(path: Path) -> str:
-    size = path.stat().st_size
-    if size <= _WHOLE:
-        return hash_of(path)
-    found = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        for i in range(_SAMPLES):
-            file.seek(i * (size - _SAMPLE) // (_SAMPLES - 1))
-            found.update(file.read(_SAMPLE))
-    return found.hexdigest()[:16]
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+    return hash_of_text("\n".join(f"{path.name} {hash_of_large(path)}" for path in files))

@@ -5,7 +5,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from bass.experiments.cells import Task, writing
@@ -14,26 +14,10 @@ from bass.experiments.orders import Orders
 from bass.experiments.own_files import content
 from bass.experiments.records import AgainstPlain, RunFolder
 from bass.experiments.repeats import Repeat, repeats_of
-from bass.experiments.settings import LIMITS, Settings
+from bass.experiments.settings import Settings
+from bass.experiments.work import ALIKE
 from bass.files import write_atomically
 from bass.llm import Order
-
-# In these a cell may differ from the one that it is held against; in the first line they are
-# compared as `Order` has them.
-_AS_ORDERED = ("target", "device", "dtype", "quantization")
-_OWN = (
-    "draft",
-    "draft_quantization",
-    "policy",
-    "drafter",
-    "stop_rule",
-    "verifier",
-    "cache",
-    "attention",
-    "cuda_graphs",
-    *LIMITS,
-)
-ALIKE = [f.name for f in fields(Settings) if f.name not in (*_AS_ORDERED, *_OWN)]
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:

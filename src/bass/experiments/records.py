@@ -1,4 +1,4 @@
-"""The lines and files of a run folder, format version 2, and their reader.
+"""The lines and files of a run folder, format version 3, and their reader.
 
     FOLDER/manifest.json    what was requested, on which machine: `Manifest`
     FOLDER/cells/ID/        of each cell:
@@ -27,7 +27,7 @@ from bass.experiments.own_files import check_cell, content, decoded
 from bass.experiments.strict import Json, checked, parsed
 from bass.results import Completion
 
-FORMAT = 2
+FORMAT = 3
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 
@@ -287,10 +287,22 @@ class AgainstPlain(Json):
 @final
 @dataclass(frozen=True)
 class CellEntry(Json):
-    """A cell of the plan: one value for each axis."""
+    """A cell of the plan: one value for each axis.
+
+    own: the settings that are not those of the config's `base`, see `bass.experiments.work`.
+    target: which target, on which device, with which dtype and quantization, as it is loaded.
+    lossless, caveat, batch_invariant: what the verifier and the drafter say of themselves. inputs:
+    names of the manifest's `inputs` that the cell depends on.
+    """
 
     id: str
     settings: dict[str, Any]
+    own: dict[str, Any]
+    target: dict[str, str]
+    lossless: bool
+    caveat: str
+    batch_invariant: bool
+    inputs: list[str]
 
     def __post_init__(self) -> None:
         check_cell(self.id)
@@ -301,7 +313,7 @@ class CellEntry(Json):
 class Manifest(Json):
     """What a run folder is a run of.
 
-    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`; older folders have none.
+    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`.
     """
 
     bass: str
@@ -314,8 +326,8 @@ class Manifest(Json):
     config: dict[str, Any]
     axes: list[str]
     cells: list[CellEntry]
+    inputs: dict[str, str]
     format: int = FORMAT
-    inputs: dict[str, str] | None = None
     notes: list[str] | None = None
 
     REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
@@ -330,6 +342,17 @@ class Manifest(Json):
                     f"cell `{cell.id}` must have a value for each of the axes "
                     f"{', '.join(self.axes) or '(none)'}, and no other"
                 )
+            for name in cell.inputs:
+                if name not in self.inputs:
+                    raise RunFolderError(f"cell `{cell.id}` has the unknown input {name!r:.100}")
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, CellEntry]:
+        return {cell.id: cell for cell in self.cells}
+
+    def inputs_of(self, cell: str) -> dict[str, str]:
+        """The fingerprints that a cell depends on, by name."""
+        return {name: self.inputs[name] for name in self._by_id[cell].inputs}
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from bass.experiments.inputs import Inputs, changes, notes
 from bass.experiments.plain import hold_against_plain
 from bass.experiments.provenance import cpu_name, here
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
+from bass.experiments.strategies import called
+from bass.experiments.work import own_settings
 from bass.files import write_atomically
 from bass.loading import find_device
 
@@ -98,9 +100,9 @@ class Ablation:
         up to date.
         """
         path, inputs = self.folder / RunFolder.MANIFEST, Inputs.of(self.tasks, self.plan.config)
-        ours = manifest(self.plan, inputs.all)
+        ours = manifest(self.plan, self.tasks, inputs)
         if path.exists():
-            ours = self._gone_on_with(RunFolder(self.folder).manifest, ours, inputs)
+            ours = self._gone_on_with(RunFolder(self.folder).manifest, ours)
         elif any((self.folder / "cells").glob("*/*")):
             raise RunFolderError(
                 f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or "
@@ -109,7 +111,7 @@ class Ablation:
         with writing(self.folder):
             write_atomically(path, ours.to_json(indent=1) + "\n")
 
-    def _gone_on_with(self, theirs: Manifest, ours: Manifest, inputs: Inputs) -> Manifest:
+    def _gone_on_with(self, theirs: Manifest, ours: Manifest) -> Manifest:
         """The manifest from now on, which describes every result that is kept."""
         another = "name another folder with `--output`"
         if theirs.config != ours.config:
@@ -117,9 +119,9 @@ class Ablation:
                 f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): "
                 f"{another}."
             )
-        if theirs.cells != ours.cells:
+        if _asked(theirs) != _asked(ours):
             raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
-        found = {task.id: changes(theirs, ours, inputs.cells[task.id]) for task in self.tasks}
+        found = {task.id: changes(theirs, ours, task.id) for task in self.tasks}
         with_results = [task for task in self.tasks if has_results(task)]
         stale = [task for task in with_results if found[task.id]]
         if stale and not self.redo_changed:
@@ -137,12 +139,18 @@ class Ablation:
             with writing(self.folder):
                 (self.folder / TEXTS).unlink(missing_ok=True)
         kept = len(with_results) > len(stale)
-        return (
-            replace(theirs, inputs=ours.inputs, notes=notes(theirs, ours) or None) if kept else ours
-        )
+        if not kept:
+            return ours
+        told = notes(theirs, ours) or None
+        return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=told)
 
 
-def manifest(plan: Plan, inputs: dict[str, str] | None = None) -> Manifest:
+def _asked(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
+    """The cells, without what is found out about them."""
+    return [(cell.id, cell.settings) for cell in manifest.cells]
+
+
+def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
     """What the plan is run with, on this machine."""
     return Manifest(
         **here(),
@@ -150,8 +158,28 @@ def manifest(plan: Plan, inputs: dict[str, str] | None = None) -> Manifest:
         device=", ".join(dict.fromkeys(device_name(cell.settings.device) for cell in plan.cells)),
         config=json.loads(json.dumps(plan.config, default=str)),
         axes=plan.axes,
-        cells=[CellEntry(cell.id, cell.labels) for cell in plan.cells],
-        inputs=inputs,
+        cells=[_entry(task, plan.config["base"], [*inputs.cells[task.id]]) for task in tasks],
+        inputs=inputs.all,
+    )
+
+
+def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
+    order = task.order
+    verifier, drafter = order.parts.verifier, order.parts.drafter
+    return CellEntry(
+        task.id,
+        task.labels,
+        own_settings(task.settings, base),
+        {
+            "target": str(order.target),
+            "device": str(order.device),
+            "dtype": order.dtype,
+            "quantization": str(called(task.settings.quantization)),
+        },
+        bool(verifier.lossless),
+        " ".join(str(verifier.caveat).split()),
+        bool(drafter.batch_invariant),
+        inputs,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bass.experiments.cells import Task
 from bass.experiments.orders import Orders
-from bass.experiments.plain import ALIKE
+from bass.experiments.work import ALIKE
 from bass.llm import Order
 
 Model = tuple[Any, ...]

@@ -6,7 +6,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a cell is held against plain decoding at another batch",
-        "plain._OWN",
+        "work.HOW",
         (
             "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', "
             "'cache', "
@@ -46,8 +46,8 @@ MUTANTS = (
     ),
     Mutant(
         "results of an edited class are kept",
-        "changes",
-        "then.get(name) != value",
+        "other_inputs",
+        "then.get(name) != now.get(name)",
         "name not in then",
         (
             "unit/test_ablate_changed.py::test_what_has_changed_is_refused_and_redone_on_request_in_the_cells_that_depend_on_it",
@@ -167,10 +167,54 @@ MUTANTS = (
     ),
     Mutant(
         "a setting wins over one that decodes something else",
-        "read_cells",
-        "work = [axis for axis in axes if is_work(run.manifest.config, axis)]",
-        "work: list[str] = []",
+        "Cell.place",
+        "f\"batch {self.batch}{self.work and f', {self.work}'}\"",
+        "f'batch {self.batch}'",
         ("unit/test_report_summary.py::test_only_settings_that_decode_the_same_are_rivals",),
+    ),
+    Mutant(
+        "what a label sets beside the way to decode is not looked at",
+        "cells._works",
+        "not is_told(name)",
+        "False",
+        ("unit/test_report_work.py::test_cells_of_other_work_are_no_rivals_whatever_sets_it",),
+    ),
+    Mutant(
+        "a verifier of one's own that is not lossless is not named",
+        "claims",
+        "not cell.lossless",
+        "not cell.lossless and not cell.caveat",
+        ("unit/test_report_work.py::test_every_verifier_that_is_not_lossless_is_named",),
+    ),
+    Mutant(
+        "a speed-up is over plain decoding with another target",
+        "Winner.plain_for",
+        "one.same_target == cell.same_target",
+        "True",
+        (
+            "unit/test_report_work.py::test_plain_decoding_of_another_target_is_a_rival_and_no_measure",
+        ),
+    ),
+    Mutant(
+        "one of two runs of other work is better",
+        "Line.beyond_noise",
+        "self.same_work and self.found is not None and self.found.beyond_noise",
+        "self.found is not None and self.found.beyond_noise",
+        ("unit/test_report_work.py::test_runs_of_other_work_are_told_apart_and_none_is_better",),
+    ),
+    Mutant(
+        "what a class of one's own imports in a function is not looked at",
+        "sources._imported",
+        "ast.walk(tree)",
+        "tree.body",
+        ("unit/test_ablate_sources.py",),
+    ),
+    Mutant(
+        "a module that is gone is no change",
+        "inputs.other_inputs",
+        "dict.fromkeys([*then, *now])",
+        "dict.fromkeys(now)",
+        ("unit/test_ablate_sources.py",),
     ),
     Mutant(
         "a lead that may be noise opens the page",

@@ -1,29 +1,19 @@
 """The cells of a run as a report needs them: with a label, a batch, and their lines read once."""
 
 import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from bass.experiments.metrics import over_repeats
-from bass.experiments.records import CellEntry, CellLines, RunFolder, Summary
+from bass.experiments.records import CellEntry, CellLines, Manifest, RunFolder, Summary
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.settings import SETTINGS
+from bass.experiments.strategies import called
+from bass.experiments.work import WORK, settings_of
 
-# Settings that say what is decoded; the others say how.
-WORK = {
-    "target",
-    "prompts",
-    "num_prompts",
-    "samples",
-    "max_new_tokens",
-    "ignore_eos",
-    "stop",
-    "seed",
-    "time_budget",
-    "batch",
-}
-WORK |= {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+LOSSY = " (not lossless)"
 
 
 @final
@@ -31,15 +21,16 @@ WORK |= {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
 class Cell:
     """One cell, finished or not.
 
-    label: the settings that tell it from the others, its batch not among them. choice, work: the
-    part of the label that is a way to decode, and the part that says what is decoded; only cells of
-    the same batch and the same work are rivals.
+    label: the settings that tell it from the others, its batch not among them. choice: the part of
+    the label that is a way to decode. work: what is decoded, where cells differ in it; only cells
+    of the same batch and the same work are rivals. settings: all, as `settings_of` has them.
     """
 
     entry: CellEntry
     label: str
     choice: str
     work: str
+    settings: Mapping[str, Any]
     batch: int  # rows; 0 where it has no steps
     summary: Summary | None
     lines: CellLines
@@ -58,6 +49,13 @@ class Cell:
     def place(self) -> str:
         """Where it has rivals: its batch, and its work."""
         return f"batch {self.batch}{self.work and f', {self.work}'}"
+
+    @property
+    def same_target(self) -> tuple[str, ...]:
+        """What it has in common with the plain decoding that it is measured by: its place, and how
+        the target is loaded.
+        """
+        return (self.place, *self.entry.target.values())
 
     @property
     def speculative(self) -> bool:
@@ -88,42 +86,70 @@ class Cell:
 
 def read_cells(run: RunFolder) -> list[Cell]:
     """All cells of the plan, in its order."""
+    manifest = run.manifest
     read = [(entry, run.summary(entry.id), run.lines(entry.id)) for entry in run.cells]
     rows = [
         max((len(step.request_rows) for step in lines.steps), default=0) for _, _, lines in read
     ]
     axes = telling_axes(
         [(entry.settings, batch) for (entry, _, _), batch in zip(read, rows, strict=True)],
-        run.manifest.axes,
+        manifest.axes,
     )
-    work = [axis for axis in axes if is_work(run.manifest.config, axis)]
-    # where nothing but the work varies, that is what is compared
-    choice = [axis for axis in axes if axis not in work] or axes
-    work = [axis for axis in work if axis not in choice]
+    settings = [settings_of(entry, manifest.config) for entry in run.cells]
+    named, works = choices(manifest), _works(manifest, settings, rows, axes)
     return [
-        Cell(
-            entry,
-            label(entry.settings, axes),
-            label(entry.settings, choice),
-            words(entry.settings, work),
-            batch,
-            summary,
-            lines,
+        Cell(entry, label(entry, axes), named[entry.id], work, own, batch, summary, lines)
+        for (entry, summary, lines), work, own, batch in zip(
+            read, works, settings, rows, strict=True
         )
-        for (entry, summary, lines), batch in zip(read, rows, strict=True)
     ]
 
 
-def is_work(config: Mapping[str, Any], axis: str) -> bool:
-    """Whether an axis of the config varies what is decoded, and not how."""
-    values = (config.get("axes") or {}).get(axis)
-    own = axis.partition(".")[0] in SETTINGS
-    varied = (
-        {axis}
-        if own or not isinstance(values, Mapping)
-        else {key for settings in values.values() for key in settings}
-    )
-    return varied <= WORK
+def choices(manifest: Manifest) -> dict[str, str]:
+    """By the id of each cell, its way to decode, in words."""
+    axes = telling_axes([(entry.settings, 0) for entry in manifest.cells], manifest.axes)
+    ways = [axis for axis in axes if not varied(manifest.config, axis) <= {*WORK}]
+    return {entry.id: label(entry, ways) for entry in manifest.cells}
+
+
+def _works(
+    manifest: Manifest,
+    settings: Sequence[Mapping[str, Any]],
+    rows: Sequence[int],
+    axes: Sequence[str],
+) -> list[str]:
+    """What each cell decodes, in words that differ, at one batch, where it does: its values on the
+    axes that vary nothing else, and the settings that these do not tell.
+    """
+    own = [axis for axis in axes if varied(manifest.config, axis) <= {*WORK}]
+    told = [words(entry.settings, own) for entry in manifest.cells]
+    places = [*zip(told, rows, strict=True)]
+
+    def is_told(name: str) -> bool:
+        values = {
+            (*place, repr(one.get(name)))
+            for place, one in zip(places, settings, strict=True)
+            if place[1]
+        }
+        return len(values) == len({value[:2] for value in values})
+
+    names = [name for name in WORK if not is_told(name)]
+    return [
+        ", ".join(
+            [*([told] if told else []), *(f"{name}={in_words(one.get(name))}" for name in names)]
+        )
+        for told, one in zip(told, settings, strict=True)
+    ]
+
+
+def varied(config: Mapping[str, Any], axis: str) -> set[str]:
+    """The settings that an axis of the config varies."""
+    axes, head = config.get("axes"), axis.partition(".")[0]
+    values = axes.get(axis) if isinstance(axes, Mapping) else None
+    if head in SETTINGS or not isinstance(values, Mapping):
+        return {head}
+    labelled = [said for said in values.values() if isinstance(said, Mapping)]
+    return {str(key).partition(".")[0] for said in labelled for key in said} or {head}
 
 
 def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str]) -> list[str]:
@@ -137,9 +163,9 @@ def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str
     ]
 
 
-def label(settings: dict[str, Any], axes: Iterable[str]) -> str:
-    """The values of the axes, or what there is to say without any."""
-    return words(settings, axes) or "this setting"
+def label(entry: CellEntry, axes: Iterable[str]) -> str:
+    """The values of the axes, or what there is to say without any, and whether it is lossy."""
+    return (words(entry.settings, axes) or "this setting") + ("" if entry.lossless else LOSSY)
 
 
 def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
@@ -147,6 +173,12 @@ def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
     return ", ".join(
         value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes
     )
+
+
+def in_words(value: Any) -> str:
+    """A value of a setting."""
+    named = called(value)
+    return named if isinstance(named, str) and named else json.dumps(named)
 
 
 def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

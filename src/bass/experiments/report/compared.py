@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 from bass.experiments.metrics import METRICS, Metric
-from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import difference
+from bass.experiments.report.paired import Pair
 from bass.experiments.report.summary import DECIDES
 from bass.experiments.report.words import counted
 from bass.experiments.statistics import Comparison
@@ -22,22 +22,26 @@ MOST_TOLD = 20  # settings in words, those that differ first
 class Line:
     """One metric of one setting in two runs, the cells' values.
 
-    `found`: None where there are too few repeats to tell.
+    `found`: None where there are too few repeats to tell. `same_work`: whether both decode the
+    same; else there is no verdict.
     """
 
     metric: Metric
     a: float
     b: float
     found: Comparison | None
+    same_work: bool
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the runs differ in it."""
-        return self.found is not None and self.found.beyond_noise
+        """Whether the runs differ in it, doing the same work."""
+        return self.same_work and self.found is not None and self.found.beyond_noise
 
     @property
     def verdict(self) -> str:
         """In a word or two."""
+        if not self.same_work:
+            return "of other work"
         if self.found is None:
             return "too few values to tell"
         if not self.found.beyond_noise:
@@ -72,38 +76,32 @@ class Line:
         ]
 
 
-def pairs(a: Sequence[Cell], b: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
-    """The cells with the same settings."""
-    others = {repr(sorted(cell.entry.settings.items())): cell for cell in b}
-    return [
-        (cell, other)
-        for cell in a
-        if (other := others.get(repr(sorted(cell.entry.settings.items())))) is not None
-    ]
-
-
-def compared(both: Sequence[tuple[Cell, Cell]], names: Sequence[str]) -> Mapping[str, list[Line]]:
+def compared(both: Sequence[Pair], names: Sequence[str]) -> Mapping[str, list[Line]]:
     """By the title of each setting: those of the metrics that both runs have, in order."""
     found: dict[str, list[Line]] = {}
-    for a, b in both:
-        values = {name: (a.value(name), b.value(name)) for name in names}
-        found[a.title] = [
-            Line(METRICS[name], x, y, difference(a, b, METRICS[name]))
+    for pair in both:
+        values = {name: (pair.a.value(name), pair.b.value(name)) for name in names}
+        found[pair.title] = [
+            _line(METRICS[name], pair, x, y)
             for name, (x, y) in values.items()
             if x is not None and y is not None
         ]
     return found
 
 
-def in_words(both: Sequence[tuple[Cell, Cell]]) -> list[str]:
+def _line(metric: Metric, pair: Pair, x: float, y: float, among: int = 1) -> Line:
+    return Line(metric, x, y, difference(pair.a, pair.b, metric, among), pair.same_work)
+
+
+def summed_up(both: Sequence[Pair]) -> list[str]:
     """What the metric that decides says of each setting, at a level that holds over all of them;
     the sum of it first.
     """
     lines = []
-    for a, b in both:
-        x, y = a.value(DECIDES.name), b.value(DECIDES.name)
+    for pair in both:
+        x, y = pair.a.value(DECIDES.name), pair.b.value(DECIDES.name)
         if x is not None and y is not None:
-            lines.append((a.title, Line(DECIDES, x, y, difference(a, b, DECIDES, len(both)))))
+            lines.append((pair.title, _line(DECIDES, pair, x, y, len(both))))
     verdicts = [line.verdict for _, line in lines]
     counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
     head = (

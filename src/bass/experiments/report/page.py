@@ -12,10 +12,11 @@ from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import COLUMNS, METRICS, Metric
 from bass.experiments.records import Manifest, RunFolder
 from bass.experiments.report.cells import Cell, read_cells
-from bass.experiments.report.compared import compared, in_words, pairs
+from bass.experiments.report.claims import claims
+from bass.experiments.report.compared import compared, summed_up
 from bass.experiments.report.contrast import lead
 from bass.experiments.report.drawing import Plot
-from bass.experiments.report.lossy import lossy
+from bass.experiments.report.paired import differences, pairs
 from bass.experiments.report.palette import asset
 from bass.experiments.report.picture import embedded, picture
 from bass.experiments.report.plots import plots
@@ -40,7 +41,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
     told_of = [
         cell
         for winner in found.values()
-        for cell in (winner.best, winner.fastest_plain)
+        for cell in (winner.best, winner.plain)
         if cell is not None
     ]
     # Of more settings than a plot can show, those of one work can be compared with each other.
@@ -91,13 +92,18 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
     """The HTML that compares two runs, and what it says in sentences."""
     both = [read_cells(run) for run in (a, b)]
     done = [_done(run, cells) for run, cells in zip((a, b), both, strict=True)]
-    common = pairs(*done)
+    common = pairs(done[0], done[1], (a.manifest, b.manifest))
     if not common:
         raise RunFolderError(
             f"{a.path} and {b.path} have no setting in common that is finished in both: there is "
             "nothing to compare."
         )
-    told = in_words(common)
+    warned = differences(a.manifest, b.manifest, common) + [
+        f"{name}: {text}"
+        for name, run, cells in zip("AB", (a, b), both, strict=True)
+        for text in warnings(run, cells)
+    ]
+    told = summed_up(common)
     alone = [len(cells) - len(common) for cells in done]
     if any(alone):
         told.append(
@@ -138,11 +144,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         facts=[
             f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
         ],
-        warnings=[
-            f"{name}: {text}"
-            for name, run, cells in zip("AB", (a, b), both, strict=True)
-            for text in warnings(run, cells)
-        ],
+        warnings=warned,
         summary=told,
         tables=tables,
         words=[(name, METRICS[name].doc) for name in METRICS if name in names],
@@ -151,7 +153,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             for n, r in (("A", a), ("B", b))
         ],
     )
-    return html, told
+    return html, warned + told
 
 
 def render(check: bool = True, **values: Any) -> str:
@@ -211,8 +213,7 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
-    unlike = lossy(cells, run.manifest.config)
-    told += [unlike] if unlike else []
+    told += claims(run.manifest)
     return told + [note for cell in cells for note in cell.lines.notes]
 
 
@@ -224,14 +225,15 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
         if name != "speedup_all" and any(cell.values(name) for cell in cells)
     ]
     plain = {
-        place: cell for place, winner in found.items() if (cell := winner.fastest_plain) is not None
+        cell: None if cell.place not in found else found[cell.place].plain_for(cell)
+        for cell in cells
     }
-    compared = any(cell.place in plain and cell is not plain[cell.place] for cell in cells)
+    compared = any(one not in (None, cell) for cell, one in plain.items())
     rows = []
     for cell in sorted(cells, key=lambda cell: cell.batch):
         values = [_with_interval(cell, metric) for metric in shown]
         if compared:
-            values.insert(1, _times_plain(cell, found.get(cell.place)))
+            values.insert(1, _times_plain(cell, plain[cell], found.get(cell.place)))
         winner = found.get(cell.place)
         best = winner is not None and winner.clear and winner.best is cell
         rows.append({"best": best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
@@ -273,9 +275,8 @@ def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
     return told
 
 
-def _times_plain(cell: Cell, winner: Winner | None) -> dict[str, str]:
+def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:
     """How many times as fast as plain decoding, at the level of the summary's sentences."""
-    plain = None if winner is None else winner.fastest_plain
     if winner is None or plain is None or plain is cell:
         return {"text": "1" if plain is cell else NOTHING}
     found = lead(cell, plain, DECIDES, max(1, len(winner.others)))

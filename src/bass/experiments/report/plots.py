@@ -100,7 +100,8 @@ def operations(cells: Sequence[Cell]) -> Plot | None:
 
 def _grey(cells: Sequence[Cell]) -> str:
     """What the grey line is, where there is one."""
-    return " Grey: plain decoding." if len({cell.speculative for cell in cells}) > 1 else ""
+    compared = any(_plain_for(cell, cells) is not None for cell in cells)
+    return " Grey: plain decoding of the same work." if compared else ""
 
 
 def _by_batch(
@@ -127,11 +128,11 @@ def _by_batch(
         return None
     batches = sorted({cell.batch for cell in cells})
     figure, panels = facets([*groups], "batch", ylabel)
-    # whose metric is one of those drawn
-    plain = {} if reference is None else _plain(cells, reference)
     for label, group in groups.items():
         ax = panels[label]
-        if reference is not None and plain and any(cell.speculative for cell in group):
+        # whose metric is one of those drawn
+        plain = {} if reference is None else _plain(group, cells, reference)
+        if reference is not None and plain:
             at, values = (
                 [batches.index(batch) for batch in plain],
                 [scale * value for value in plain.values()],
@@ -161,18 +162,24 @@ def _by_batch(
     return figure
 
 
-def _plain(cells: Sequence[Cell], metric: str) -> dict[int, float]:
-    """That of plain decoding at each batch, of the fastest where there are several."""
-    found: dict[int, float] = {}
-    plain = [cell for cell in cells if not cell.speculative]
-    for batch in sorted({cell.batch for cell in plain}):
-        fastest = min(
-            (cell for cell in plain if cell.batch == batch),
-            key=lambda cell: cell.value("all") or np.inf,
-        )
-        if (value := fastest.value(metric)) is not None:
-            found[batch] = value
-    return found
+def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[int, float]:
+    """That of the plain decoding that the cells of a group are compared with, by batch."""
+    plain = [one for cell in group if (one := _plain_for(cell, cells)) is not None]
+    values = {cell.batch: cell.value(metric) for cell in plain}
+    return {batch: value for batch, value in values.items() if value is not None}
+
+
+def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """The fastest that drafts nothing and else decodes the same; None for one that drafts nothing
+    itself.
+    """
+    if not cell.speculative:
+        return None
+    return min(
+        (one for one in cells if not one.speculative and one.same_target == cell.same_target),
+        key=lambda one: one.value("all") or np.inf,
+        default=None,
+    )
 
 
 def _finish(figure: "Figure", panels: "Mapping[str, Axes]") -> None:
@@ -288,14 +295,9 @@ def _budget(
         return None
     figure, panels = facets([cell.label for cell in chosen], "seconds", ylabel)
     curves = {cell: [values.tolist() for values in curve(cell)] for cell in chosen}
-    plain = min(
-        (cell for cell in chosen if not cell.speculative),
-        key=lambda cell: cell.value("all") or np.inf,
-        default=None,
-    )
     for cell, (at, value) in curves.items():
         ax = panels[cell.label]
-        if plain is not None and cell.speculative:
+        if (plain := _plain_for(cell, chosen)) is not None:
             beside(ax, curves[plain][0], curves[plain][1], "plain decoding", drawstyle="steps-post")
         series(ax, 0, at, value, "this setting", drawstyle="steps-post", marker="", linewidth=1.4)
         ax.set_xlim(0, max(values[0][-1] for values in curves.values()))

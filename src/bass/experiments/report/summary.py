@@ -33,17 +33,21 @@ class Winner:
 
     @property
     def plain(self) -> Cell | None:
-        """The best one that drafts nothing, if that is another one."""
-        return (
-            None
-            if not self.best.speculative
-            else next((cell for cell in self.others if not cell.speculative), None)
-        )
+        """The plain decoding that the best one is measured by, if that is another one."""
+        return self.plain_for(self.best) if self.best.speculative else None
 
-    @property
-    def fastest_plain(self) -> Cell | None:
-        """The best one that drafts nothing."""
-        return next((cell for cell in (self.best, *self.others) if not cell.speculative), None)
+    def plain_for(self, cell: Cell) -> Cell | None:
+        """The best one that drafts nothing, with the target loaded as the cell has it: on the same
+        device, of the same dtype and quantization.
+        """
+        return next(
+            (
+                one
+                for one in (self.best, *self.others)
+                if not one.speculative and one.same_target == cell.same_target
+            ),
+            None,
+        )
 
     @property
     def second(self) -> Cell | None:
@@ -182,9 +186,12 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
             "which is beyond the noise."
         )
     lost = [
-        place for place, winner in found.items() if winner.others and not winner.best.speculative
+        place
+        for place, winner in found.items()
+        if not winner.best.speculative
+        and any(c.speculative and winner.plain_for(c) is winner.best for c in winner.others)
     ]
-    if lost and any(cell.speculative for winner in found.values() for cell in winner.others):
+    if lost:
         told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
     return told
 
