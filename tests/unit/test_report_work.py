@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from bass.verifiers.emit import emit, target_after
 
 from bass.experiments.records import RunFolder
 from bass.experiments.report import page as pages
@@ -18,7 +19,6 @@ from bass.experiments.report.page import comparison, page
 from bass.experiments.report.plots import plots
 from bass.experiments.report.summary import winners
 from bass.interfaces import Verifier
-from bass.verifiers.emit import emit, target_after
 from support.run_folders import write_run_of
 from unit.checkpoints import Said
 
