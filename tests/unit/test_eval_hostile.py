@@ -193,10 +193,10 @@ def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(
         _asked(out)
 
     if name == "lock":  # of whichever kind: it is only locked
-        with contextlib.suppress(RequestError):
+        with contextlib.suppress(BassError):
             read()
     else:
-        with pytest.raises(RequestError, match=Path(name).name.partition(".")[0]):
+        with pytest.raises(BassError, match=Path(name).name.partition(".")[0]):
             read()
 
 

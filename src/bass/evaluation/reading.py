@@ -29,6 +29,7 @@ from bass.evaluation.folder import (
 )
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
+from bass.experiments.own_files import inside
 from bass.experiments.report.words import counted
 from bass.files import read_regular
 
@@ -99,7 +100,7 @@ def read_evaluation(path: Path) -> Evaluated:
             f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
             "use the one that wrote it."
         )
-    scored = {name: found for name in _methods(path) if (found := _scored(path / name))}
+    scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:
         raise RequestError(
@@ -188,18 +189,18 @@ def _methods(path: Path) -> list[str]:
     return [name for name in METHODS if (path / name / SAMPLES).exists()]
 
 
-def _scored(folder: Path) -> dict[str, list[Scored]]:
+def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
     """The problems of which every sample has its score."""
     values = {
         (line.task_id, line.sample, line.text): line.value
-        for line in read_lines(folder / SCORES, Score)
+        for line in read_lines(inside(path, method, SCORES), Score)
     }
 
     def value(sample: Sample) -> float | None:
         return values.get((sample.task_id, sample.sample, digest(sample.text)))
 
     found = {}
-    for task_id, group in read_samples(folder / SAMPLES).items():
+    for task_id, group in read_samples(inside(path, method, SAMPLES)).items():
         if group and all(value(sample) is not None for sample in group):
             found[task_id] = [
                 Scored(sample, values[task_id, sample.sample, digest(sample.text)])
@@ -212,7 +213,7 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     """Budgets, asked for or following from the samples, and each k of pass@k; none before the
     evaluation has ended.
     """
-    file = path / SUMMARY
+    file = inside(path, SUMMARY)
     if not file.exists():
         return [], []
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, final
 
 from bass.errors import RunFolderError
-from bass.experiments.own_files import check_no_link, decoded
+from bass.experiments.own_files import decoded, inside
 from bass.experiments.strict import Json
 from bass.files import append, whole_lines
 
@@ -36,9 +36,8 @@ def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not
     exist.
     """
-    check_no_link(path)
     try:
-        whole, rest = whole_lines(path)
+        whole, rest = whole_lines(inside(path.parent, path.name))
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
     dropped = (
