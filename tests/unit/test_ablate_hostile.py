@@ -285,7 +285,7 @@ DAMAGED = {
         "steps.jsonl",
         rb"^",
         b'{"a":' * 100_000,
-        "is damaged (maximum recursion depth",
+        "is damaged (it is nested too deeply",
     ),
     "a huge integer": (
         "steps.jsonl",

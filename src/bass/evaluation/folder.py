@@ -19,7 +19,8 @@ from bass.errors import RequestError, RunFolderError
 from bass.evaluation.scores import Sample
 from bass.experiments.own_files import LOCK, inside, take_lock
 from bass.experiments.strict import Json, checked, parsed
-from bass.files import append, read_regular, whole_lines, write_atomically
+from bass.files import append, file_lines, read_regular, write_atomically
+from bass.plain_json import parse_json
 
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
@@ -146,8 +147,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """What the folder is an evaluation of. Raises `RequestError`."""
     file = inside(path, MANIFEST)
     try:
-        found = json.loads(read_regular(file, LARGEST_JSON))
-    except (OSError, ValueError, RecursionError) as error:
+        found = parse_json(read_regular(file, LARGEST_JSON))
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(f"`{file}` cannot be read ({reason}): name another folder.") from error
     if (
@@ -211,24 +212,23 @@ def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[
 
     `other`: what a line with `end` is.
     """
+    lines = []
     try:
-        texts, _ = whole_lines(file)
+        for number, line in enumerate(file_lines(file), 1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"Line {number} of `{file}`"
+            try:
+                data = parsed(line.decode(), where)
+                lines.append(checked(other if other and "end" in data else kind, data, where))
+            except (ValueError, RecursionError, RunFolderError) as error:
+                raise RequestError(
+                    f"{where} is damaged: remove it, and the command that wrote it fills the gap."
+                ) from error
     except OSError as error:
         raise RequestError(
             f"`{file}` cannot be read ({error.strerror}): name another folder."
         ) from error
-    lines = []
-    for number, text in enumerate(texts, 1):
-        where = f"Line {number} of `{file}`"
-        try:
-            data = parsed(text.decode(), where)
-            lines.append(
-                checked(other if other is not None and "end" in data else kind, data, where)
-            )
-        except (ValueError, RecursionError, RunFolderError) as error:
-            raise RequestError(
-                f"{where} is damaged: remove it, and the command that wrote it fills the gap."
-            ) from error
     return lines
 
 

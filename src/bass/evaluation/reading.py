@@ -3,7 +3,6 @@ way.
 """
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from bass.evaluation.tasks import SCORES as KINDS
 from bass.experiments.own_files import inside
 from bass.experiments.report.words import counted
 from bass.files import read_regular
+from bass.plain_json import parse_json
 
 Groups = list[list[Scored]]
 
@@ -217,7 +217,7 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     if not file.exists():
         return [], []
     try:
-        methods = json.loads(read_regular(file, LARGEST_JSON))["methods"].values()
+        methods = parse_json(read_regular(file, LARGEST_JSON))["methods"].values()
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
         if not all(0 < budget < math.inf for budget in budgets):
             raise ValueError("a budget is no number of seconds")
@@ -229,7 +229,6 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
         KeyError,
         AttributeError,
         OverflowError,
-        RecursionError,
     ) as error:
         raise RequestError(
             f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it "

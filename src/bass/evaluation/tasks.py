@@ -53,9 +53,8 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
     if task not in TASKS:
         raise unknown_name("task", task, TASKS)
     path = locate(data)
-    records = read_records(path)
     problems = []
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(read_records(path), 1):
         try:
             problems.append(TASKS[task](record, number))
         except (
