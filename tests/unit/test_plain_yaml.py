@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from bass.errors import OptionError
 from bass.experiments.config import examined
 from bass.plain_yaml import LARGEST_YAML, MOST_VALUES, PlainYamlError, read_yaml
+from unit.checkpoints import Said
 
 MERGED = "a0: &a0 {x: 1, y: 2}\n" + "".join(
     f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 13)
@@ -56,6 +58,15 @@ def test_a_mapping_may_be_merged_often() -> None:
     assert read_yaml(text)["b499"] == {"x": 1, "y": 499}
     with pytest.raises(yaml.YAMLError):
         read_yaml("a: {<<: 3}")
+
+
+@pytest.mark.parametrize("option", ["temperature", "seed", "max-new-tokens", "n", "top-p"])
+def test_a_number_of_the_command_line_that_cannot_be_printed_is_refused(
+    bass_command: Callable[..., Said], option: str
+) -> None:
+    said = bass_command("generate", "x", f"--{option}=0x{'f' * 5000}")
+    assert said.status == 2
+    assert re.fullmatch(r"bass: [^\n]{,400}\.\n", said.err), said.err[-500:]
 
 
 @pytest.mark.parametrize("of", [[1, 2], {"a": {"seed": 1}, "b": {"seed": 2}}])

@@ -1,5 +1,6 @@
 """The tokenizer of a checkpoint folder."""
 
+import contextlib
 import functools
 import json
 import re
@@ -15,6 +16,7 @@ from bass.errors import CheckpointError, RequestError
 from bass.text.chat import ChatTemplates
 from bass.text.folder import assemble, source
 from bass.text.limits import MOST_WRITTEN, grown
+from bass.text.quiet import quiet
 from bass.text.special import optional_json
 from bass.text.timed import within
 
@@ -54,7 +56,9 @@ class Tokenizer:
             return None
         settings = optional_json(folder / "tokenizer_config.json")
         try:
-            fast, special = assemble(folder, file, settings)
+            with quiet():
+                fast, special = assemble(folder, file, settings)
+                _try(fast)
             return cls(
                 fast,
                 file,
@@ -86,10 +90,11 @@ class Tokenizer:
                 raise ValueError(
                     f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become"
                 )
-            [encoded] = within(
-                seconds,
-                lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
-            )
+            with quiet():
+                [encoded] = within(
+                    seconds,
+                    lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
+                )
             return encoded.ids
         except _GRAVE:
             raise
@@ -173,6 +178,16 @@ class Tokenizer:
             for token, index in self.vocabulary.items()
             if _BYTE.fullmatch(token)
         }
+
+
+def _try(fast: FastTokenizer) -> None:
+    """Encode a text and decode every token: what the library panics at is found before it is
+    used. Its errors, which may be of this text alone, do not count.
+    """
+    with contextlib.suppress(Exception):
+        within(ENCODING_SECONDS, lambda: fast.encode_batch(["", "a b"]))
+    with contextlib.suppress(Exception):
+        fast.decode_batch([[], *([index] for index in range(fast.get_vocab_size()))])
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
