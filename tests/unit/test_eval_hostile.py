@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bass.errors import BassError, RequestError
-from bass.evaluation import sources
+from bass.evaluation import sources, tasks
 from bass.evaluation.folder import opened
 from bass.evaluation.reading import _asked, read_evaluation
 from bass.evaluation.report import page
@@ -74,6 +74,29 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
         said = str(error)
     assert said == "f" or ("bad.jsonl" in said and len(said.splitlines()) == 1 and len(said) < 600)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"test_list": [" " * 10**7 + "assert f(1) == 1"]}, "characters of code"),
+        ({"code": " " * 10**7 + "\ndef f(x): return x"}, "characters of code"),
+        ({"test_imports": [" " * 10**7 + "import f"]}, "characters of code"),
+        ({"code": "f = f'" + "{1}" * 80_000 + "'"}, "characters of code"),
+        ({"code": "f = f'" + "{1}" * 5_000 + "'"}, "characters of code in all, and"),
+    ],
+)
+def test_code_that_takes_the_parser_long_is_refused_soon(
+    changes: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MOST_CODE", 2 * tasks.LONGEST_CODE)
+    records = [MBPP | changes | {"task_id": i} for i in range(4)]
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    began = time.process_time()
+    with pytest.raises(RequestError, match=words) as caught:
+        read_problems("mbpp", tmp_path / "bad.jsonl")
+    assert time.process_time() - began < 2
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("task", ["humaneval", "mbpp", "gsm8k", "summaries"])
