@@ -2,6 +2,7 @@
 
 import json
 import platform
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,10 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         Path(config.output), _identity(config, asked, llm), _about(config, asked, llm)
     ) as folder:
         try:
-            with _Bars(told) as progress, heeded() as check_interruption:
+            with (
+                _Bars(told) as progress,
+                heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+            ):
 
                 def take(stage: str, done: int, total: int) -> None:
                     progress(stage, done, total)

@@ -8,9 +8,11 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def heeded() -> Iterator[Callable[[], None]]:
+def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
     """Within it, what is yielded raises a KeyboardInterrupt if one was asked for before: call it
     now and then.
+
+    The signals `also` raise it too, and have their effect at the end, when all within is tidied up.
 
     Python drops an interruption that falls into an object's end or a callback, and the process goes
     on as if nothing had been said.
@@ -18,18 +20,21 @@ def heeded() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():  # where no signal comes
         yield lambda: None
         return
-    asked = threading.Event()
+    asked: list[int] = []
 
-    def take(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
+    def take(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
         raise KeyboardInterrupt
 
     def check() -> None:
-        if asked.is_set():
+        if asked:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, take)
+    before = {number: signal.signal(number, take) for number in (signal.SIGINT, *also)}
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if ending := {*asked} & {*also}:
+            signal.raise_signal(min(ending))

@@ -1,9 +1,10 @@
 """Samples of a model for every problem, then their scores; both go on where they were left."""
 
+import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -220,23 +221,35 @@ def score(
     drawn = [s for p in evaluation.problems for s in samples[p.task_id]]
     left = [s for s in drawn if _identity(s) not in known]
     progress(f"scoring, {method}", len(drawn) - len(left), len(drawn))
-    kind = SCORES[evaluation.task]
-    if kind == "code":
-        outcomes = evaluation.sandbox.check_all(problems[s.task_id].program(s.text) for s in left)
-        judged = ((float(o.passed), o.reason, o.detail) for o in outcomes)
-    else:
-        measure = exact_match if kind == "exact_match" else rouge2
-        judged = ((measure(problems[s.task_id], s.text), "", "") for s in left)
-    for i, (one, (value, reason, detail)) in enumerate(
-        zip(left, judged, strict=True), len(drawn) - len(left) + 1
-    ):
-        task_id, index, text = _identity(one)
-        folder.add_score(method, Score(task_id, index, text, value, reason, detail))
-        known[task_id, index, text] = value
-        progress(f"scoring, {method}", i, len(drawn))
+    # an interruption that comes here ends the programs under way
+    with contextlib.closing(
+        _judged(evaluation, [(problems[s.task_id], s) for s in left])
+    ) as judged:
+        for i, (one, (value, reason, detail)) in enumerate(
+            zip(left, judged, strict=True), len(drawn) - len(left) + 1
+        ):
+            task_id, index, text = _identity(one)
+            folder.add_score(method, Score(task_id, index, text, value, reason, detail))
+            known[task_id, index, text] = value
+            progress(f"scoring, {method}", i, len(drawn))
     return [
         [Scored(s, known[_identity(s)]) for s in samples[p.task_id]] for p in evaluation.problems
     ]
+
+
+def _judged(
+    evaluation: Evaluation, drawn: Sequence[tuple[Problem, Sample]]
+) -> Generator[tuple[float, str, str], None, None]:
+    """The value of each sample, and of a program why: its reason and detail."""
+    kind = SCORES[evaluation.task]
+    if kind != "code":
+        measure = exact_match if kind == "exact_match" else rouge2
+        yield from ((measure(problem, sample.text), "", "") for problem, sample in drawn)
+        return
+    programs = (problem.program(sample.text) for problem, sample in drawn)
+    with contextlib.closing(evaluation.sandbox.check_all(programs)) as outcomes:
+        for outcome in outcomes:
+            yield float(outcome.passed), outcome.reason, outcome.detail
 
 
 def _identity(sample: Sample) -> tuple[str, int, str]:
