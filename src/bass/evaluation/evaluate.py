@@ -26,6 +26,8 @@ from bass.evaluation.scores import (
 from bass.evaluation.tasks import SCORES, Problem
 from bass.llm import LLM
 from bass.policies import Fixed
+from bass.requests import context
+from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
@@ -124,7 +126,7 @@ def check(llm: LLM, evaluation: Evaluation) -> list[str]:
             "The problems are texts, and the target's folder has no tokenizer: add its files."
         )
     room = room_for_prompt(llm, evaluation.options["max_new_tokens"])
-    sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
+    sizes = [_size(tokenizer, p.prompt, room) for p in evaluation.problems]
     empty = sizes.count(0)
     if empty:
         named = evaluation.problems[sizes.index(0)].task_id
@@ -148,19 +150,18 @@ def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[
     """The problems whose prompts fit."""
     tokenizer = llm.models.tokenizer
     room = room_for_prompt(llm, max_new_tokens)
-    return [p for p in problems if tokenizer is None or len(tokenizer.encode(p.prompt)) <= room]
+    return [p for p in problems if tokenizer is None or _size(tokenizer, p.prompt, room) <= room]
+
+
+def _size(tokenizer: Tokenizer, prompt: str, room: int) -> int:
+    """Tokens of a prompt; of one that cannot fit, more than there is room for."""
+    room = max(room, 0)
+    return room + 1 if tokenizer.cannot_fit(prompt, room) else len(tokenizer.encode(prompt))
 
 
 def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
     """The tokens that the shorter context leaves for a prompt."""
-    return (
-        min(
-            model.shape.max_positions
-            for model in (llm.models.target, llm.models.draft)
-            if model is not None
-        )
-        - max_new_tokens
-    )
+    return context(llm.models) - max_new_tokens
 
 
 def sample(

@@ -23,6 +23,7 @@ from bass.text.timed import within
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
 ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
+USUAL_LENGTH = 256  # characters; the longest tokens of most vocabularies have 64 to 128
 _SPACED = (
     {f" {mark}": mark for mark in (".", "?", "!", ",")}
     | {" ' ": "'"}
@@ -77,19 +78,37 @@ class Tokenizer:
                 f"`{folder / file}` is not a readable tokenizer ({reason}): download it again."
             ) from error
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of `text`, with the special tokens that the checkpoint puts around a text."""
+    def cannot_fit(self, text: str, tokens: int) -> bool:
+        """Whether a text is so long that so many tokens cannot hold it, as is seen without encoding
+        it: by the longest token, of `USUAL_LENGTH` characters at least.
+        """
+        return len(text) > tokens * USUAL_LENGTH and len(text) > tokens * self._longest
+
+    def encode(
+        self, text: str, add_special_tokens: bool = True, most: int | None = None
+    ) -> list[int]:
+        """Token ids of `text`, with the special tokens that the checkpoint puts around a text.
+
+        most: tokens that there is room for; a text that `cannot_fit` is refused before it is
+        encoded. Raises `RequestError` or `CheckpointError`.
+        """
+        if most is not None and self.cannot_fit(text, most):
+            raise RequestError(
+                f"A text has {len(text):,} characters, and the {most:,} tokens of the context hold "
+                "fewer: shorten it."
+            )
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise RequestError(
                 "The text holds half of a surrogate pair, which is no character: give text that is "
                 "valid Unicode."
             )
+        if len(text) * self._growth > MOST_WRITTEN:
+            raise RequestError(
+                f"The text has {len(text):,} characters, of which more than {MOST_WRITTEN:,} may "
+                "become before they are encoded: shorten it."
+            )
         seconds = ENCODING_SECONDS + len(text) * SECONDS_PER_CHARACTER
         try:
-            if len(text) * self._growth > MOST_WRITTEN:
-                raise ValueError(
-                    f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become"
-                )
             with quiet():
                 [encoded] = within(
                     seconds,
@@ -151,6 +170,11 @@ class Tokenizer:
     def vocabulary(self) -> dict[str, int]:
         """Token -> id, added tokens included."""
         return self.fast.get_vocab(with_added_tokens=True)
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self.vocabulary), default=0)
 
     @functools.cached_property
     def _growth(self) -> int:
