@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from bass.errors import BassError, RequestError
+from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation import sources, tasks
+from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.folder import opened
 from bass.evaluation.reading import _asked, read_evaluation
 from bass.evaluation.report import page
@@ -281,3 +282,17 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
         (path / "summary.json").write_text(json.dumps(summary))
         with contextlib.suppress(BassError):
             page(read_evaluation(path))
+
+
+def test_budgets_and_ks_of_a_folder_are_a_hundred_each_at_most(tmp_path: Path) -> None:
+    path = write_evaluation(tmp_path / "out", ("batched",), problems=2, samples=2)
+    curve = [{"budget": i + 1.0} for i in range(100_000)]
+    ks = dict.fromkeys(map(str, range(1, 100_000)), 0.5)
+    for said in ({"curve": curve, "pass@k": {}}, {"curve": [], "pass@k": ks}):
+        (path / "summary.json").write_text(json.dumps({"methods": {"batched": said}}))
+        began = time.process_time()
+        with pytest.raises(RequestError, match=r"more than 100 .*: delete it"):
+            read_evaluation(path)
+        assert time.process_time() - began < 2
+    with pytest.raises(OptionError, match="more than 100 budgets"):
+        Evaluation("gsm8k", [], {"num_return_sequences": 1}, budgets=[1.0 + i for i in range(101)])

@@ -31,6 +31,7 @@ from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
+MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 
 
 def plain(llm: LLM) -> LLM:
@@ -86,6 +87,10 @@ class Evaluation:
             raise OptionError(
                 "pass@k counts samples that pass, and a summary neither passes nor fails: leave it "
                 "out."
+            )
+        if max(len(self.budgets), len(self.ks)) > MOST_BUDGETS:
+            raise OptionError(
+                f"There are more than {MOST_BUDGETS} budgets, or values of k: give fewer."
             )
         if not all(is_finite(b) and b > 0 for b in self.budgets):
             raise OptionError(

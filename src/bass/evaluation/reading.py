@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
-from bass.evaluation.evaluate import METHODS
+from bass.evaluation.evaluate import METHODS, MOST_BUDGETS
 from bass.evaluation.folder import (
     LARGEST_JSON,
     MANIFEST,
@@ -221,7 +221,10 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
         if not all(0 < budget < math.inf for budget in budgets):
             raise ValueError("a budget is no number of seconds")
-        return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
+        ks = {int(k) for one in methods for k in one["pass@k"]}
+        if max(len(budgets), len(ks)) > MOST_BUDGETS:
+            raise ValueError(f"it has more than {MOST_BUDGETS} budgets, or values of k")
+        return sorted(budgets), sorted(ks)
     except (
         OSError,
         ValueError,
@@ -231,6 +234,6 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
         OverflowError,
     ) as error:
         raise RequestError(
-            f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it "
-            "anew."
+            f"`{file}` is damaged ({error}): delete it, and run the same `bass eval` again, which "
+            "writes it anew."
         ) from error
