@@ -23,7 +23,6 @@ from rich.table import Table
 
 from bass import pair
 from bass.cli.generate import INTERRUPTED, called, caveats
-from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
@@ -35,6 +34,7 @@ from bass.evaluation.tasks import SCORES, TASKS, read_problems
 from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
+from bass.interrupt import displayed, heeded
 from bass.llm import LLM, load
 
 _DATA = (
@@ -92,7 +92,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     ) as folder:
         try:
             with (
-                _Bars(told) as progress,
+                displayed(_Bars(told)) as progress,
                 heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
             ):
 

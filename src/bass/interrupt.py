@@ -1,10 +1,14 @@
-"""Ctrl-C that cannot get lost."""
+"""Ctrl-C that cannot get lost, and leaves no display behind."""
 
 import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -38,3 +42,34 @@ def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
         if ending := {*asked} & {*also}:
             signal.raise_signal(min(ending))
+
+
+@contextlib.contextmanager
+def displayed(display: AbstractContextManager[T]) -> Iterator[T]:
+    """Within it a display is shown, which is undone however it ends: rich is not interrupted while
+    it hides or shows the cursor.
+    """
+    stack = contextlib.ExitStack()
+    try:
+        with _postponed():
+            entered = stack.enter_context(display)
+        yield entered
+    finally:
+        with _postponed():
+            stack.close()
+
+
+@contextlib.contextmanager
+def _postponed() -> Iterator[None]:
+    """Within it an interruption waits, and comes at the end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
