@@ -254,6 +254,8 @@ TEMPLATES = {
     "a filler": "{{ 'x'.center(10000000000) }}",
     "filler text": "{{ lipsum(n=100000000) }}",
     "a text for a long prompt": "{{ 'x' * 900000 }}",
+    "a long reason": "{{ raise_exception('xy ' * 20000000) }}",
+    "a long name": "{{ ['x' * 100000000].pop().y.z }}",
     "an expression of brackets": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
 }
 
