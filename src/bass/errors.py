@@ -106,7 +106,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
 
 
 def check_integer(name: str, value: object, least: int | None = None) -> None:
-    """Refuse what is no integer (a truth value is none), or is below `least`."""
+    """Refuse what is no integer (a truth value is none); with `least` also what is below it, or has
+    more than 64 bits.
+    """
+    if least is not None and isinstance(value, numbers.Integral) and abs(int(value)) >= 2**63:
+        raise OptionError(f"`{name}` must fit into 64 bits: give a smaller integer.")
     if (
         isinstance(value, bool)
         or not isinstance(value, numbers.Integral)

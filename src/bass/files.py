@@ -4,10 +4,11 @@ import errno
 import io
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_LONGEST_LINES = 2**32
+_LONGEST_LINE = 2**26  # bytes
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -36,8 +37,11 @@ def open_regular(path: Path) -> BinaryIO:
 def read_regular(path: Path, limit: int) -> bytes:
     """Content of a regular file of at most `limit` bytes. Raises `OSError` as `open_regular`."""
     with open_regular(path) as file:
-        content = file.read(limit + 1) if os.fstat(file.fileno()).st_size <= limit else None
-    if content is None or len(content) > limit:  # a file of /proc is longer than its size says
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= limit else b""
+        if len(content) > size:  # a file of /proc is longer than its size says
+            content += file.read(limit + 1 - len(content))
+    if max(size, len(content)) > limit:
         raise too_large(limit)
     return content
 
@@ -97,13 +101,16 @@ def write_atomically(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def whole_lines(path: Path) -> tuple[list[bytes], bytes]:
-    """The lines of a file, and what follows the last line break: a line that a crash has cut off.
+def file_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, each read when it is asked for, with its line break: a line without one
+    was cut off by a crash.
 
-    Nothing where there is no file. Raises `OSError` as `read_regular`.
+    Nothing where there is no file. Raises `OSError` as `open_regular`.
     """
-    try:
-        *lines, rest = read_regular(path, _LONGEST_LINES).split(b"\n")
-    except FileNotFoundError:
-        return [], b""
-    return lines, rest
+    if not path.exists():
+        return
+    with open_regular(path) as file:
+        while line := file.readline(_LONGEST_LINE + 1):
+            if len(line) > _LONGEST_LINE:
+                raise too_large(_LONGEST_LINE)
+            yield line

@@ -40,7 +40,7 @@ from bass.loading import (
 )
 from bass.models.first_layers import FirstLayers
 from bass.registry import REGISTRIES, make
-from bass.requests import Prompts, requests_for, stop_strings
+from bass.requests import Prompts, context, requests_for, stop_strings
 from bass.results import Result
 from bass.sampling import Sampling
 
@@ -352,7 +352,8 @@ class LLM:
                 "A conversation is text, and the target's folder has no tokenizer: give token ids "
                 "to `generate`, or add it."
             )
-        return tokenizer.encode(tokenizer.chat.render(messages, template), add_special_tokens=False)
+        text = tokenizer.chat.render(messages, template)
+        return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
 
     def _run(
         self, requests: list[Request], warp: Warp, eos: tuple[int, ...], time_budget: float | None

@@ -180,10 +180,10 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
 def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
     """Refuse a policy that does not say its longest draft."""
     most = getattr(policy, "max_length", None)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 0:
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most < 2**31:
         raise PolicyError(
-            f"`{type(policy).__name__}.max_length` is {most!r}: a policy must say its longest "
-            "draft, 0 or more."
+            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must say its longest "
+            "draft, 0 or more, in 32 bits."
         )
 
 

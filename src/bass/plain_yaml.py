@@ -3,14 +3,19 @@ large that reading it fails.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, final
 
 import yaml
 
-LARGEST_YAML = 1 << 20  # bytes of a file; PyYAML reads 100 kB per second
+LARGEST_YAML = 1 << 17  # bytes of a file; PyYAML reads 100 kB per second
 MOST_LEVELS = 50
-MOST_VALUES = 1_000_000  # anchors and aliases counted as often as they are used
+# anchors, aliases and merges counted as often as they are used, a long text as several values
+MOST_VALUES = 100_000
+LONG_TEXT = 100  # characters that count as one value more
+LONGEST_NUMBER = 100  # characters; Python prints integers of 4300 digits, and those of base 60 take
+# the square of their length
 
 
 @final
@@ -19,13 +24,30 @@ class PlainYamlError(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
+    merged = 0  # values, each mapping's again wherever it is merged
+
+    def flatten_mapping(self, node: Any) -> None:
+        super().flatten_mapping(node)
+        self.merged += len(node.value)
+        if self.merged > MOST_VALUES:
+            raise _too_many()
+
+    def construct_number(self, node: Any) -> int | float:
+        if len(node.value) > LONGEST_NUMBER:
+            raise PlainYamlError(
+                f"it has a number of {len(node.value)} characters, and {LONGEST_NUMBER} are the "
+                "most"
+            )
+        whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        said = [
+        said = Counter(
             key.value
             for key, _ in node.value
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
-        ]
-        twice = [key for key in said if said.count(key) > 1]
+        )
+        twice = [key for key, count in said.items() if count > 1]
         if twice:
             raise PlainYamlError(
                 f"`{twice[0]}` is said twice in the mapping that begins in line "
@@ -34,6 +56,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
 # PyYAML reads 1e-3 and 1.0e3 as texts, as YAML 1.1 wants it.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
@@ -44,6 +68,8 @@ _Loader.add_implicit_resolver(
 
 def read_yaml(text: str) -> Any:
     """What a text of YAML says. Raises a `yaml.YAMLError`."""
+    if len(text) > LARGEST_YAML:
+        raise PlainYamlError(f"it has more than {LARGEST_YAML:,} characters")
     try:
         said = yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError as error:
@@ -52,8 +78,12 @@ def read_yaml(text: str) -> Any:
     except (ValueError, OverflowError) as error:
         raise PlainYamlError(str(error)) from error
     if _size(said, {}, 0) > MOST_VALUES:
-        raise PlainYamlError(f"it holds more than {MOST_VALUES} values")
+        raise _too_many()
     return said
+
+
+def _too_many() -> PlainYamlError:
+    return PlainYamlError(f"it holds more than {MOST_VALUES:,} values")
 
 
 def _size(value: Any, known: dict[int, int], level: int) -> int:
@@ -62,6 +92,8 @@ def _size(value: Any, known: dict[int, int], level: int) -> int:
     """
     if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
         raise PlainYamlError(f"{value!r:.60} holds half a character")
+    if isinstance(value, str):
+        return 1 + len(value) // LONG_TEXT
     if not isinstance(value, Mapping | list):
         return 1
     if level > MOST_LEVELS:

@@ -40,9 +40,7 @@ def requests_for(
             f"{MOST_SEQUENCES} sequences: make several calls."
         )
     ids = [_ids(models, prompt, i) for i, prompt in enumerate(listed)]
-    room = models.target.shape.max_positions
-    if models.draft is not None:
-        room = min(room, models.draft.shape.max_positions)
+    room = context(models)
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
     for i, (prompt, limit) in enumerate(zip(ids, _limits(max_new_tokens, len(ids)), strict=True)):
@@ -131,7 +129,7 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
                 f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
                 "ids, or add its files."
             )
-        ids = models.tokenizer.encode(prompt)
+        ids = models.tokenizer.encode(prompt, most=context(models))
     else:
         ids = _token_ids(prompt, index)
     if not ids:
@@ -144,6 +142,12 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
             f"from 0 to {vocabulary - 1}."
         )
     return ids
+
+
+def context(models: Models) -> int:
+    """The tokens that a row may have: those of the shorter context, of target and draft."""
+    both = (models.target, models.draft)
+    return min(model.shape.max_positions for model in both if model is not None)
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bass.errors import BassError, RequestError
+from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sandbox, sources
 from bass.evaluation.evaluate import with_shots
 from bass.evaluation.folder import opened
@@ -313,7 +313,7 @@ def test_a_folder_of_other_settings_or_in_use_is_refused(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     with (
         opened(tmp_path / "out", manifest["config"], {}),
-        pytest.raises(RequestError, match="being written by another process"),
+        pytest.raises(RunFolderError, match=f"being written by process {os.getpid()} on"),
         opened(tmp_path / "out", manifest["config"], {}),
     ):
         pass

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from bass.errors import BassError, RequestError
-from bass.evaluation import sources
+from bass.errors import BassError, OptionError, RequestError
+from bass.evaluation import sources, tasks
+from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.folder import opened
 from bass.evaluation.reading import _asked, read_evaluation
 from bass.evaluation.report import page
@@ -74,6 +75,29 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
         said = str(error)
     assert said == "f" or ("bad.jsonl" in said and len(said.splitlines()) == 1 and len(said) < 600)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"test_list": [" " * 10**7 + "assert f(1) == 1"]}, "characters of code"),
+        ({"code": " " * 10**7 + "\ndef f(x): return x"}, "characters of code"),
+        ({"test_imports": [" " * 10**7 + "import f"]}, "characters of code"),
+        ({"code": "f = f'" + "{1}" * 80_000 + "'"}, "characters of code"),
+        ({"code": "f = f'" + "{1}" * 5_000 + "'"}, "characters of code in all, and"),
+    ],
+)
+def test_code_that_takes_the_parser_long_is_refused_soon(
+    changes: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MOST_CODE", 2 * tasks.LONGEST_CODE)
+    records = [MBPP | changes | {"task_id": i} for i in range(4)]
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    began = time.process_time()
+    with pytest.raises(RequestError, match=words) as caught:
+        read_problems("mbpp", tmp_path / "bad.jsonl")
+    assert time.process_time() - began < 2
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("task", ["humaneval", "mbpp", "gsm8k", "summaries"])
@@ -193,10 +217,10 @@ def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(
         _asked(out)
 
     if name == "lock":  # of whichever kind: it is only locked
-        with contextlib.suppress(RequestError):
+        with contextlib.suppress(BassError):
             read()
     else:
-        with pytest.raises(RequestError, match=Path(name).name.partition(".")[0]):
+        with pytest.raises(BassError, match=Path(name).name.partition(".")[0]):
             read()
 
 
@@ -258,3 +282,17 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
         (path / "summary.json").write_text(json.dumps(summary))
         with contextlib.suppress(BassError):
             page(read_evaluation(path))
+
+
+def test_budgets_and_ks_of_a_folder_are_a_hundred_each_at_most(tmp_path: Path) -> None:
+    path = write_evaluation(tmp_path / "out", ("batched",), problems=2, samples=2)
+    curve = [{"budget": i + 1.0} for i in range(100_000)]
+    ks = dict.fromkeys(map(str, range(1, 100_000)), 0.5)
+    for said in ({"curve": curve, "pass@k": {}}, {"curve": [], "pass@k": ks}):
+        (path / "summary.json").write_text(json.dumps({"methods": {"batched": said}}))
+        began = time.process_time()
+        with pytest.raises(RequestError, match=r"more than 100 .*: delete it"):
+            read_evaluation(path)
+        assert time.process_time() - began < 2
+    with pytest.raises(OptionError, match="more than 100 budgets"):
+        Evaluation("gsm8k", [], {"num_return_sequences": 1}, budgets=[1.0 + i for i in range(101)])

@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,16 @@ import pytest
 from bass.errors import OptionError
 from bass.evaluation import sandbox as sandbox_module
 from bass.evaluation.confine import Limits
+from bass.evaluation.evaluate import Evaluation, score
+from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Outcome, Program, Sandbox, SandboxError
+from bass.evaluation.scores import Sample
+from bass.evaluation.tasks import Problem
 from support.strengths import Strength, landlock_here, strengths
 from unit.hostile import PROGRAMS
 
 RIGHT = Program("def f(x):\n    return x + 1\n", "assert f(1) == 2\nassert f(-1) == 0", ("f",))
+ENDLESS = Program("def f():\n    while True: pass\n", "f()", ("f",))
 QUICK = Sandbox(Limits(seconds=1.0), workers=4)
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -315,3 +322,43 @@ def test_no_process_is_left_to_whom_orphans_come() -> None:
 def test_limits_that_make_no_sense_are_refused(limits: Limits, workers: int, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         Sandbox(limits, workers)
+
+
+def test_programs_that_nobody_waits_for_any_more_are_ended_at_once() -> None:
+    patient = Sandbox(Limits(seconds=60), workers=2)
+    outcomes = patient.check_all([Program("def f(): pass", "f()", ("f",)), *[ENDLESS] * 3])
+    began = time.monotonic()
+    assert next(outcomes).passed
+    outcomes.close()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(patient.check_all([ENDLESS] * 3))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 10  # of 60 seconds for each
+
+
+def test_scoring_that_is_interrupted_ends_the_programs(tmp_path: Path) -> None:
+    problems = [Problem(str(i), "p", (), tests=f"f({i})", names=("f",)) for i in range(3)]
+    asked = Evaluation(
+        "humaneval", problems, {"num_return_sequences": 1}, sandbox=Sandbox(Limits(seconds=60))
+    )
+    code = "def f(n):\n    while n: pass\n"
+    samples = {p.task_id: [Sample(p.task_id, 0, code, [1], 0.0, "eos", 1.0, 1.0)] for p in problems}
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with opened(tmp_path / "out", {}, {}) as folder, pytest.raises(KeyboardInterrupt) as caught:
+        score(asked, "batched", samples, folder, interrupt)
+    assert caught.value is not None  # and its traceback, which holds on to what was running
+    assert time.monotonic() - began < 10
+    assert not any("ThreadPoolExecutor" in thread.name for thread in threading.enumerate())

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import bass
 from bass.cli import main
 from bass.cli.display import Rows, completions, show_live
-from bass.cli.terminal import console, said_printably
+from bass.cli.terminal import console, give, said_printably, say
 from bass.experiments.report.drawing import literal
 from bass.models.checkpoint import SINGLE
 from bass.printable import printable
@@ -262,6 +262,21 @@ def test_every_command_runs_with_the_signals_taken(monkeypatch: pytest.MonkeyPat
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_standard_output_that_is_closed_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    give("{}\n")
+    say("text")
+
+
+def test_a_reader_who_has_gone_is_told_to_who_prints() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):  # after which every command ends with status 0
+        console(file=Gone()).print("text")
+
+
 LIVE = """
 import sys, time
 from bass.cli.terminal import console, left_as_found
@@ -269,7 +284,8 @@ from rich.live import Live
 with left_as_found(), Live("x", console=console(), auto_refresh=False):
     print("ready")
     sys.stdout.flush()
-    time.sleep(30)
+    for _ in range(300):  # a signal just before a sleep does not end it
+        time.sleep(0.1)
 """
 
 

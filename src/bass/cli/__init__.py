@@ -127,8 +127,8 @@ def _discard_output() -> None:
 
 
 def _fail(message: str, status: int = FAILED) -> int:
-    sentence = " ".join(message.split())
-    if len(sentence) > LONGEST:
-        sentence = f"{sentence[:LONGEST]}... (of {len(sentence):,} characters)."
+    sentence = " ".join(message[:LONGEST].split())
+    if len(message) > LONGEST:
+        sentence = f"{sentence}... (of {len(message):,} characters)."
     say(f"bass: {sentence}", stderr=True)
     return status

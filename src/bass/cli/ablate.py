@@ -23,7 +23,6 @@ from rich.text import Text
 
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
-from bass.cli.interrupt import heeded
 from bass.cli.options import HELP
 from bass.cli.parsing import describe, parse, unknown_option
 from bass.cli.terminal import Screen, console, say
@@ -41,6 +40,7 @@ from bass.experiments.report.claims import claims
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import DEFAULTS, SETTINGS
 from bass.experiments.strategies import called
+from bass.interrupt import displayed, heeded
 from bass.plain_yaml import PlainYamlError, read_yaml
 
 FAILED = 2
@@ -88,7 +88,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         return dry_run(ablation, console())
     began = time.perf_counter()
     try:
-        with heeded() as check, Shown(below, ablation, check) as watch:
+        with heeded() as check, displayed(Shown(below, ablation, check)) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         below.print(

@@ -16,6 +16,7 @@ from bass.cli.terminal import SHOWN, Screen, give
 from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.units import NOTHING, number
 from bass.generation import Generation
+from bass.interrupt import displayed
 from bass.printable import printable
 from bass.requests import Prompt
 from bass.results import Result, Stats, StreamEvent
@@ -118,9 +119,8 @@ def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
     """Run the generation with its rows on the terminal; they go when it ends."""
     rows.began = time.perf_counter()
     size = console.size
-    with Live(
-        rows.render(size.width, size.height), console=console, auto_refresh=False, transient=True
-    ) as live:
+    frame = rows.render(size.width, size.height)
+    with displayed(Live(frame, console=console, auto_refresh=False, transient=True)) as live:
         drawn = 0.0
         for event in generation:
             rows.take(event)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from rich.table import Table
 
 from bass import pair
 from bass.cli.generate import INTERRUPTED, called, caveats
-from bass.cli.interrupt import heeded
 from bass.cli.options import read_options
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
@@ -34,6 +34,7 @@ from bass.evaluation.tasks import SCORES, TASKS, read_problems
 from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
+from bass.interrupt import displayed, heeded
 from bass.llm import LLM, load
 
 _DATA = (
@@ -89,7 +90,10 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     about = _about(config, asked, llm, specs)
     with opened(Path(config.output), _identity(config, asked, llm), about) as folder:
         try:
-            with _Bars(told) as progress, heeded() as check_interruption:
+            with (
+                displayed(_Bars(told)) as progress,
+                heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+            ):
 
                 def take(stage: str, done: int, total: int) -> None:
                     progress(stage, done, total)

@@ -35,10 +35,13 @@ def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Nam
     """
     try:
         config = parser.parse_args(argv, defaults=defaults)
+        said = {key: repr(value) for key, value in config.items()}
     except ArgumentError as error:
         raise OptionError(sentence(str(error), parser)) from error
-    for key, value in config.items():
-        if found := re.match(_PART, repr(value)):
+    except (ValueError, OverflowError) as error:  # an integer that Python cannot print or convert
+        raise OptionError(f"An option has a number that is too large ({error}).") from error
+    for key, value in said.items():
+        if found := re.match(_PART, value):
             raise OptionError(unknown_option(f"--{key}.{found[1]}", parser))
     return config
 

@@ -1,6 +1,5 @@
 """`bass report`: the folder of a run or an evaluation as one HTML page, or two of them compared."""
 
-import json
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
@@ -15,6 +14,7 @@ from bass.experiments.records import RunFolder
 from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import comparison, page
 from bass.files import write_atomically
+from bass.plain_json import parse_json
 
 
 def run(parser: ArgumentParser, argv: list[str]) -> int:
@@ -99,8 +99,8 @@ def _are_evaluations(folders: list[Path]) -> bool:
 def _is_evaluation(folder: Path) -> bool:
     """By its manifest; what is no manifest at all is told by those who read it."""
     try:
-        manifest = json.loads(content(folder / "manifest.json"))
-    except (RunFolderError, ValueError, RecursionError):
+        manifest = parse_json(content(folder / "manifest.json"))
+    except (RunFolderError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("kind") == "evaluation"
 

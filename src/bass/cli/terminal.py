@@ -23,7 +23,10 @@ SHOWN = "\n\t"  # what a text of several lines keeps
 # least and most that the environment is believed
 SIZES = {"COLUMNS": (20, 1000), "LINES": (1, 1000)}
 # SIGTSTP, Ctrl-Z, stops the process
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+ENDING = (
+    signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGXCPU, signal.SIGALRM,
+    signal.SIGVTALRM, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -37,7 +40,8 @@ def give(text: str, file: Any = None) -> None:
     that is a terminal.
     """
     file = file or sys.stdout
-    file.write(printable(text, SHOWN) if file.isatty() else text)
+    if file is not None:  # as `print` does where standard output is closed
+        file.write(printable(text, SHOWN) if file.isatty() else text)
 
 
 @final
@@ -49,6 +53,10 @@ class Screen(Console):
     ) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text, SHOWN), style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to `main`, which ends every command whose reader has gone with status 0."""
+        raise
 
 
 def console(stderr: bool = False, **options: Any) -> Screen:

@@ -1,9 +1,10 @@
 """Samples of a model for every problem, then their scores; both go on where they were left."""
 
+import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,9 +26,12 @@ from bass.evaluation.scores import (
 from bass.evaluation.tasks import SCORES, Problem
 from bass.llm import LLM
 from bass.policies import Fixed
+from bass.requests import context
+from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
+MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 
 
 def plain(llm: LLM) -> LLM:
@@ -84,6 +88,10 @@ class Evaluation:
                 "pass@k counts samples that pass, and a summary neither passes nor fails: leave it "
                 "out."
             )
+        if max(len(self.budgets), len(self.ks)) > MOST_BUDGETS:
+            raise OptionError(
+                f"There are more than {MOST_BUDGETS} budgets, or values of k: give fewer."
+            )
         if not all(is_finite(b) and b > 0 for b in self.budgets):
             raise OptionError(
                 f"`budgets={list(self.budgets)}` must be more than 0 seconds each, and finite: "
@@ -123,7 +131,7 @@ def check(llm: LLM, evaluation: Evaluation) -> list[str]:
             "The problems are texts, and the target's folder has no tokenizer: add its files."
         )
     room = room_for_prompt(llm, evaluation.options["max_new_tokens"])
-    sizes = [len(tokenizer.encode(p.prompt)) for p in evaluation.problems]
+    sizes = [_size(tokenizer, p.prompt, room) for p in evaluation.problems]
     empty = sizes.count(0)
     if empty:
         named = evaluation.problems[sizes.index(0)].task_id
@@ -147,19 +155,18 @@ def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[
     """The problems whose prompts fit."""
     tokenizer = llm.models.tokenizer
     room = room_for_prompt(llm, max_new_tokens)
-    return [p for p in problems if tokenizer is None or len(tokenizer.encode(p.prompt)) <= room]
+    return [p for p in problems if tokenizer is None or _size(tokenizer, p.prompt, room) <= room]
+
+
+def _size(tokenizer: Tokenizer, prompt: str, room: int) -> int:
+    """Tokens of a prompt; of one that cannot fit, more than there is room for."""
+    room = max(room, 0)
+    return room + 1 if tokenizer.cannot_fit(prompt, room) else len(tokenizer.encode(prompt))
 
 
 def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
     """The tokens that the shorter context leaves for a prompt."""
-    return (
-        min(
-            model.shape.max_positions
-            for model in (llm.models.target, llm.models.draft)
-            if model is not None
-        )
-        - max_new_tokens
-    )
+    return context(llm.models) - max_new_tokens
 
 
 def sample(
@@ -220,23 +227,35 @@ def score(
     drawn = [s for p in evaluation.problems for s in samples[p.task_id]]
     left = [s for s in drawn if _identity(s) not in known]
     progress(f"scoring, {method}", len(drawn) - len(left), len(drawn))
-    kind = SCORES[evaluation.task]
-    if kind == "code":
-        outcomes = evaluation.sandbox.check_all(problems[s.task_id].program(s.text) for s in left)
-        judged = ((float(o.passed), o.reason, o.detail) for o in outcomes)
-    else:
-        measure = exact_match if kind == "exact_match" else rouge2
-        judged = ((measure(problems[s.task_id], s.text), "", "") for s in left)
-    for i, (one, (value, reason, detail)) in enumerate(
-        zip(left, judged, strict=True), len(drawn) - len(left) + 1
-    ):
-        task_id, index, text = _identity(one)
-        folder.add_score(method, Score(task_id, index, text, value, reason, detail))
-        known[task_id, index, text] = value
-        progress(f"scoring, {method}", i, len(drawn))
+    # an interruption that comes here ends the programs under way
+    with contextlib.closing(
+        _judged(evaluation, [(problems[s.task_id], s) for s in left])
+    ) as judged:
+        for i, (one, (value, reason, detail)) in enumerate(
+            zip(left, judged, strict=True), len(drawn) - len(left) + 1
+        ):
+            task_id, index, text = _identity(one)
+            folder.add_score(method, Score(task_id, index, text, value, reason, detail))
+            known[task_id, index, text] = value
+            progress(f"scoring, {method}", i, len(drawn))
     return [
         [Scored(s, known[_identity(s)]) for s in samples[p.task_id]] for p in evaluation.problems
     ]
+
+
+def _judged(
+    evaluation: Evaluation, drawn: Sequence[tuple[Problem, Sample]]
+) -> Generator[tuple[float, str, str], None, None]:
+    """The value of each sample, and of a program why: its reason and detail."""
+    kind = SCORES[evaluation.task]
+    if kind != "code":
+        measure = exact_match if kind == "exact_match" else rouge2
+        yield from ((measure(problem, sample.text), "", "") for problem, sample in drawn)
+        return
+    programs = (problem.program(sample.text) for problem, sample in drawn)
+    with contextlib.closing(evaluation.sandbox.check_all(programs)) as outcomes:
+        for outcome in outcomes:
+            yield float(outcome.passed), outcome.reason, outcome.detail
 
 
 def _identity(sample: Sample) -> tuple[str, int, str]:

@@ -7,10 +7,8 @@ FOLDER/METHOD/scores.jsonl  one `Score` per line
 FOLDER/summary.json         written last
 """
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +17,10 @@ from typing import Any, TypeVar, final
 
 from bass.errors import RequestError, RunFolderError
 from bass.evaluation.scores import Sample
+from bass.experiments.own_files import LOCK, inside, take_lock
 from bass.experiments.strict import Json, checked, parsed
-from bass.files import append, read_regular, whole_lines, write_atomically
+from bass.files import append, file_lines, read_regular, write_atomically
+from bass.plain_json import parse_json
 
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
@@ -81,25 +81,25 @@ class Folder:
         """Those of the problems that were finished, in the order in which they were; what came of
         an unfinished one is dropped for good.
         """
-        file = self.path / method / SAMPLES
+        file = inside(self.path, method, SAMPLES)
         done = read_samples(file)
         _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
         return done
 
     def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
         """All samples of one problem."""
-        self._append(self.path / method / SAMPLES, _group(task_id, group))
+        self._append(inside(self.path, method, SAMPLES), _group(task_id, group))
 
     def scores(self, method: str) -> dict[tuple[str, int, str], float]:
         """The values of the samples that have one, by problem, sample, and digest of the text."""
-        file = self.path / method / SCORES
+        file = inside(self.path, method, SCORES)
         lines = read_lines(file, Score)
         _replace(file, lines)
         return {(line.task_id, line.sample, line.text): line.value for line in lines}
 
     def add_score(self, method: str, line: Score) -> None:
         """The score of one sample."""
-        self._append(self.path / method / SCORES, [line])
+        self._append(inside(self.path, method, SCORES), [line])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary."""
@@ -115,35 +115,26 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
     """The folder for this configuration, new or begun before. `about`: what the manifest says
     beside it.
 
-    Raises `RequestError` if another process writes to it, it holds something else, or an evaluation
-    that was asked otherwise.
+    Raises `RequestError` if it holds something else, or an evaluation that was asked otherwise,
+    `RunFolderError` if another process writes to it, or its files are links.
     """
-    manifest = path / MANIFEST
+    manifest = inside(path, MANIFEST)
     try:
         if (
             path.exists()
             and not manifest.exists()
-            and any(p.name not in ("lock", "manifest.json.part") for p in path.iterdir())
+            and any(p.name not in (LOCK, "manifest.json.part") for p in path.iterdir())
         ):
             raise RequestError(
                 f"`{path}` holds something that is no evaluation: name a new folder."
             )
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(
-            path / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666
-        )
+        lock = take_lock(path)
     except OSError as error:
         raise RequestError(
             f"`{path}` cannot be written ({error.strerror}): name another folder."
         ) from error
-    with os.fdopen(handle, "rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RequestError(
-                f"`{path}` is being written by another process: wait for it, or name another "
-                "folder."
-            ) from error
+    with lock:
         asked = json.loads(json.dumps(config))
         if manifest.exists():
             _check(path, read_manifest(path), asked, about)
@@ -154,10 +145,10 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """What the folder is an evaluation of. Raises `RequestError`."""
-    file = path / MANIFEST
+    file = inside(path, MANIFEST)
     try:
-        found = json.loads(read_regular(file, LARGEST_JSON))
-    except (OSError, ValueError, RecursionError) as error:
+        found = parse_json(read_regular(file, LARGEST_JSON))
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(f"`{file}` cannot be read ({reason}): name another folder.") from error
     if (
@@ -221,24 +212,23 @@ def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[
 
     `other`: what a line with `end` is.
     """
+    lines = []
     try:
-        texts, _ = whole_lines(file)
+        for number, line in enumerate(file_lines(file), 1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"Line {number} of `{file}`"
+            try:
+                data = parsed(line.decode(), where)
+                lines.append(checked(other if other and "end" in data else kind, data, where))
+            except (ValueError, RecursionError, RunFolderError) as error:
+                raise RequestError(
+                    f"{where} is damaged: remove it, and the command that wrote it fills the gap."
+                ) from error
     except OSError as error:
         raise RequestError(
             f"`{file}` cannot be read ({error.strerror}): name another folder."
         ) from error
-    lines = []
-    for number, text in enumerate(texts, 1):
-        where = f"Line {number} of `{file}`"
-        try:
-            data = parsed(text.decode(), where)
-            lines.append(
-                checked(other if other is not None and "end" in data else kind, data, where)
-            )
-        except (ValueError, RecursionError, RunFolderError) as error:
-            raise RequestError(
-                f"{where} is damaged: remove it, and the command that wrote it fills the gap."
-            ) from error
     return lines
 
 

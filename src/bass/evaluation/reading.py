@@ -3,7 +3,6 @@ way.
 """
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
-from bass.evaluation.evaluate import METHODS
+from bass.evaluation.evaluate import METHODS, MOST_BUDGETS
 from bass.evaluation.folder import (
     LARGEST_JSON,
     MADE_WITH,
@@ -30,11 +29,13 @@ from bass.evaluation.folder import (
 )
 from bass.evaluation.scores import Sample, Scored, useful_budgets, within
 from bass.evaluation.tasks import SCORES as KINDS
+from bass.experiments.own_files import inside
 from bass.experiments.report.cells import in_words
 from bass.experiments.report.summary import listed
 from bass.experiments.report.words import counted
 from bass.experiments.work import short
 from bass.files import read_regular
+from bass.plain_json import parse_json
 
 Groups = list[list[Scored]]
 
@@ -103,7 +104,7 @@ def read_evaluation(path: Path) -> Evaluated:
             f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
             "use the one that wrote it."
         )
-    scored = {name: found for name in _methods(path) if (found := _scored(path / name))}
+    scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:
         raise RequestError(
@@ -213,18 +214,18 @@ def _methods(path: Path) -> list[str]:
     return [name for name in METHODS if (path / name / SAMPLES).exists()]
 
 
-def _scored(folder: Path) -> dict[str, list[Scored]]:
+def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
     """The problems of which every sample has its score."""
     values = {
         (line.task_id, line.sample, line.text): line.value
-        for line in read_lines(folder / SCORES, Score)
+        for line in read_lines(inside(path, method, SCORES), Score)
     }
 
     def value(sample: Sample) -> float | None:
         return values.get((sample.task_id, sample.sample, digest(sample.text)))
 
     found = {}
-    for task_id, group in read_samples(folder / SAMPLES).items():
+    for task_id, group in read_samples(inside(path, method, SAMPLES)).items():
         if group and all(value(sample) is not None for sample in group):
             found[task_id] = [
                 Scored(sample, values[task_id, sample.sample, digest(sample.text)])
@@ -237,15 +238,18 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     """Budgets, asked for or following from the samples, and each k of pass@k; none before the
     evaluation has ended.
     """
-    file = path / SUMMARY
+    file = inside(path, SUMMARY)
     if not file.exists():
         return [], []
     try:
-        methods = json.loads(read_regular(file, LARGEST_JSON))["methods"].values()
+        methods = parse_json(read_regular(file, LARGEST_JSON))["methods"].values()
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
         if not all(0 < budget < math.inf for budget in budgets):
             raise ValueError("a budget is no number of seconds")
-        return sorted(budgets), sorted({int(k) for one in methods for k in one["pass@k"]})
+        ks = {int(k) for one in methods for k in one["pass@k"]}
+        if max(len(budgets), len(ks)) > MOST_BUDGETS:
+            raise ValueError(f"it has more than {MOST_BUDGETS} budgets, or values of k")
+        return sorted(budgets), sorted(ks)
     except (
         OSError,
         ValueError,
@@ -253,9 +257,8 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
         KeyError,
         AttributeError,
         OverflowError,
-        RecursionError,
     ) as error:
         raise RequestError(
-            f"`{file}` is damaged: delete it, and run the same `bass eval` again, which writes it "
-            "anew."
+            f"`{file}` is damaged ({error}): delete it, and run the same `bass eval` again, which "
+            "writes it anew."
         ) from error

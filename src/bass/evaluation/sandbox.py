@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -89,8 +89,8 @@ class Sandbox:
                 "program may take."
             )
 
-    def check(self, program: Program) -> Outcome:
-        """Judge one program.
+    def check(self, program: Program, unwanted: int | None = None) -> Outcome:
+        """Judge one program. It is killed when the other end of the pipe `unwanted` is closed.
 
         Raises `SandboxError` where it cannot be run confined; it was not run.
         """
@@ -119,7 +119,7 @@ class Sandbox:
                 )  # fmt: skip
                 try:
                     given.close()  # it holds the tests; the checker closes it too
-                    written = _read(process, limit)
+                    written = _read(process, limit, unwanted)
                 finally:
                     _end(process)
                 started, _, verdict = written.partition(b"\n")
@@ -131,10 +131,19 @@ class Sandbox:
             return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
         return _outcome(verdict, layers, nonce)
 
-    def check_all(self, programs: Iterable[Program]) -> Iterator[Outcome]:
-        """The outcomes, in the order of the programs."""
-        with ThreadPoolExecutor(self.workers) as pool:
-            yield from pool.map(self.check, programs)
+    def check_all(self, programs: Iterable[Program]) -> Generator[Outcome, None, None]:
+        """The outcomes, in the order of the programs.
+
+        What still runs when the iterator is closed, or an interruption leaves it, is killed.
+        """
+        unwanted, wanted = os.pipe()
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            yield from pool.map(functools.partial(self.check, unwanted=unwanted), programs)
+        finally:
+            os.close(wanted)
+            pool.shutdown(cancel_futures=True)
+            os.close(unwanted)
 
     @functools.cached_property
     def layers(self) -> tuple[str, ...]:
@@ -152,17 +161,20 @@ class Sandbox:
         return outcome.layers
 
 
-def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """What the checker writes until it ends or the time is over; little more than
-    `LONGEST_VERDICT`.
+def _read(process: subprocess.Popen[bytes], seconds: float, unwanted: int | None) -> bytes:
+    """What the checker writes until it ends, the time is over, or the other end of `unwanted` is
+    closed; little more than `LONGEST_VERDICT`.
     """
     assert process.stdout is not None
     pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    while len(written) <= LONGEST_VERDICT and poll.poll(
-        max(0.0, deadline - time.monotonic()) * 1000
-    ):
+    if unwanted is not None:
+        poll.register(unwanted, 0)  # tells that it is closed, whatever is asked
+    while len(written) <= LONGEST_VERDICT:
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ready or any(handle == unwanted for handle, _ in ready):
+            break
         piece = os.read(pipe, 2**16)
         if not piece:
             break

@@ -1,21 +1,21 @@
-"""Files of problems, here or on the hub, as lists of records."""
+"""Files of problems, here or on the hub, record by record."""
 
 import gzip
 import io
-import json
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bass.errors import RequestError, install
 from bass.files import read_regular, too_large
+from bass.plain_json import MOST_LINES, json_lines, parse_json
 
 HUB_FILE = re.compile(
     r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?:(?P<path>[\w./-]+)", re.ASCII
 )
 LARGEST = 2**27  # bytes of a file, and of what it unpacks to
-MOST_ROWS = 2**20  # of a Parquet file, where a row can take no room
 _KINDS = ".jsonl, .json, either with .gz, or .parquet"
 
 
@@ -45,35 +45,26 @@ def locate(data: str | Path) -> Path:
         ) from error
 
 
-def read_records(path: Path) -> list[Any]:
-    """The records of a file, by its name's ending. Raises `RequestError`."""
+def read_records(path: Path) -> Iterator[Any]:
+    """The records of a file, by its name's ending, each read when it is asked for. Raises
+    `RequestError`.
+    """
     try:
         data = read_regular(path, LARGEST)
         if path.suffix == ".parquet":
-            return _parquet(path, data)
-        text = (_unpacked(data) if path.suffix == ".gz" else data).decode("utf-8")
+            yield from _parquet(path, data)
+            return
+        data = _unpacked(data) if path.suffix == ".gz" else data
+        if path.name.removesuffix(".gz").endswith(".json"):
+            whole = parse_json(data)
+            yield from whole if isinstance(whole, list) else [whole]
+        else:
+            yield from (record for _, record in json_lines(data))
     except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(
             f"`{path}` cannot be read ({reason}): give a file of problems, {_KINDS}."
         ) from error
-    if path.name.removesuffix(".gz").endswith(".json"):
-        try:
-            whole = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"`{path}` is not JSON ({error}): download it again.") from error
-        return whole if isinstance(whole, list) else [whole]
-    records = []
-    # other line breaks may stand within a text
-    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
-        if line.strip():
-            try:
-                records.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise RequestError(
-                    f"Line {number} of `{path}` is not JSON ({error}): download the file again."
-                ) from error
-    return records
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -85,7 +76,7 @@ def _unpacked(data: bytes) -> bytes:
     return content
 
 
-def _parquet(path: Path, data: bytes) -> list[Any]:
+def _parquet(path: Path, data: bytes) -> Iterator[Any]:
     try:
         from pyarrow import ArrowException, BufferReader, parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -94,22 +85,21 @@ def _parquet(path: Path, data: bytes) -> list[Any]:
             "it to .jsonl."
         ) from error
     try:
-        return _rows(parquet.ParquetFile(BufferReader(data)))
+        yield from _rows(parquet.ParquetFile(BufferReader(data)))
     except ArrowException as error:
         raise ValueError(str(error)) from error
 
 
-def _rows(file: Any) -> list[Any]:
-    """All rows of a `pyarrow.parquet.ParquetFile`."""
-    if file.metadata.num_rows > MOST_ROWS:
-        raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_ROWS} are the most")
+def _rows(file: Any) -> Iterator[Any]:
+    """All rows of a `pyarrow.parquet.ParquetFile`, in which a row can take no room."""
+    if file.metadata.num_rows > MOST_LINES:
+        raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_LINES} are the most")
     # one long text in many rows counts once in `nbytes`
     if "dictionary<" in str(file.schema_arrow):
         raise ValueError("it has categories instead of texts")
-    records, size = [], 0
+    size = 0
     for batch in file.iter_batches(batch_size=64):
         size += batch.nbytes
         if size > LARGEST:
             raise too_large(LARGEST)
-        records += batch.to_pylist()
-    return records
+        yield from batch.to_pylist()

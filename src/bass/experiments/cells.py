@@ -181,10 +181,8 @@ def _sync(folder: Path) -> None:
 
 def share_done(task: Task) -> float:
     """The share of the cell's repeats that have ended, as its folder tells."""
-    path = task.folder / RunFolder.REQUESTS
-    return (
-        path.read_bytes().count(b'"end": true') / len(task.settings.calls) if path.exists() else 0.0
-    )
+    ends = read_lines(task.folder / RunFolder.REQUESTS, lambda text, where: '"end": true' in text)
+    return sum(ends.values) / len(task.settings.calls)
 
 
 def has_results(task: Task) -> bool:

@@ -152,4 +152,5 @@ def _length(target: Checkpoint, prompt: Prompt) -> int:
             f"The prompts are texts, and `{target.outline.folder}` has no tokenizer: give token "
             "ids, or add its files."
         )
-    return len(target.tokenizer.encode(prompt))
+    room = target.outline.decoder.shape.max_positions
+    return len(target.tokenizer.encode(prompt, most=room))

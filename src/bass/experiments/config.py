@@ -23,7 +23,7 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -44,7 +44,7 @@ KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 # in the names of cells
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 BASE = "base"  # the label of a point that names no value of an axis with labels of its own
-MOST_CELLS = 10_000
+MOST_CELLS, MOST_AXES = 10_000, 100
 _MOST_LOOKED_AT = 100  # values of an axis, where there are too many cells
 
 
@@ -221,8 +221,13 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     base = _settled(dict(DEFAULTS), mapping(raw, "base", problems), "base", problems)
     base = _anchored(base, problems)
     varied, large = _varied(raw, problems)
-    axes = {key: _axis(key, values, base, problems) for key, values in varied.items()}
     points = [dict(point) for point in mappings(raw, "points", problems)]
+    if (count := len({*varied, *(key for point in points for key in point)})) > MOST_AXES:
+        raise OptionError(
+            f"The config `{name}` has {count} axes, and {MOST_AXES} are the most: make several "
+            "configs of it."
+        )
+    axes = {key: _axis(key, values, base, problems) for key, values in varied.items()}
     for key in dict.fromkeys(key for point in points for key in point):
         axes.setdefault(key, {})
     _refuse_overlap(axes, problems)
@@ -231,14 +236,14 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     excluded = [] if large else _exclusions(mappings(raw, "exclude", problems), axes, problems)
     grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for said in grid:
+    for said in itertools.islice(grid, 1) if large else grid:
         labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
         if not any(all(labels[key] in allowed for key, allowed in out.items()) for out in excluded):
             drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
     for i, point in enumerate(points):
         drafts.append(_point(i, point, axes, base, problems))
     orders = Orders()
-    cells, repaired = _cells(base, drafts[:1] if large else drafts, problems, orders)
+    cells, repaired = _cells(base, drafts, problems, orders)
     if not drafts and not problems.told:
         problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
@@ -411,9 +416,10 @@ def cell_id(number: int, labels: Mapping[str, Any]) -> str:
     return f"{number:04d}-{slug}" if slug else f"{number:04d}"
 
 
-def _grid(axes: Mapping[str, Mapping[Any, Any]]) -> list[dict[str, Any]]:
+def _grid(axes: Mapping[str, Mapping[Any, Any]]) -> Iterator[dict[str, Any]]:
     """All combinations of labels; the base run alone where there is no axis."""
-    return [dict(zip(axes, labels, strict=True)) for labels in itertools.product(*axes.values())]
+    for labels in itertools.product(*axes.values()):
+        yield dict(zip(axes, labels, strict=True))
 
 
 def _base_label(key: str, base: Mapping[str, Any]) -> Any:
@@ -470,16 +476,13 @@ def _refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Pro
 def _refuse_overlap(
     axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems
 ) -> None:
-    keys = {
-        axis: {key for overlay in labels.values() for key in overlay}
-        for axis, labels in axes.items()
-    }
-    for one, other in itertools.combinations(keys, 2):
-        both = sorted(keys[one] & keys[other])
-        if both:
-            problems.told.append(
-                f"The axes `{one}` and `{other}` both say `{both[0]}`: take it out of one of them."
-            )
+    said: dict[str, str] = {}  # by which axis, the first of them
+    for axis, labels in axes.items():
+        for key in sorted({key for overlay in labels.values() for key in overlay}):
+            if (one := said.setdefault(key, axis)) != axis:
+                problems.told.append(
+                    f"The axes `{one}` and `{axis}` both say `{key}`: take it out of one of them."
+                )
 
 
 def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:

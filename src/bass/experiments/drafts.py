@@ -22,6 +22,7 @@ from bass.experiments.own_files import content
 from bass.experiments.strict import Json
 from bass.files import write_atomically
 from bass.hub import resolve
+from bass.plain_json import parse_json
 from bass.text import Tokenizer
 
 DRAFTS, TEXTS = "drafts.jsonl", "texts.json"
@@ -118,8 +119,8 @@ def read_texts(folder: Path) -> list[str]:
     if not path.exists():
         return []
     try:
-        texts = json.loads(content(path))
-    except (ValueError, RecursionError) as error:
+        texts = parse_json(content(path))
+    except ValueError as error:
         raise RunFolderError(
             f"{path} is damaged ({error}): delete it, and tokens are shown by their ids."
         ) from error

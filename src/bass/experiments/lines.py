@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Generic, TypeVar, final
 
 from bass.errors import RunFolderError
-from bass.experiments.own_files import check_no_link, decoded
+from bass.experiments.own_files import decoded, inside
 from bass.experiments.strict import Json
-from bass.files import append, whole_lines
+from bass.files import append, file_lines
 
 Value = TypeVar("Value")
 
@@ -36,21 +36,14 @@ def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not
     exist.
     """
-    check_no_link(path)
+    values: list[Value] = []
     try:
-        whole, rest = whole_lines(path)
+        for number, line in enumerate(file_lines(inside(path.parent, path.name)), 1):
+            where = f"{path}, line {number}"
+            if not line.endswith(b"\n"):
+                dropped = f"{path}: line {number}, the last, is incomplete and was left out."
+                return Lines(values, dropped)
+            values.append(read(decoded(line, where), where))
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
-    dropped = (
-        f"{path}: line {len(whole) + 1}, the last, is incomplete and was left out."
-        if rest
-        else None
-    )
-    return Lines(
-        [
-            read(decoded(line, where), where)
-            for i, line in enumerate(whole)
-            if (where := f"{path}, line {i + 1}")
-        ],
-        dropped,
-    )
+    return Lines(values)

@@ -1,11 +1,11 @@
 """What cells continue: prompts given in the config, in a file, or these."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from bass.errors import OptionError
-from bass.files import read_text
+from bass.files import read_regular, read_text
+from bass.plain_json import json_lines
 
 PYTHON = [
     (
@@ -67,23 +67,21 @@ def _is_prompt(one: Any) -> bool:
 
 def _file(name: str) -> list[Any]:
     try:
-        text = read_text(Path(name), LARGEST_PROMPTS)
+        if not name.endswith(".jsonl"):
+            return [read_text(Path(name), LARGEST_PROMPTS)]
+        return [
+            _prompt(number, said)
+            for number, said in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
+        ]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(
-            f"`prompts: {name}` cannot be read ({reason}): give a text file, or "
-            f"{', '.join(BUILT_IN)}."
+            f"`prompts: {name}` cannot be read ({reason}): give a text file, a .jsonl file of JSON "
+            f"objects with a `prompt` or `token_ids`, one per line, or {', '.join(BUILT_IN)}."
         ) from error
-    if not name.endswith(".jsonl"):
-        return [text]
-    found: list[Any] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            said = json.loads(line)
-            found.append(said["token_ids"] if "token_ids" in said else said["prompt"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise OptionError(
-                f"`{name}`, line {number}, is no JSON object with a `prompt` or `token_ids`: write "
-                "one per line."
-            ) from error
-    return found
+
+
+def _prompt(number: int, said: Any) -> Any:
+    if not isinstance(said, dict) or not {"token_ids", "prompt"} & said.keys():
+        raise ValueError(f"line {number} is no JSON object with a `prompt` or `token_ids`")
+    return said["token_ids"] if "token_ids" in said else said["prompt"]

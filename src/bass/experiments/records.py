@@ -23,7 +23,7 @@ from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.lines import read_lines
-from bass.experiments.own_files import check_cell, content, decoded
+from bass.experiments.own_files import check_cell, content, decoded, inside
 from bass.experiments.strict import Json, checked, parsed
 from bass.results import Completion
 
@@ -412,7 +412,7 @@ class RunFolder:
     def cell_folder(self, cell: str) -> Path:
         """Where a cell's files are."""
         check_cell(cell)
-        return self.path / "cells" / cell
+        return inside(self.path, "cells", cell)
 
     def summary(self, cell: str) -> Summary | None:
         """What came of a cell, against plain decoding too where that is known;
@@ -438,8 +438,9 @@ class RunFolder:
         path = self.cell_folder(cell) / self.AGAINST_PLAIN
         if not path.exists():
             return None
+        said = content(path)
         try:
-            return AgainstPlain.from_json(decoded(content(path), str(path)), str(path))
+            return AgainstPlain.from_json(decoded(said, str(path)), str(path))
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(
                 f"{path} is damaged: delete it, and give the run's command again, which makes it "

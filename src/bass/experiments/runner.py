@@ -1,13 +1,9 @@
 """A plan into a run folder: begun, or gone on with."""
 
-import fcntl
 import functools
 import json
-import os
-import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +16,7 @@ from bass.experiments.config import Plan
 from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs, changes, notes
+from bass.experiments.own_files import inside, take_lock
 from bass.experiments.plain import hold_against_plain
 from bass.experiments.provenance import cpu_name, here
 from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
@@ -28,7 +25,6 @@ from bass.experiments.work import own_settings
 from bass.files import write_atomically
 from bass.loading import find_device
 
-LOCK = "lock"
 _MOST_TOLD = 4  # changes, of perhaps hundreds
 
 
@@ -56,7 +52,8 @@ class Ablation:
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with held(self.folder):
+            lock = take_lock(self.folder)
+        with lock:
             self._enter()
             run = RunFolder(self.folder)
             for task in self.tasks:
@@ -99,7 +96,8 @@ class Ablation:
         """Write the manifest, or find that the one in the folder is of the same run, and bring it
         up to date.
         """
-        path, inputs = self.folder / RunFolder.MANIFEST, Inputs.of(self.tasks, self.plan.config)
+        path = inside(self.folder, RunFolder.MANIFEST)
+        inputs = Inputs.of(self.tasks, self.plan.config)
         ours = manifest(self.plan, self.tasks, inputs)
         if path.exists():
             ours = self._gone_on_with(RunFolder(self.folder).manifest, ours)
@@ -213,30 +211,6 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return done.stdout.strip()
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; it is free again when the process ends, however it
-    does.
-    """
-    with writing(folder):
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            who = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
-            raise RunFolderError(
-                f"`{folder}` is being written by {who}: wait until it has ended, or name another "
-                "folder with `--output`."
-            ) from error
-        with writing(folder):
-            os.truncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _difference(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") -> str:

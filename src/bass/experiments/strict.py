@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import Any, ClassVar, TypeVar
 
 from bass.errors import RunFolderError
+from bass.plain_json import parse_json
 
 T = TypeVar("T")
 MOST_INT = 2**63
@@ -60,8 +61,8 @@ def parsed(text: str, where: str, remedy: str = Json.REMEDY) -> dict[str, Any]:
         return value
 
     try:
-        data = json.loads(text, parse_constant=refuse, parse_float=finite)
-    except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
+        data = parse_json(text, parse_constant=refuse, parse_float=finite)
+    except ValueError as error:
         raise RunFolderError(f"{where} is damaged ({error}): {remedy}.") from error
     if not isinstance(data, dict):
         raise RunFolderError(

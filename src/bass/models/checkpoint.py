@@ -2,7 +2,6 @@
 in several with an index.
 """
 
-import json
 import os.path
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,14 +11,12 @@ import torch
 
 from bass.errors import CheckpointError
 from bass.files import read_regular
+from bass.plain_json import parse_json
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_NAME = 100  # of a tensor or a file in an error
 LARGEST_JSON = 32 << 20  # bytes of one file; of one with a vocabulary more
-# that a JSON text may hold, about twice those of the largest tokenizer.json known; reading them
-# takes a second
-MOST_VALUES = 4_000_000
 # of a checkpoint; the largest known have 2,000 tensors in 200 files
 MOST_TENSORS, MOST_FILES = 100_000, 10_000
 MOST_EOS = 1000
@@ -29,8 +26,8 @@ PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
     """The object that a JSON file of a checkpoint holds, which may have `limit` bytes."""
     try:
-        value = parsed_json(read_regular(path, limit))
-    except (ValueError, OSError, RecursionError) as error:
+        value = parse_json(read_regular(path, limit))
+    except (ValueError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
             f"`{path}` is not readable as JSON ({reason}): download the checkpoint again."
@@ -38,17 +35,6 @@ def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
     return value
-
-
-def parsed_json(content: bytes) -> Any:
-    """The value of a JSON text of `MOST_VALUES` at most, counted before it is parsed.
-
-    Raises `ValueError` or `RecursionError`.
-    """
-    values = sum(map(content.count, (b",", b"[", b"{")))
-    if values > MOST_VALUES:
-        raise ValueError(f"it holds about {values:,} values, and the limit is {MOST_VALUES:,}")
-    return json.loads(content.decode("utf-8"))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

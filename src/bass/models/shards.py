@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bass.errors import CheckpointError
 from bass.files import open_regular, size_in_words
-from bass.models.checkpoint import MOST_TENSORS, parsed_json, some, weight_files
+from bass.models.checkpoint import MOST_TENSORS, some, weight_files
+from bass.plain_json import parse_json
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 LARGEST_HEADERS = 32 << 20  # bytes of those of all files; 100,000 tensors take half of it
@@ -94,7 +95,7 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
                     "its header is cut off, or those of all files take more than "
                     f"{size_in_words(LARGEST_HEADERS)}"
                 )
-            header = parsed_json(file.read(length))
+            header = parse_json(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("its header is no object")
         header.pop("__metadata__", None)
@@ -107,7 +108,7 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
             end = tensor.stop
         if end != size:
             raise ValueError(f"it has {size} bytes and should have {end}")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
             f"`{path}` is damaged or truncated ({reason}): download it again."

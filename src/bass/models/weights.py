@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
+from bass.interrupt import displayed
 from bass.models import FAMILIES
 from bass.models.bounds import check_bounds
 from bass.models.checkpoint import SINGLE, read_config, some
@@ -284,7 +285,8 @@ def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    with displayed(bar) as progress:
         task = progress.add_task(f"loading {printable(folder.name)}", total=total)
         yield lambda count: progress.advance(task, count)
 

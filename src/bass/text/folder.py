@@ -10,7 +10,8 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
 from bass.files import read_regular
-from bass.models.checkpoint import parsed_json, read_json
+from bass.models.checkpoint import read_json
+from bass.plain_json import parse_json
 from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
 from bass.text.limits import LARGEST_FILE, check_json, check_merges, check_vocabulary
 from bass.text.pieces import Pieces, merges
@@ -36,7 +37,7 @@ def assemble(
         config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
     )
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
-    said = parsed_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
+    said = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
     check_json(said)
     # of a key that is there twice, the one that was checked
     loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None

@@ -107,7 +107,9 @@ def check_json(said: Any) -> None:
     model = said.get("model")
     if isinstance(model, Mapping):
         check_vocabulary(model.get("vocab"))
-        check_merges(len(_listed(model.get("merges"))))
+        merges = _listed(model.get("merges"))
+        check_merges(len(merges))
+        _check_halves(merges, model.get("continuing_subword_prefix"))
     normalizers, pre_tokenizers, decoders = (
         leaves(said.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
     )
@@ -124,11 +126,23 @@ def check_json(said: Any) -> None:
     if most > 2 * (MOST_TOKENS + MOST_ADDED):
         raise ValueError(f"the id of an added token is {most}")
     _at_most(MOST_DECODED, growth(decoders), "characters may become of one by its decoders")
+    if any(part.get("type") == "Strip" and part.get("stop") != 0 for part in decoders):
+        raise ValueError("a decoder of it strips the end of a text, at which the library panics")
     _at_most(
         MOST_TEMPLATE,
         template(leaves(said.get("post_processor"))),
         "tokens may its post-processors put around a text",
     )
+
+
+def _check_halves(merges: list[Any], prefix: Any) -> None:
+    """Second halves of merges begin with the prefix: the library cuts off as many bytes of them,
+    which ends the process where that is within a character.
+    """
+    for merge in merges if isinstance(prefix, str) and prefix else ():
+        halves = merge.split(" ") if isinstance(merge, str) else _listed(merge)
+        if not all(isinstance(half, str) and half.startswith(prefix) for half in halves[1:]):
+            raise ValueError(f"a merge of it, {merge!r:.100}, lacks the prefix {prefix!r:.100}")
 
 
 def growth(parts: Iterable[Mapping[str, Any]]) -> int:

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 SECONDS, MEMORY = 1, 1 << 30  # of processor time; bytes of address space
+LONGEST_REASON = 500  # characters
 
 
 def environment() -> Any:
@@ -92,11 +93,10 @@ def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, s
 
 
 def _reason(error: Exception) -> str:
-    return (
-        f"it takes more than {MEMORY >> 20} MiB"
-        if isinstance(error, MemoryError)
-        else str(error) or type(error).__name__
-    )
+    if isinstance(error, MemoryError):
+        return f"it takes more than {MEMORY >> 20} MiB"
+    reason = str(error) or type(error).__name__
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The tokenizer of a checkpoint folder."""
 
+import contextlib
 import functools
 import json
 import re
@@ -15,12 +16,14 @@ from bass.errors import CheckpointError, RequestError
 from bass.text.chat import ChatTemplates
 from bass.text.folder import assemble, source
 from bass.text.limits import MOST_WRITTEN, grown
+from bass.text.quiet import quiet
 from bass.text.special import optional_json
 from bass.text.timed import within
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
 ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
+USUAL_LENGTH = 256  # characters; the longest tokens of most vocabularies have 64 to 128
 _SPACED = (
     {f" {mark}": mark for mark in (".", "?", "!", ",")}
     | {" ' ": "'"}
@@ -54,7 +57,9 @@ class Tokenizer:
             return None
         settings = optional_json(folder / "tokenizer_config.json")
         try:
-            fast, special = assemble(folder, file, settings)
+            with quiet():
+                fast, special = assemble(folder, file, settings)
+                _try(fast)
             return cls(
                 fast,
                 file,
@@ -73,23 +78,42 @@ class Tokenizer:
                 f"`{folder / file}` is not a readable tokenizer ({reason}): download it again."
             ) from error
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of `text`, with the special tokens that the checkpoint puts around a text."""
+    def cannot_fit(self, text: str, tokens: int) -> bool:
+        """Whether a text is so long that so many tokens cannot hold it, as is seen without encoding
+        it: by the longest token, of `USUAL_LENGTH` characters at least.
+        """
+        return len(text) > tokens * USUAL_LENGTH and len(text) > tokens * self._longest
+
+    def encode(
+        self, text: str, add_special_tokens: bool = True, most: int | None = None
+    ) -> list[int]:
+        """Token ids of `text`, with the special tokens that the checkpoint puts around a text.
+
+        most: tokens that there is room for; a text that `cannot_fit` is refused before it is
+        encoded. Raises `RequestError` or `CheckpointError`.
+        """
+        if most is not None and self.cannot_fit(text, most):
+            raise RequestError(
+                f"A text has {len(text):,} characters, and the {most:,} tokens of the context hold "
+                "fewer: shorten it."
+            )
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise RequestError(
                 "The text holds half of a surrogate pair, which is no character: give text that is "
                 "valid Unicode."
             )
+        if len(text) * self._growth > MOST_WRITTEN:
+            raise RequestError(
+                f"The text has {len(text):,} characters, of which more than {MOST_WRITTEN:,} may "
+                "become before they are encoded: shorten it."
+            )
         seconds = ENCODING_SECONDS + len(text) * SECONDS_PER_CHARACTER
         try:
-            if len(text) * self._growth > MOST_WRITTEN:
-                raise ValueError(
-                    f"of its {len(text):,} characters more than {MOST_WRITTEN:,} may become"
+            with quiet():
+                [encoded] = within(
+                    seconds,
+                    lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
                 )
-            [encoded] = within(
-                seconds,
-                lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
-            )
             return encoded.ids
         except _GRAVE:
             raise
@@ -148,6 +172,11 @@ class Tokenizer:
         return self.fast.get_vocab(with_added_tokens=True)
 
     @functools.cached_property
+    def _longest(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self.vocabulary), default=0)
+
+    @functools.cached_property
     def _growth(self) -> int:
         """A bound on the characters that are made of one before it is encoded."""
         return grown(self.fast.normalizer) * grown(self.fast.pre_tokenizer)
@@ -173,6 +202,16 @@ class Tokenizer:
             for token, index in self.vocabulary.items()
             if _BYTE.fullmatch(token)
         }
+
+
+def _try(fast: FastTokenizer) -> None:
+    """Encode a text and decode every token: what the library panics at is found before it is
+    used. Its errors, which may be of this text alone, do not count.
+    """
+    with contextlib.suppress(Exception):
+        within(ENCODING_SECONDS, lambda: fast.encode_batch(["", "a b"]))
+    with contextlib.suppress(Exception):
+        fast.decode_batch([[], *([index] for index in range(fast.get_vocab_size()))])
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:

@@ -1,0 +1,43 @@
+"""JSON within limits: the values of a text are counted before they are made."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+# about twice those of the largest tokenizer.json known; reading them takes a second
+MOST_VALUES = 4_000_000
+MOST_LINES = 2**18  # of a file of a value per line; the largest benchmark has 11,000
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """The value of a JSON text (bytes: in UTF-8) of `MOST_VALUES` at most. `options`: of
+    `json.loads`.
+
+    Raises `ValueError`, for what is nested too deeply too.
+    """
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    values = sum(map(text.count, ",[{"))
+    if values > MOST_VALUES:
+        raise ValueError(f"it holds about {values:,} values, and the limit is {MOST_VALUES:,}")
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def json_lines(content: bytes) -> Iterator[tuple[int, Any]]:
+    """The number, from 1, and the value of each line that is not blank; a line is read when its
+    value is asked for.
+
+    Raises `ValueError`, which names the line.
+    """
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if number > MOST_LINES:
+            raise ValueError(f"it has more than {MOST_LINES:,} lines")
+        if line.strip():
+            try:
+                value = parse_json(line)
+            except ValueError as error:
+                raise ValueError(f"line {number} is not JSON: {error}") from error
+            yield number, value
