@@ -25,11 +25,11 @@ from bass.experiments.records import (
     Facts,
     Manifest,
     RequestLine,
-    RunFolder,
     StepLine,
     Summary,
 )
 from bass.experiments.repeats import Repeat
+from bass.experiments.run_folder import RunFolder
 from bass.files import write_atomically
 
 WORDS = [

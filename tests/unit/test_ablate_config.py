@@ -11,7 +11,8 @@ import yaml
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.config import MOST_CELLS, plan, read_config, shipped, with_overrides
+from bass.experiments.config import MOST_CELLS, plan
+from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.settings import DEFAULTS, Settings
 from bass.experiments.turns import by_models
 from bass.policies import BatchAdaptive, Fixed, Lagged

@@ -16,10 +16,12 @@ import pytest
 from bass.errors import DISTRIBUTION, RunFolderError
 from bass.experiments import provenance
 from bass.experiments.cells import Task
-from bass.experiments.config import examined, plan, with_overrides
+from bass.experiments.config import examined, plan
+from bass.experiments.config_files import with_overrides
 from bass.experiments.executors import Ray
-from bass.experiments.records import RequestLine, RunFolder, StepLine, Summary
+from bass.experiments.records import RequestLine, StepLine, Summary
 from bass.experiments.report.cells import read_cells
+from bass.experiments.run_folder import RunFolder
 from bass.plain_yaml import MOST_LEVELS, PlainYamlError, read_yaml
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said

@@ -17,7 +17,7 @@ import pytest
 
 from bass.errors import install
 from bass.experiments.drafts import DRAFTS
-from bass.experiments.records import RunFolder
+from bass.experiments.run_folder import RunFolder
 from unit.checkpoints import Pair
 
 CONFIG = """

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.experiments.cells import Task
-from bass.experiments.config import plan, read_config, shipped, with_overrides
+from bass.experiments.config import plan
+from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.plain import counterparts
 from bass.experiments.problems import Problems
 from bass.experiments.settings import Settings

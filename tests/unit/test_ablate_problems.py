@@ -13,7 +13,8 @@ import yaml
 
 from bass.errors import OptionError
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.config import MOST_CELLS, examined, with_overrides
+from bass.experiments.config import MOST_CELLS, examined
+from bass.experiments.config_files import with_overrides
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

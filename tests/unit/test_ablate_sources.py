@@ -16,7 +16,8 @@ from bass.experiments.cells import Task, finish
 from bass.experiments.config import plan
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import changes
-from bass.experiments.records import RunFolder, Summary
+from bass.experiments.records import Summary
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.runner import Ablation
 
 BASE = """

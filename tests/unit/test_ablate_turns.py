@@ -15,7 +15,7 @@ from bass.experiments import cells
 from bass.experiments.cells import Task
 from bass.experiments.conditions import MOST_SPREAD, ConditionLine, noise, read_conditions
 from bass.experiments.lines import append_line
-from bass.experiments.records import RunFolder
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_turns
 from support.run_folders import write_run

@@ -22,10 +22,10 @@ from bass.experiments.records import (
     Facts,
     Manifest,
     RequestLine,
-    RunFolder,
     StepLine,
     Summary,
 )
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.strict import Json
 from bass.files import write_atomically
 from bass.results import Completion

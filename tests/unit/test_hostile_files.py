@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from bass.errors import BassError, CheckpointError, OptionError, RunFolderError
 from bass.experiments.prompts import read_prompts
-from bass.experiments.records import RunFolder
+from bass.experiments.run_folder import RunFolder
 from bass.files import append, write_atomically
 from bass.loading import Checkpoint
 from bass.models.checkpoint import INDEX, SINGLE

@@ -14,7 +14,7 @@ from bass.errors import BassError
 from bass.evaluation.folder import Score, digest, opened
 from bass.evaluation.reading import read_evaluation
 from bass.evaluation.scores import Sample
-from bass.experiments.records import RunFolder
+from bass.experiments.run_folder import RunFolder
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

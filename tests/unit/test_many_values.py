@@ -19,7 +19,8 @@ from bass.evaluation.tasks import read_problems
 from bass.experiments.drafts import TEXTS, read_texts
 from bass.experiments.lines import read_lines
 from bass.experiments.prompts import read_prompts
-from bass.experiments.records import RunFolder, StepLine
+from bass.experiments.records import StepLine
+from bass.experiments.run_folder import RunFolder
 from bass.plain_json import MOST_LINES, MOST_VALUES
 
 LISTS = b"[" + b"[]," * MOST_VALUES + b"0]"  # 12 MB, of which Python makes 300 MB

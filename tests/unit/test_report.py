@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from bass.errors import RunFolderError
 from bass.experiments.drafts import TEXTS, DraftLine, read_texts, write_texts
 from bass.experiments.metrics import METRICS
-from bass.experiments.records import RunFolder
 from bass.experiments.report.cells import read_cells
 from bass.experiments.report.contrast import lead
 from bass.experiments.report.drawing import Plot
@@ -24,6 +23,7 @@ from bass.experiments.report.page import MOST_BYTES, comparison, page
 from bass.experiments.report.picture import LETTERS, embedded, kinds, picture
 from bass.experiments.report.plots import plots
 from bass.experiments.report.summary import sentences, winners
+from bass.experiments.run_folder import RunFolder
 from bass.text import Tokenizer
 from support.run_folders import WORDS, write_run
 from unit.checkpoints import Said, byte_tokenizer, write_checkpoint

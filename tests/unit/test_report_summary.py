@@ -13,13 +13,14 @@ import pytest
 
 from bass.engine.cost import NO_WORK
 from bass.experiments.metrics import METRICS
-from bass.experiments.records import CellLines, RunFolder, StepLine, Summary
+from bass.experiments.records import StepLine, Summary
 from bass.experiments.report import page as pages
 from bass.experiments.report.cells import Cell, read_cells
 from bass.experiments.report.compared import Line
 from bass.experiments.report.contrast import Lead, lead
 from bass.experiments.report.page import comparison, page
 from bass.experiments.report.summary import sentences, winners
+from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.statistics import Comparison, Interval
 from support.run_folders import entry, write_run
 from unit.test_package import ROOT

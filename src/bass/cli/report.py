@@ -10,9 +10,9 @@ from bass.errors import OptionError, RunFolderError
 from bass.evaluation.reading import both, read_evaluation
 from bass.evaluation.report import page as page_of_evaluation
 from bass.experiments.own_files import content
-from bass.experiments.records import RunFolder
 from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import comparison, page
+from bass.experiments.run_folder import RunFolder
 from bass.files import write_atomically
 from bass.plain_json import parse_json
 

@@ -21,16 +21,9 @@ from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, Draft
 from bass.experiments.lines import append_line, read_lines
 from bass.experiments.metrics import measure, over_repeats
 from bass.experiments.parts import parts_in_ms
-from bass.experiments.records import (
-    CellLines,
-    EndLine,
-    Facts,
-    RequestLine,
-    RunFolder,
-    StepLine,
-    Summary,
-)
+from bass.experiments.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.experiments.repeats import repeats_of
+from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
 from bass.generation import Generation

@@ -19,7 +19,7 @@ import torch
 
 from bass.errors import is_out_of_memory
 from bass.experiments.lines import read_lines
-from bass.experiments.records import RunFolder
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.strict import Json
 
 CONDITIONS = "conditions.jsonl"

@@ -19,26 +19,20 @@ Whatever is wrong is told at once, before anything runs.
 """
 
 import contextlib
-import copy
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, final
 
-import yaml
-
-from bass.errors import OptionError, unknown_name
+from bass.errors import OptionError
+from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overlap
 from bass.experiments.orders import Orders
 from bass.experiments.problems import Problems
 from bass.experiments.raw import endless, mapping, mappings, named, unknown
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.experiments.strategies import called
-from bass.files import read_text
-from bass.plain_yaml import LARGEST_YAML, read_yaml
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 # in the names of cells
@@ -87,109 +81,6 @@ class Plan:
     orders: Orders = field(default_factory=Orders, repr=False, compare=False)
 
 
-def shipped() -> dict[str, Path]:
-    """The configs that come with the package, by name."""
-    folder = Path(str(files("bass.experiments").joinpath("configs")))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
-def read_config(name: str) -> dict[str, Any]:
-    """What a YAML file says, or the shipped config of this name."""
-    path = shipped().get(name, Path(name))
-    if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
-        raise unknown_name("config", name, shipped())
-    try:
-        said = read_yaml(read_text(path, LARGEST_YAML))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(
-            f"`{name}` cannot be read ({reason}): give a YAML file, or one of "
-            f"{', '.join(shipped())}."
-        ) from error
-    except yaml.YAMLError as error:
-        raise OptionError(
-            f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config."
-        ) from error
-    if not isinstance(said, dict):
-        raise OptionError(
-            f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`."
-        )
-    return {"name": path.stem} | said
-
-
-def with_overrides(
-    raw: Mapping[str, Any],
-    quick: bool,
-    overrides: Sequence[tuple[str, Any]],
-    problems: Problems | None = None,
-) -> dict[str, Any]:
-    """The config with its `quick` part over it where that is asked for, and over both what the
-    command line says.
-
-    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any
-    more. problems: takes what is wrong; without it that is raised.
-    """
-    result = copy.deepcopy(dict(raw))
-    faster = result.pop("quick", None) or {}
-    given, problems = problems, problems or Problems()
-    if quick and not faster:
-        problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
-    if not isinstance(faster, Mapping):
-        problems.told.append(
-            f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
-        )
-        faster = {}
-    problems.told += [
-        unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude"))
-        for key in faster
-        if key not in KEYS[2:6]
-    ]
-    layers = [
-        (f"{part}.{key}", value)
-        for part in ("base", "axes")
-        for key, value in mapping(faster, part, problems).items()
-    ]
-    if quick:
-        result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    # an axis that is taken out overrides nothing
-    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
-    for path, value in [*(layers if quick else ()), *ordered]:
-        part, _, key = path.partition(".")
-        whole = result.get(part) or {}
-        if not isinstance(whole, Mapping):  # which is told when the plan is made
-            continue
-        # as options are written
-        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
-        kept = {
-            k: v
-            for k, v in whole.items()
-            if k != key and not (part == "base" and str(k).startswith(f"{key}."))
-        }
-        if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
-            if axis in (key, key.partition(".")[0]):
-                problems.told.append(
-                    f"`{key}` is an axis of the config, and would be overridden by it: give "
-                    f"`--axes.{key} [{value}]`."
-                )
-            else:
-                problems.told.append(
-                    f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
-                    f"(`--axes.{axis} null`)."
-                )
-        gone = part == "axes" and value is None
-        if gone and key not in whole:
-            problems.told.append(unknown(f"axes.{key}", key, whole))
-        result[part] = {
-            k: value if k == key else v
-            for k, v in whole.items()
-            if k in kept or (k == key and not gone)
-        }
-        result[part] |= {} if gone else {key: value}
-    if given is None:
-        problems.raise_any("The command line")
-    return result
-
-
 def plan(raw: Mapping[str, Any]) -> Plan:
     """All cells of a config, each found to be possible as far as can be seen without loading
     anything.
@@ -230,10 +121,10 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     axes = {key: _axis(key, values, base, problems) for key, values in varied.items()}
     for key in dict.fromkeys(key for point in points for key in point):
         axes.setdefault(key, {})
-    _refuse_overlap(axes, problems)
+    refuse_overlap(axes, problems)
     if not points:  # which have the base run's value where they name none
-        _refuse_lost(mapping(raw, "base", problems), axes, problems)
-    excluded = [] if large else _exclusions(mappings(raw, "exclude", problems), axes, problems)
+        refuse_lost(mapping(raw, "base", problems), axes, problems)
+    excluded = [] if large else exclusions(mappings(raw, "exclude", problems), axes, problems)
     grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for said in itertools.islice(grid, 1) if large else grid:
@@ -431,74 +322,6 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
             (value.get("init_args") or {}).get(part, BASE) if isinstance(value, Mapping) else BASE
         )
     return called(value)
-
-
-def _exclusions(
-    given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], problems: Problems
-) -> list[dict[str, list[Any]]]:
-    found: list[dict[str, list[Any]]] = []
-    for one in given:
-        wanted = {
-            key: [called(v) for v in value] if isinstance(value, list) else [called(value)]
-            for key, value in one.items()
-        }
-        for key, labels in wanted.items():
-            known = [str(label) for label in axes.get(key, {})]
-            if key not in axes:
-                problems.told.append(unknown(f"exclude.{key}", key, axes))
-            problems.told += [
-                unknown(f"exclude.{key}", str(label), known)
-                for label in labels
-                if key in axes and str(label) not in known
-            ]
-        if wanted.keys() <= {*axes}:
-            found.append(wanted)
-    return found
-
-
-def _refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Problems) -> None:
-    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said
-    to nobody.
-    """
-    for key in base:
-        head, dot, parameter = key.partition(".")
-        for axis in (
-            axis
-            for axis, labels in axes.items()
-            if dot and labels and all(head in overlay for overlay in labels.values())
-        ):
-            problems.told.append(
-                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: "
-                f"give `{parameter}` there."
-            )
-
-
-def _refuse_overlap(
-    axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems
-) -> None:
-    said: dict[str, str] = {}  # by which axis, the first of them
-    for axis, labels in axes.items():
-        for key in sorted({key for overlay in labels.values() for key in overlay}):
-            if (one := said.setdefault(key, axis)) != axis:
-                problems.told.append(
-                    f"The axes `{one}` and `{axis}` both say `{key}`: take it out of one of them."
-                )
-
-
-def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
-    """An axis of the config that says, in all its cells, what `key` is about."""
-    axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
-    for axis, values in axes.items() if isinstance(axes, Mapping) else ():
-        labelled = (
-            list(values.values())
-            if isinstance(values, Mapping) and axis.partition(".")[0] not in SETTINGS
-            else []
-        )
-        if axis in keys or (
-            labelled and all(isinstance(one, Mapping) and keys & {*one} for one in labelled)
-        ):
-            return axis
-    return None
 
 
 def _settled(

@@ -12,8 +12,9 @@ from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
 from bass.experiments.orders import Orders
 from bass.experiments.own_files import content
-from bass.experiments.records import AgainstPlain, RunFolder
+from bass.experiments.records import AgainstPlain
 from bass.experiments.repeats import Repeat, repeats_of
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.work import ALIKE
 from bass.files import write_atomically

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 
 from bass.engine.requests import StepRecord
 from bass.errors import OptionError, RunFolderError
-from bass.experiments.records import CellLines, Facts, RequestLine
+from bass.experiments.records import Facts, RequestLine
+from bass.experiments.run_folder import CellLines
 from bass.results import Counts, count, judged_lengths
 
 

@@ -19,7 +19,8 @@ from bass.experiments.inputs import Inputs, changes, notes
 from bass.experiments.own_files import inside, take_lock
 from bass.experiments.plain import hold_against_plain
 from bass.experiments.provenance import cpu_name, here
-from bass.experiments.records import CellEntry, Manifest, RunFolder, Summary
+from bass.experiments.records import CellEntry, Manifest, Summary
+from bass.experiments.run_folder import RunFolder
 from bass.experiments.strategies import called
 from bass.experiments.work import own_settings
 from bass.files import write_atomically

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from bass.experiments.metrics import over_repeats
-from bass.experiments.records import CellEntry, CellLines, Manifest, RunFolder, Summary
+from bass.experiments.records import CellEntry, Manifest, Summary
 from bass.experiments.repeats import Repeat, repeats_of
+from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import SETTINGS
 from bass.experiments.strategies import called
 from bass.experiments.work import WORK, settings_of

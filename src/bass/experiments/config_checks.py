@@ -1,0 +1,60 @@
+"""What must hold of the axes, points and exclusions of a config."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bass.experiments.problems import Problems
+from bass.experiments.raw import unknown
+from bass.experiments.strategies import called
+
+
+def exclusions(
+    given: Iterable[Mapping[str, Any]], axes: Mapping[str, Any], problems: Problems
+) -> list[dict[str, list[Any]]]:
+    """The combinations to leave out, as labels of axes; unknown ones are problems."""
+    found: list[dict[str, list[Any]]] = []
+    for one in given:
+        wanted = {
+            key: [called(v) for v in value] if isinstance(value, list) else [called(value)]
+            for key, value in one.items()
+        }
+        for key, labels in wanted.items():
+            known = [str(label) for label in axes.get(key, {})]
+            if key not in axes:
+                problems.told.append(unknown(f"exclude.{key}", key, axes))
+            problems.told += [
+                unknown(f"exclude.{key}", str(label), known)
+                for label in labels
+                if key in axes and str(label) not in known
+            ]
+        if wanted.keys() <= {*axes}:
+            found.append(wanted)
+    return found
+
+
+def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Problems) -> None:
+    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said
+    to nobody.
+    """
+    for key in base:
+        head, dot, parameter = key.partition(".")
+        for axis in (
+            axis
+            for axis, labels in axes.items()
+            if dot and labels and all(head in overlay for overlay in labels.values())
+        ):
+            problems.told.append(
+                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: "
+                f"give `{parameter}` there."
+            )
+
+
+def refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
+    """Two axes that set one setting are a problem."""
+    said: dict[str, str] = {}  # by which axis, the first of them
+    for axis, labels in axes.items():
+        for key in sorted({key for overlay in labels.values() for key in overlay}):
+            if (one := said.setdefault(key, axis)) != axis:
+                problems.told.append(
+                    f"The axes `{one}` and `{axis}` both say `{key}`: take it out of one of them."
+                )

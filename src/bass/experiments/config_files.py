@@ -1,0 +1,136 @@
+"""Configs by name or path, and what the command line puts over them."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bass.errors import OptionError, unknown_name
+from bass.experiments.config import KEYS
+from bass.experiments.problems import Problems
+from bass.experiments.raw import mapping, unknown
+from bass.experiments.settings import SETTINGS
+from bass.files import read_text
+from bass.plain_yaml import LARGEST_YAML, read_yaml
+
+
+def shipped() -> dict[str, Path]:
+    """The configs that come with the package, by name."""
+    folder = Path(str(files("bass.experiments").joinpath("configs")))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_config(name: str) -> dict[str, Any]:
+    """What a YAML file says, or the shipped config of this name."""
+    path = shipped().get(name, Path(name))
+    if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
+        raise unknown_name("config", name, shipped())
+    try:
+        said = read_yaml(read_text(path, LARGEST_YAML))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OptionError(
+            f"`{name}` cannot be read ({reason}): give a YAML file, or one of "
+            f"{', '.join(shipped())}."
+        ) from error
+    except yaml.YAMLError as error:
+        raise OptionError(
+            f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config."
+        ) from error
+    if not isinstance(said, dict):
+        raise OptionError(
+            f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`."
+        )
+    return {"name": path.stem} | said
+
+
+def with_overrides(
+    raw: Mapping[str, Any],
+    quick: bool,
+    overrides: Sequence[tuple[str, Any]],
+    problems: Problems | None = None,
+) -> dict[str, Any]:
+    """The config with its `quick` part over it where that is asked for, and over both what the
+    command line says.
+
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any
+    more. problems: takes what is wrong; without it that is raised.
+    """
+    result = copy.deepcopy(dict(raw))
+    faster = result.pop("quick", None) or {}
+    given, problems = problems, problems or Problems()
+    if quick and not faster:
+        problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
+    if not isinstance(faster, Mapping):
+        problems.told.append(
+            f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
+        )
+        faster = {}
+    problems.told += [
+        unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude"))
+        for key in faster
+        if key not in KEYS[2:6]
+    ]
+    layers = [
+        (f"{part}.{key}", value)
+        for part in ("base", "axes")
+        for key, value in mapping(faster, part, problems).items()
+    ]
+    if quick:
+        result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
+    # an axis that is taken out overrides nothing
+    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
+    for path, value in [*(layers if quick else ()), *ordered]:
+        part, _, key = path.partition(".")
+        whole = result.get(part) or {}
+        if not isinstance(whole, Mapping):  # which is told when the plan is made
+            continue
+        # as options are written
+        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
+        kept = {
+            k: v
+            for k, v in whole.items()
+            if k != key and not (part == "base" and str(k).startswith(f"{key}."))
+        }
+        if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
+            if axis in (key, key.partition(".")[0]):
+                problems.told.append(
+                    f"`{key}` is an axis of the config, and would be overridden by it: give "
+                    f"`--axes.{key} [{value}]`."
+                )
+            else:
+                problems.told.append(
+                    f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
+                    f"(`--axes.{axis} null`)."
+                )
+        gone = part == "axes" and value is None
+        if gone and key not in whole:
+            problems.told.append(unknown(f"axes.{key}", key, whole))
+        result[part] = {
+            k: value if k == key else v
+            for k, v in whole.items()
+            if k in kept or (k == key and not gone)
+        }
+        result[part] |= {} if gone else {key: value}
+    if given is None:
+        problems.raise_any("The command line")
+    return result
+
+
+def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
+    """An axis of the config that says, in all its cells, what `key` is about."""
+    axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
+    for axis, values in axes.items() if isinstance(axes, Mapping) else ():
+        labelled = (
+            list(values.values())
+            if isinstance(values, Mapping) and axis.partition(".")[0] not in SETTINGS
+            else []
+        )
+        if axis in keys or (
+            labelled and all(isinstance(one, Mapping) and keys & {*one} for one in labelled)
+        ):
+            return axis
+    return None
