@@ -41,7 +41,7 @@ from bass.attention.reference import Reference, ReferencePaged, ReferenceRagged
 from bass.caches import CACHES
 from bass.engine.cost import measure_peaks
 from bass.interfaces import AttentionBackend, KVCache
-from bass.records import AttentionRule, DecoderShape, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 DTYPE = torch.bfloat16
 SKEW = 8  # the longest row over each other one
@@ -206,7 +206,7 @@ def filled(
         case.context,
         (AttentionRule(heads.dim**-0.5),) * layers,
     )
-    cache: Any = cache_class.allocate(shape, Room.of(case.lengths), device, DTYPE)
+    cache: Any = cache_class.allocate(shape, CacheBudget.of(case.lengths), device, DTYPE)
     for storage in (cache.k, cache.v):
         storage.normal_()
     return cache

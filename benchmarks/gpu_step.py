@@ -39,7 +39,7 @@ from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
 from bass.llm import LLM
-from bass.loading import Models, Parts, backend_for, layout_for
+from bass.loading import Models, Strategies, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
@@ -98,7 +98,7 @@ def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespa
     plain = length == "0"
     cache = layout_for(arguments.cache, arguments.attention, models.device)
     backend = backend_for(arguments.attention, cache, models.device)
-    parts = Parts(
+    parts = Strategies(
         policy, cache, backend, Synthetic(ACCEPTANCE), NoDrafter() if plain else ModelDraft()
     )
     return LLM(

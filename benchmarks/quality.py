@@ -36,7 +36,7 @@ from rich.table import Table
 import bass
 from bass import pair
 from bass.engine.scorer import ModelScorer
-from bass.records import Room
+from bass.records import CacheBudget
 from bass.registry import names
 from bass.text import Tokenizer
 
@@ -65,7 +65,10 @@ def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
         rows = documents[first : first + ROWS]
         span = -(-max(map(len, rows)) // SPAN_STEP) * SPAN_STEP
         cache = parts.cache.allocate(
-            models.target.shape, Room.of(np.full(len(rows), span)), models.device, models.dtype
+            models.target.shape,
+            CacheBudget.of(np.full(len(rows), span)),
+            models.device,
+            models.dtype,
         )
         tokens, positions = (
             torch.zeros(len(rows), span, dtype=torch.int64),

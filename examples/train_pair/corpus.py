@@ -187,24 +187,24 @@ def read(
     fate.
     """
     name, archive, problems = task
-    fate = {"files": 0, "filtered": 0, "unparsable": 0, "problems": 0}
+    run_status = {"files": 0, "filtered": 0, "unparsable": 0, "problems": 0}
     documents: list[tuple[str, list[str]]] = []
     for path, content in sources(archive):
-        fate["files"] += 1
+        run_status["files"] += 1
         text = clean(path, content)
         if text is None:
-            fate["filtered"] += 1
+            run_status["filtered"] += 1
             continue
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            fate["unparsable"] += 1
+            run_status["unparsable"] += 1
             continue
         if problems.found_in(text):
-            fate["problems"] += 1
+            run_status["problems"] += 1
             continue
         documents.append((text, list(functions(text, tree))))
-    return name, documents, fate
+    return name, documents, run_status
 
 
 def held_out(folder: Path) -> list[str]:
@@ -257,20 +257,22 @@ def main() -> None:
     lone: list[str] = []
     manifest = []
     with ProcessPoolExecutor(args.workers) as pool:
-        for name, documents, fate in pool.map(read, archives):
+        for name, documents, run_status in pool.map(read, archives):
             kept = 0
-            fate["repeated"] = 0
+            run_status["repeated"] = 0
             for text, parts in documents:
                 if kept > MAX_BYTES_OF_PACKAGE:
                     break
                 if repetition.add(text):
-                    fate["repeated"] += 1
+                    run_status["repeated"] += 1
                     continue
                 kept += len(text.encode())
                 texts.append(text)
                 lone += parts
             version = name if "==" in name else f"standard library=={sys.version.split()[0]}"
-            manifest.append({"package": version, "licence": licences[name], "bytes": kept} | fate)
+            manifest.append(
+                {"package": version, "licence": licences[name], "bytes": kept} | run_status
+            )
             print(json.dumps(manifest[-1]), flush=True)
 
     shuffle = random.Random(0)

@@ -9,17 +9,17 @@ from typing import final
 import numpy as np
 import torch
 
-from bass.engine.bench import RunBench, draw_for
 from bass.engine.cost import pass_cost
+from bass.engine.drafter_context import RunContext, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import OptionError, RequestError
 from bass.interfaces import Warp
-from bass.loading import Models, Parts
+from bass.loading import Models, Strategies
 from bass.models.decoder import CausalDecoder
-from bass.records import Room, Sequences
+from bass.records import CacheBudget, Sequences
 from bass.registry import REGISTRIES
 
 # an engine that is kept has room for the next multiple, so that the next request finds it large
@@ -34,38 +34,43 @@ class Engine:
 
     sequences: Sequences
     step: Step
-    room: Room
+    budget: CacheBudget
     warp: Warp
     eos: tuple[int, ...]
 
-    def serves(self, room: Room, warp: Warp, eos: tuple[int, ...]) -> bool:
+    def serves(self, budget: CacheBudget, warp: Warp, eos: tuple[int, ...]) -> bool:
         """Whether requests of this need can be run with it: its storage is addressed by graphs, and
         can be used again.
         """
-        ours, theirs = (np.sort(r.longest) for r in (self.room, room))
+        ours, theirs = (np.sort(r.longest) for r in (self.budget, budget))
         return (self.warp, self.eos, len(ours)) == (warp, eos, len(theirs)) and bool(
             (theirs <= ours).all()
         )
 
 
 def assemble(
-    models: Models, parts: Parts, graphs: bool, room: Room, warp: Warp, eos: tuple[int, ...]
+    models: Models,
+    parts: Strategies,
+    graphs: bool,
+    budget: CacheBudget,
+    warp: Warp,
+    eos: tuple[int, ...],
 ) -> Engine:
     """Allocate the caches and put the step together.
 
     With `graphs`, for later requests too: larger, and without what rows share.
     """
     if graphs:
-        limits = -(-room.limits // CAPACITY_STEP) * CAPACITY_STEP
-        room = replace(room, limits=limits, shared=np.zeros_like(room.shared))
+        limits = -(-budget.limits // CAPACITY_STEP) * CAPACITY_STEP
+        budget = replace(budget, limits=limits, shared=np.zeros_like(budget.shared))
 
     def scorer(decoder: CausalDecoder) -> ModelScorer:
-        cache = parts.cache.allocate(decoder.shape, room, models.device, models.dtype)
-        return ModelScorer(decoder, cache, parts.attention, room.batch)
+        cache = parts.cache.allocate(decoder.shape, budget, models.device, models.dtype)
+        return ModelScorer(decoder, cache, parts.attention, budget.batch)
 
     target = scorer(models.target)
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
-    bench = RunBench(
+    context = RunContext(
         target,
         make_draft,
         warp,
@@ -73,14 +78,14 @@ def assemble(
         parts.stop_rule,
         PassLog(pass_cost(models.target)),
     )
-    sequences = Sequences.empty(room.batch, int(room.limits.max()), list(eos), models.device)
+    sequences = Sequences.empty(budget.batch, int(budget.limits.max()), list(eos), models.device)
     step = SpeculativeStep(
-        target, parts.drafter.build(bench), parts.verifier, warp, bench.vocab_size, bench.log
+        target, parts.drafter.build(context), parts.verifier, warp, context.vocab_size, context.log
     )
-    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, room, warp, eos)
+    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget, warp, eos)
 
 
-def use_graphs(asked: str | bool, device: torch.device, parts: Parts) -> bool:
+def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bool:
     """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
     if asked not in ("auto", True, False):
         raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
@@ -103,15 +108,15 @@ def use_graphs(asked: str | bool, device: torch.device, parts: Parts) -> bool:
     return able and asked is not False
 
 
-def no_room(room: Room, row_bytes: int, reason: str) -> RequestError:
+def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
     """What needed how much, and what to lower, when storage cannot be had.
 
     `row_bytes`: keys and values of one position.
     """
-    longest = int(room.limits.max())
+    longest = int(budget.limits.max())
     return RequestError(
-        f"{room.batch} rows of {longest} positions need "
-        f"{room.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
+        f"{budget.batch} rows of {longest} positions need "
+        f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
         f"weights and the buffers of a step, and there is no room ({reason}): lower "
         "`max_batch_size` or "
         "`max_new_tokens`."

@@ -1,6 +1,7 @@
 """The values that live on the host: they need NumPy alone, no torch."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class DecoderShape:
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheBudget:
     """What the rows of a run may need, on the host:
 
     `batch` at a time, each of them one of R requests.
@@ -49,9 +50,11 @@ class Room:
     groups: np.ndarray  # int [R]
 
     @classmethod
-    def of(cls, extents: np.ndarray) -> "Room":
+    def of(cls, capacities: np.ndarray) -> "CacheBudget":
         """As many rows as there are extents, with nothing in common."""
-        return cls(len(extents), extents, np.zeros_like(extents), np.arange(len(extents)))
+        return cls(
+            len(capacities), capacities, np.zeros_like(capacities), np.arange(len(capacities))
+        )
 
     @property
     def longest(self) -> np.ndarray:
@@ -67,24 +70,30 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Seats:
+class RowAssignment:
     """Which room each row has, and with which row's first positions it begins, on the host.
 
     A row goes on with what it holds (its own index, all its positions), begins anew (0 positions),
     or follows another one, which goes on or begins anew itself.
     """
 
-    extents: np.ndarray  # int [B], positions; 0 for an idle row
+    capacities: np.ndarray  # int [B], positions; 0 for an idle row
     source: np.ndarray  # int [B], the row to begin with; its own index for none other
     shared: np.ndarray  # int [B], how many of the source's positions to take
 
     @classmethod
-    def of(cls, extents: np.ndarray) -> "Seats":
+    def of(cls, capacities: np.ndarray) -> "RowAssignment":
         """Rows of these extents that go on, and take nothing from each other."""
-        return cls(extents, np.arange(len(extents)), extents)
+        return cls(capacities, np.arange(len(capacities)), capacities)
+
+    def __getattr__(self, name: str) -> Any:
+        new = {"extents": "capacities", "going_on": "continuing"}.get(name)
+        raise AttributeError(
+            f"`RowAssignment` has no `{name}`" + (f": it is now `{new}`." if new else ".")
+        )
 
     @property
-    def going_on(self) -> np.ndarray:
+    def continuing(self) -> np.ndarray:
         """Bool [B], the rows that keep what they hold."""
         return (self.source == np.arange(len(self.source))) & (self.shared > 0)
 

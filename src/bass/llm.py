@@ -14,7 +14,7 @@ from bass.assembly import Engine, assemble, no_room, use_graphs
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
-from bass.engine.run import Fate, Run
+from bass.engine.run import Run, RunStatus
 from bass.engine.scorer import check_pairing
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
@@ -30,7 +30,7 @@ from bass.interfaces import (
 )
 from bass.loading import (
     Models,
-    Parts,
+    Strategies,
     backend_for,
     check_max_length,
     drafter_for,
@@ -91,12 +91,12 @@ def load(
 
 @final
 @dataclass(frozen=True)
-class Order:
+class LoadPlan:
     """What `load` was asked for, found to fit together. No weight has been read."""
 
     target: str | Path
     draft: str | Path | None
-    parts: Parts
+    parts: Strategies
     max_batch_size: int
     device: torch.device
     dtype: str
@@ -139,7 +139,7 @@ def order(
     max_batch_size: int,
     num_speculative_tokens: int | None,
     aliases: Mapping[str, Any],
-) -> Order:
+) -> LoadPlan:
     """The arguments of `load`, all of them, checked: it raises what `load` raises before a
     checkpoint is looked at.
     """
@@ -187,12 +187,12 @@ def order(
     device_ = find_device(device)
     layout = layout_for(cache, attention, device_)
     backend = backend_for(attention, layout, device_)
-    parts = Parts(policy_, layout, backend, make("verifier", verifier), method, rule)
+    parts = Strategies(policy_, layout, backend, make("verifier", verifier), method, rule)
     check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
     backend.check(device_)
     use_graphs(cuda_graphs, device_, parts)  # refuses what cannot be
     quantizations = quantizations_for(quantization, draft_quantization, method, device_)
-    return Order(
+    return LoadPlan(
         target or pair.TARGET,
         draft,
         parts,
@@ -205,12 +205,12 @@ def order(
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedEngine:
     """The last engine, kept for its graphs, and the run that has it."""
 
     engine: Engine
     run: weakref.ref[Run]
-    fate: Fate
+    run_status: RunStatus
 
     @property
     def idle(self) -> bool:
@@ -219,7 +219,7 @@ class Kept:
         What a run that failed has left in the caches, such as NaN, could reach the next one.
         """
         run = self.run()
-        return not self.fate.failed and (run is None or run.over)
+        return not self.run_status.failed and (run is None or run.over)
 
 
 @final
@@ -227,11 +227,15 @@ class LLM:
     """A target and a draft, ready to generate."""
 
     def __init__(
-        self, models: Models, parts: Parts, max_batch_size: int, cuda_graphs: str | bool = "auto"
+        self,
+        models: Models,
+        parts: Strategies,
+        max_batch_size: int,
+        cuda_graphs: str | bool = "auto",
     ) -> None:
         self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
         self.graphs = use_graphs(cuda_graphs, models.device, parts)
-        self._kept: Kept | None = None
+        self._kept: CachedEngine | None = None
 
     def generate(self, prompts: Prompts, **options: Any) -> Result:
         """All completions of all prompts. The options are those of `stream`."""
@@ -361,9 +365,9 @@ class LLM:
         """The requests and an engine for them: a new one for each call, or the last one where its
         graphs serve them too.
         """
-        room = room_for(requests, min(self.max_batch_size, len(requests)))
+        budget = room_for(requests, min(self.max_batch_size, len(requests)))
         engine = self._kept.engine if self._kept is not None and self._kept.idle else None
-        if engine is not None and engine.serves(room, warp, eos):
+        if engine is not None and engine.serves(budget, warp, eos):
             engine.sequences.active.fill_(False)  # of a run that was given up
         else:
             del engine
@@ -376,12 +380,12 @@ class LLM:
                     for decoder in decoders
                     if decoder is not None
                 )
-                return no_room(room, row, reason)
+                return no_room(budget, row, reason)
 
             with explained(too_large):
-                engine = assemble(self.models, self.parts, self.graphs, room, warp, eos)
+                engine = assemble(self.models, self.parts, self.graphs, budget, warp, eos)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        self._kept = Kept(engine, weakref.ref(run), run.fate) if self.graphs else None
+        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if self.graphs else None
         return run
 
     def _cost(self) -> PairCost:

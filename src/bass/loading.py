@@ -33,7 +33,7 @@ from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.quantized import quantize_head
-from bass.models.weights import Outline, narrow, outline
+from bass.models.weights import CheckpointIndex, narrow, read_index
 from bass.ops.dispatch import runs_kernels
 from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
@@ -41,7 +41,7 @@ from bass.text import Tokenizer, check_same_tokenizer
 
 @final
 @dataclass(frozen=True)
-class Parts:
+class Strategies:
     """The strategies a model pair is run with."""
 
     policy: DraftLengthPolicy[Any]
@@ -89,14 +89,14 @@ class Models:
         theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
         if theirs is not None:
             check_pair(ours, theirs)
-        size = ours.outline.decoder.shape.vocab_size
-        kind, eos = _dtype(dtype, device, ours.outline), ours.eos
+        size = ours.index.decoder.shape.vocab_size
+        kind, eos = _dtype(dtype, device, ours.index), ours.eos
         loaded_draft = (
             None
             if theirs is None
-            else _load_draft(theirs.outline, device, kind, quantizations[1], size)
+            else _load_draft(theirs.index, device, kind, quantizations[1], size)
         )
-        loaded = ours.outline.load(device, kind, quantizations[0])
+        loaded = ours.index.load(device, kind, quantizations[0])
         if device.type == "cuda":
             fuse(loaded)
             if loaded_draft is not None:
@@ -109,7 +109,7 @@ class Models:
 class Checkpoint:
     """A folder of which all but the weights has been read."""
 
-    outline: Outline
+    index: CheckpointIndex
     tokenizer: Tokenizer | None
 
     @classmethod
@@ -118,16 +118,16 @@ class Checkpoint:
         tokenizer.
         """
         folder = resolve(spec)
-        return cls(outline(folder), Tokenizer.read(folder))
+        return cls(read_index(folder), Tokenizer.read(folder))
 
     @property
     def eos(self) -> list[int]:
         """Token ids that end a sequence."""
-        return eos_ids(self.outline.folder, self.outline.raw)
+        return eos_ids(self.index.folder, self.index.raw)
 
 
 def _load_draft(
-    outline: Outline,
+    index: CheckpointIndex,
     device: torch.device,
     dtype: torch.dtype,
     quantization: Quantization | None,
@@ -136,14 +136,14 @@ def _load_draft(
     """Without ids from `size` on, the target's number of them; its head is quantized with the
     rest.
     """
-    draft = narrow(outline.load(device, dtype, quantization), size)
+    draft = narrow(index.load(device, dtype, quantization), size)
     if quantization is None:
         return draft
 
     def no_room(reason: str) -> CheckpointError:
-        needed = outline.weight_bytes(dtype, quantization, draft=True)
+        needed = index.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
-            f"`{outline.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
+            f"`{index.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
             "and more for a moment; there is no room "
             f"({reason}): choose a smaller draft, or another device."
         )
@@ -159,7 +159,7 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     smaller one. The target keeps its own padding, as without a draft; the draft's is what it has of
     the target's ids.
     """
-    sizes = [checkpoint.outline.decoder.shape.vocab_size for checkpoint in (target, draft)]
+    sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None
     if sizes[0] != sizes[1] and not known:
         raise PairingError(
@@ -288,7 +288,9 @@ def find_device(device: str) -> torch.device:
     return found
 
 
-def _dtype(dtype: str | torch.dtype, device: torch.device, checkpoint: Outline) -> torch.dtype:
+def _dtype(
+    dtype: str | torch.dtype, device: torch.device, checkpoint: CheckpointIndex
+) -> torch.dtype:
     dtype = str(dtype).removeprefix("torch.")
     if dtype != "auto":
         if dtype not in DTYPES:

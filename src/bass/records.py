@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.host_records import AttentionRule, DecoderShape, Feedback, Room, Seats
+from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
+from bass.renamed import renamed
 
 __all__ = [
     "AttentionRule",
+    "CacheBudget",
     "DecoderShape",
     "Draft",
     "Feedback",
@@ -21,8 +23,7 @@ __all__ = [
     "PaddedView",
     "PagedView",
     "RaggedView",
-    "Room",
-    "Seats",
+    "RowAssignment",
     "Sequences",
     "Unturned",
     "Verdict",
@@ -173,3 +174,9 @@ class Unturned:
     parts: Float[Tensor, "parts batch window heads dim"]  # the heads of q, of k, of v
     cos: Float[Tensor, "context dim"]
     sin: Float[Tensor, "context dim"]
+
+
+__getattr__ = renamed(
+    __name__,
+    {"Room": "bass.records.CacheBudget", "Seats": "bass.records.RowAssignment"},
+)

@@ -40,20 +40,20 @@ def requests_for(
             f"{MOST_SEQUENCES} sequences: make several calls."
         )
     ids = [_ids(models, prompt, i) for i, prompt in enumerate(listed)]
-    room = context(models)
+    budget = context(models)
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
     for i, (prompt, limit) in enumerate(zip(ids, _limits(max_new_tokens, len(ids)), strict=True)):
         check_integer("max_new_tokens", limit, 1)
-        if len(prompt) + limit > room:
+        if len(prompt) + limit > budget:
             remedy = (
-                f"lower `max_new_tokens` to {room - len(prompt)}"
-                if len(prompt) < room
+                f"lower `max_new_tokens` to {budget - len(prompt)}"
+                if len(prompt) < budget
                 else "shorten it"
             )
             raise RequestError(
                 f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the "
-                f"context of {room}: {remedy}."
+                f"context of {budget}: {remedy}."
             )
         first = seen[tuple(prompt)]
         seen[tuple(prompt)] += samples

@@ -16,7 +16,7 @@ from bass.engine.scorer import ModelScorer
 from bass.kernels.triton.launch import INTERPRETED
 from bass.models import fused
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import Room, Seats
+from bass.records import CacheBudget, RowAssignment
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
@@ -42,9 +42,9 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
         llama = deepcopy(llama)
         llama.blocks = nn.ModuleList(block for i, block in enumerate(llama.blocks) if i != left_out)
     cache = SplitCache.allocate(
-        llama.shape, Room.of(np.array([20, 20])), torch.device("cpu"), torch.bfloat16
+        llama.shape, CacheBudget.of(np.array([20, 20])), torch.device("cpu"), torch.bfloat16
     )
-    cache.reserve(Seats.of(np.array([20, 20])))
+    cache.reserve(RowAssignment.of(np.array([20, 20])))
     scorer, found = ModelScorer(llama, cache, TritonRagged(), 2), []
     for begin in (0, 4):
         tokens = torch.arange(8).view(2, 4) * 11 % 96 + begin

@@ -11,7 +11,7 @@ import torch
 from bass.caches import CACHES, PagedCache
 from bass.interfaces import RotaryStore
 from bass.ops import reference
-from bass.records import AttentionRule, DecoderShape, Room, Seats, Unturned
+from bass.records import AttentionRule, CacheBudget, DecoderShape, RowAssignment, Unturned
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
 # The window's positions by row, query heads, key heads, dimension, parts.
@@ -25,14 +25,14 @@ WINDOWS = {
 
 def poisoned(kind: Any, window: torch.Tensor, kv_heads: int, dim: int, dtype: torch.dtype) -> Any:
     """An allocated cache, for rows that reach two positions beyond the window."""
-    room = Room.of(window.amax(1).clamp(min=0).cpu().numpy() + 2)
+    room = CacheBudget.of(window.amax(1).clamp(min=0).cpu().numpy() + 2)
     cache = kind.allocate(
         DecoderShape(9, kv_heads, kv_heads, dim, 99, (AttentionRule(1.0),) * 2),
         room,
         window.device,
         dtype,
     )
-    cache.reserve(Seats.of(room.longest))
+    cache.reserve(RowAssignment.of(room.longest))
     cache.k.fill_(1e4)
     cache.v.fill_(-1e4)
     return cache

@@ -11,7 +11,7 @@ import torch
 from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
-from bass.records import Room, Sequences
+from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
 from bass.testing.dense import dense_logits
 from bass.testing.policies import ByRow, Cycle, OwnPast
@@ -131,8 +131,8 @@ def test_the_plain_loop_emits_the_oracles_tokens(
     pairing: Pairing, world: World, device: torch.device
 ) -> None:
     requests = mixed_requests(world)
-    extents = np.array([request.limit for request in requests])
-    sequences = Sequences.empty(len(requests), int(extents.max()), list(EOS), device)
+    capacities = np.array([request.limit for request in requests])
+    sequences = Sequences.empty(len(requests), int(capacities.max()), list(EOS), device)
     for row, request in enumerate(requests):
         sequences.tokens[row, : len(request.prompt)] = torch.tensor(request.prompt, device=device)
         sequences.lens[row], sequences.limits[row], sequences.active[row] = (
@@ -140,8 +140,10 @@ def test_the_plain_loop_emits_the_oracles_tokens(
             request.limit,
             True,
         )
-    target = world.scorer("target", pairing, Room.of(extents), device)
-    tokens = plain_loop(target, GREEDY, sequences, [r.prompt for r in requests], int(extents.max()))
+    target = world.scorer("target", pairing, CacheBudget.of(capacities), device)
+    tokens = plain_loop(
+        target, GREEDY, sequences, [r.prompt for r in requests], int(capacities.max())
+    )
     assert tokens == expected(world, requests, EOS)
 
 
@@ -330,8 +332,8 @@ def test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires(
     for i, request in enumerate(requests):
         last = request.prompt[0]
         for drafted, accepted, emitted in outcome.history(i):
-            room = request.limit - (last - request.prompt[0] + 1) - 1
-            assert drafted == min(next(n for n in range(1, 7) if (last + n) % 3 == 2), room)
+            budget = request.limit - (last - request.prompt[0] + 1) - 1
+            assert drafted == min(next(n for n in range(1, 7) if (last + n) % 3 == 2), budget)
             assert accepted == drafted
             last += emitted
 

@@ -15,7 +15,7 @@ from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.interfaces import Drafter
 from bass.policies import Fixed
-from bass.records import Room, Sequences
+from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
 from bass.testing import engine
 from bass.testing.engine import Scorers
@@ -157,8 +157,8 @@ def test_without_drafts_the_engine_samples_the_plain_loops_tokens(
     position.
     """
     requests = mixed_requests(LLAMA, seed=4)
-    extents = np.array([request.limit for request in requests])
-    sequences = Sequences.empty(len(requests), int(extents.max()), [2], device)
+    capacities = np.array([request.limit for request in requests])
+    sequences = Sequences.empty(len(requests), int(capacities.max()), [2], device)
     for row, r in enumerate(requests):
         sequences.tokens[row, : len(r.prompt)] = torch.tensor(r.prompt, device=device)
         sequences.lens[row], sequences.limits[row], sequences.keys[row] = (
@@ -167,9 +167,9 @@ def test_without_drafts_the_engine_samples_the_plain_loops_tokens(
             r.key,
         )
     sequences.active.fill_(True)
-    target = LLAMA.scorer("target", PAIRINGS[pairing], Room.of(extents), device)
+    target = LLAMA.scorer("target", PAIRINGS[pairing], CacheBudget.of(capacities), device)
     plain = plain_loop(
-        target, WARPS[1], sequences, [r.prompt for r in requests], int(extents.max())
+        target, WARPS[1], sequences, [r.prompt for r in requests], int(capacities.max())
     )
     setup = Setup(
         LLAMA, device, PAIRINGS[pairing], Fixed(0), drafter, BY_STEP[verifier], WARPS[1], (2,)

@@ -12,7 +12,7 @@ import torch
 
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.bench import OwnDraw
+from bass.engine.drafter_context import OwnDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, Scorer
 from bass.models.llama import Llama, LlamaConfig

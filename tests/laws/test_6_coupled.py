@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from bass.drafters import ModelDrafter
-from bass.engine.bench import SharedDraw
+from bass.engine.drafter_context import SharedDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, Scorer
-from bass.ops.noise import exponentials, minus_log, philox, race, uniforms
+from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.testing.drafters import Scripted
@@ -156,7 +156,9 @@ def test_over_keys_the_tokens_of_two_positions_are_independent_draws(device: tor
         [[0.1, 0.4, 0.0, 0.1, 0.9, 0.5], [0.2, 0.2, 0.2, 0.4, 0.0, 1.0]], device=device
     ).expand(n, -1, -1)
     tokens = (
-        race(probs, torch.arange(n, device=device) * 7919, torch.full((n,), 11, device=device))
+        exponential_race(
+            probs, torch.arange(n, device=device) * 7919, torch.full((n,), 11, device=device)
+        )
         .cpu()
         .numpy()
     )

@@ -17,9 +17,9 @@ from torch import Tensor
 from bass.drafters import Ensemble, ModelDraft, Ngram
 from bass.engine.requests import Emission
 from bass.errors import CheckpointError, StrategyError
-from bass.interfaces import Drafter, DraftMethod, Scorer, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, Scorer
 from bass.policies import Fixed
-from bass.records import Draft, Noise, Seats, Sequences
+from bass.records import Draft, Noise, RowAssignment, Sequences
 from bass.sampling import Sampling
 from bass.testing.engine import By, Scorers, same_prompt
 from bass.testing.policies import ByRow, Cycle
@@ -90,14 +90,14 @@ class Spoiled(Drafter):
     spoil: Callable[[Draft], Draft]
     always: bool = False
 
-    def reserve(self, seats: Any) -> None:
-        self.inner.reserve(seats)
+    def reserve(self, assignment: Any) -> None:
+        self.inner.reserve(assignment)
 
     def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
         self.inner.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Any) -> None:
-        self.inner.copy_rows(seats)
+    def copy_rows(self, assignment: Any) -> None:
+        self.inner.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
@@ -125,8 +125,8 @@ class SpoiledMethod(DraftMethod):
     def needs_draft(self) -> bool:
         return self.inner.needs_draft
 
-    def build(self, bench: Workbench) -> Drafter:
-        return Spoiled(self.inner.build(bench), self.spoil, always=True)
+    def build(self, context: DrafterContext) -> Drafter:
+        return Spoiled(self.inner.build(context), self.spoil, always=True)
 
 
 def spoiled(spoil: Callable[[Draft], Draft], always: bool = False) -> Callable[..., Drafter]:
@@ -192,14 +192,14 @@ class OverflowingScorer(Scorer):
     inner: Scorer
     value: float
 
-    def reserve(self, seats: Any) -> None:
-        self.inner.reserve(seats)
+    def reserve(self, assignment: Any) -> None:
+        self.inner.reserve(assignment)
 
     def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
         self.inner.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Any) -> None:
-        self.inner.copy_rows(seats)
+    def copy_rows(self, assignment: Any) -> None:
+        self.inner.copy_rows(assignment)
 
     def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
         logits = self.inner(tokens, positions, span).clone()
@@ -263,14 +263,14 @@ class LostAfterTheEnd(Scorer):
 
     inner: Scorer
 
-    def reserve(self, seats: Seats) -> None:
-        self.inner.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.inner.reserve(assignment)
 
     def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
         self.inner.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.inner.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.inner.copy_rows(assignment)
 
     def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
         logits = self.inner(tokens, positions, span)

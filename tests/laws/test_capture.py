@@ -15,8 +15,8 @@ import bass
 from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
-from bass.engine.bench import OwnDraw
 from bass.engine.cost import total
+from bass.engine.drafter_context import OwnDraw
 from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
@@ -24,7 +24,7 @@ from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.fused import FusedPreNorm
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import Room, Sequences
+from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
 from bass.testing.drafters import Scripted
 from bass.testing.policies import OwnPast
@@ -54,11 +54,11 @@ def fresh(
     device: torch.device, warp: Sampling, verifier: Verifier
 ) -> tuple[SpeculativeStep, Sequences]:
     """A step over empty caches, and three rows with prompts of one token."""
-    extents = np.full(BATCH, SPAN)
+    capacities = np.full(BATCH, SPAN)
     scorers = [
         ModelScorer(
             model,
-            PaddedCache.allocate(model.shape, Room.of(extents), device, torch.float32),
+            PaddedCache.allocate(model.shape, CacheBudget.of(capacities), device, torch.float32),
             SDPA(),
             BATCH,
         )

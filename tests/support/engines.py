@@ -21,7 +21,7 @@ from bass.drafters import (
     Replay,
     SelfDraft,
 )
-from bass.engine.bench import OwnDraw
+from bass.engine.drafter_context import OwnDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifier
 from bass.policies import POLICIES

@@ -16,7 +16,7 @@ import torch
 from hypothesis import Phase
 
 from bass.testing import (
-    LawBroken,
+    ExactnessError,
     check_drafter,
     check_pair,
     check_policy,
@@ -70,7 +70,7 @@ def found(check: Check, **options: int) -> bool:
     with mock.patch.object(proof, "PHASES", (Phase.generate,)):
         try:
             check(**options)
-        except LawBroken:
+        except ExactnessError:
             return True
     return False
 

@@ -14,7 +14,7 @@ from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
-from bass.records import AttentionRule, DecoderShape, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape
 from bass.testing.dense import dense_attention
 from bass.testing.worlds import poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
@@ -55,11 +55,11 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     )
     past = [data.draw(st.integers(0, 6)) for _ in range(batch)]
     used = [data.draw(st.integers(0, window)) for _ in range(batch)]
-    extents = np.array(
+    capacities = np.array(
         [p + u + data.draw(st.integers(1, 3)) for p, u in zip(past, used, strict=True)]
     )
     span = data.draw(
-        st.integers(max(p + u for p, u in zip(past, used, strict=True)) or 1, int(extents.max()))
+        st.integers(max(p + u for p, u in zip(past, used, strict=True)) or 1, int(capacities.max()))
     )
     random = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     length = max(past) + window
@@ -69,7 +69,7 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     )
     other, rule = (data.draw(st.sampled_from([AttentionRule(dim**-0.5), *RULES])) for _ in range(2))
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (other, rule))
-    cache = poisoned(cache_type.allocate(shape, Room.of(extents), device, torch.float32))
+    cache = poisoned(cache_type.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
     backend = backend_type()
 
     def part(values: torch.Tensor, first: list[int], count: int) -> torch.Tensor:
@@ -114,7 +114,10 @@ def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(
     q, k, v = (torch.randn(2, 3, heads, 8, generator=random).to(device) for heads in (4, 2, 2))
     for poison in (0.0, 1e4, -3e3):
         cache = cache_type.allocate(
-            DecoderShape(5, 4, 2, 8, 64, RULES), Room.of(np.array([9, 9])), device, torch.float32
+            DecoderShape(5, 4, 2, 8, 64, RULES),
+            CacheBudget.of(np.array([9, 9])),
+            device,
+            torch.float32,
         )
         cache.k.fill_(poison)
         cache.v.fill_(poison)

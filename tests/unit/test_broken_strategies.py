@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bass.drafters import ModelDrafter
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.bench import OwnDraw
+from bass.engine.drafter_context import OwnDraw
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
 from bass.policies import Fixed

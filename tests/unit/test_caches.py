@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.records import PaddedView, PagedView, RaggedView, Room, Seats
+from bass.records import CacheBudget, PaddedView, PagedView, RaggedView, RowAssignment
 from bass.testing.dictionary import SHAPE, Both
 from bass.testing.worlds import POISON, poisoned
 from support.layouts import LAYOUTS, READ, Make
@@ -28,27 +28,29 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(
 ) -> None:
     batch = data.draw(st.integers(1, 4))
     sizes = st.lists(st.integers(1, 7), min_size=batch, max_size=batch)
-    room = np.array(data.draw(sizes))
-    both = Both(LAYOUTS[name](SHAPE, Room.of(np.array(room)), CPU, torch.float32), room)
+    budget = np.array(data.draw(sizes))
+    both = Both(LAYOUTS[name](SHAPE, CacheBudget.of(np.array(budget)), CPU, torch.float32), budget)
     for _ in range(data.draw(st.integers(1, 10))):
         both.act(data.draw)
         both.check()
 
 
 def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(allocate: Make) -> None:
-    extents = np.array([3, 5, 1, 4])
-    both = Both(poisoned(allocate(SHAPE, Room.of(extents), CPU, torch.float32)), extents)
+    capacities = np.array([3, 5, 1, 4])
+    both = Both(
+        poisoned(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32)), capacities
+    )
     both.write(0, [[-1, -1]] * 4)
     for layer in range(SHAPE.layers):
         view = both.cache.view(layer)
         for b in range(4):
-            for p in range(extents[b]):
+            for p in range(capacities[b]):
                 assert (READ[type(view)](view, b, p)[0] == POISON).all()
 
 
 def test_the_spare_slot_is_no_position_of_a_view(allocate: Make) -> None:
-    extents = np.array([3, 5])
-    view = allocate(SHAPE, Room.of(extents), CPU, torch.float32).view(1)
+    capacities = np.array([3, 5])
+    view = allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32).view(1)
     if isinstance(view, PaddedView):
         assert view.k.shape == view.v.shape == (2, 5, 2, 3)
     elif isinstance(view, RaggedView):
@@ -56,7 +58,7 @@ def test_the_spare_slot_is_no_position_of_a_view(allocate: Make) -> None:
     else:
         assert isinstance(view, PagedView)
         size = view.k.shape[1]
-        blocks = -(-extents // size)
+        blocks = -(-capacities // size)
         assert view.k.shape == view.v.shape == (blocks.sum() + 1, size, 2, 3)
         for row, count in zip(view.table, blocks, strict=True):
             assert (row[:count] < blocks.sum()).all()
@@ -69,8 +71,8 @@ def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
     allocate: Make,
 ) -> None:
     """Row 1 follows row 0, which ends; row 2 follows row 1; then row 1 ends too."""
-    extents = np.array([7, 7, 7, 3])
-    both = Both(allocate(SHAPE, Room.of(extents), CPU, torch.float32), extents)
+    capacities = np.array([7, 7, 7, 3])
+    both = Both(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
     both.write(0, [[0, 1, 2, 3, 4, 5, 6], [-1] * 7, [-1] * 7, [0, 1, 2, -1, -1, -1, -1]])
     for source, ending in (([0, 0, 2, 3], 0), ([0, 1, 1, 3], 1)):
         both.copy_rows(np.array(source), 5)
@@ -81,15 +83,17 @@ def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
 
 
 def test_a_cache_refuses_more_than_its_room(allocate: Make) -> None:
-    cache = allocate(SHAPE, Room.of(np.array([4, 4])), CPU, torch.float32)
-    for extents in ([40, 4], [4, 40]):
+    cache = allocate(SHAPE, CacheBudget.of(np.array([4, 4])), CPU, torch.float32)
+    for capacities in ([40, 4], [4, 40]):
         with pytest.raises(AssertionError, match="positions in a"):
-            cache.reserve(Seats.of(np.array(extents)))
+            cache.reserve(RowAssignment.of(np.array(capacities)))
 
 
 def test_writes_move_no_storage(allocate: Make) -> None:
     """A captured graph holds the addresses."""
-    both = Both(allocate(SHAPE, Room.of(np.array([4, 6])), CPU, torch.float32), np.array([4, 6]))
+    both = Both(
+        allocate(SHAPE, CacheBudget.of(np.array([4, 6])), CPU, torch.float32), np.array([4, 6])
+    )
 
     def addresses() -> list[int]:
         held = [tensor for tensor in vars(both.cache).values() if isinstance(tensor, torch.Tensor)]
@@ -108,12 +112,14 @@ def test_writes_move_no_storage(allocate: Make) -> None:
 
 
 def test_a_cache_says_what_its_tensors_take(allocate: Make) -> None:
-    cache = allocate(SHAPE, Room.of(np.array([4, 6])), CPU, torch.float32)
+    cache = allocate(SHAPE, CacheBudget.of(np.array([4, 6])), CPU, torch.float32)
     assert cache.nbytes == sum(
         tensor.nbytes for tensor in vars(cache).values() if isinstance(tensor, torch.Tensor)
     )
     assert cache.nbytes > 2 * 10 * SHAPE.layers * SHAPE.kv_heads * SHAPE.head_dim * 4
     assert (
         cache.nbytes
-        == allocate(SHAPE, Room.of(np.array([4, 6])), torch.device("meta"), torch.float32).nbytes
+        == allocate(
+            SHAPE, CacheBudget.of(np.array([4, 6])), torch.device("meta"), torch.float32
+        ).nbytes
     )

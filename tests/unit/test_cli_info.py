@@ -12,7 +12,7 @@ import torch
 from bass import pair as embedded
 from bass.caches import PaddedCache
 from bass.interfaces import KVCache
-from bass.records import AttentionRule, DecoderShape, PaddedView, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape, PaddedView
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
@@ -29,18 +29,18 @@ class Around(KVCache[PaddedView]):
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "Around":
         return cls(
-            PaddedCache.allocate(shape, room, device, dtype),
+            PaddedCache.allocate(shape, budget, device, dtype),
             torch.zeros(5, dtype=torch.int8, device=device),
         )
 
     def write(self, *_: Any) -> None: ...
     def view(self, layer: int) -> PaddedView: ...  # type: ignore[empty-body]
     def rows(self, start: int, stop: int) -> "Around": ...  # type: ignore[empty-body]
-    def reserve(self, seats: Any) -> None: ...
-    def copy_rows(self, seats: Any) -> None: ...
+    def reserve(self, assignment: Any) -> None: ...
+    def copy_rows(self, assignment: Any) -> None: ...
 
 
 class Hiding(Around):
@@ -59,8 +59,11 @@ def figure(said: Said, name: str) -> str:
 
 
 def test_a_cache_takes_what_the_caches_in_it_take() -> None:
-    shape, room = DecoderShape(5, 64, 1, 16, 64, (AttentionRule(1.0),)), Room.of(np.array([3, 4]))
-    cache = Around.allocate(shape, room, torch.device("cpu"), torch.float32)
+    shape, budget = (
+        DecoderShape(5, 64, 1, 16, 64, (AttentionRule(1.0),)),
+        CacheBudget.of(np.array([3, 4])),
+    )
+    cache = Around.allocate(shape, budget, torch.device("cpu"), torch.float32)
     assert cache.nbytes == cache.inner.nbytes + 5
     assert Around(cache, cache.own).nbytes == cache.nbytes + 5
 

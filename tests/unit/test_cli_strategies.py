@@ -12,7 +12,7 @@ import pytest
 from bass.cli.choices import choose, chosen, over, take_strategies
 from bass.drafters import Ensemble, Ngram
 from bass.errors import OptionError
-from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod, StopRule, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftLengthPolicy, DraftMethod, StopRule
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 from bass.registry import make
 from unit.checkpoints import Pair, Said
@@ -57,8 +57,8 @@ class Maybe(DraftMethod):
     rule: StopRule | None = None
     methods: tuple[DraftMethod, ...] = ()
 
-    def build(self, bench: Workbench) -> Drafter:
-        return self.methods[0].build(bench)
+    def build(self, context: DrafterContext) -> Drafter:
+        return self.methods[0].build(context)
 
 
 def made(kind: str, *argv: str) -> Any:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import bass
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.bench import OwnDraw
+from bass.engine.drafter_context import OwnDraw
 from bass.errors import OptionError
-from bass.interfaces import Drafter, Scorer, StopRule, Workbench
+from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Sequences
 from bass.registry import make
@@ -27,7 +27,7 @@ PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2]]
 
 
 @dataclass(frozen=True)
-class Bench(Workbench):
+class Bench(DrafterContext):
     """For drafters that need no model."""
 
     warp = Sampling()

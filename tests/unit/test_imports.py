@@ -13,7 +13,16 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # A module may import from rows above its own, and from its own package; not from another name of
 # its own row.
 ORDER: list[set[str]] = [
-    {"errors", "files", "plain_json", "plain_yaml", "printable", "own_modules", "interrupt"},
+    {
+        "errors",
+        "renamed",
+        "files",
+        "plain_json",
+        "plain_yaml",
+        "printable",
+        "own_modules",
+        "interrupt",
+    },
     {"kernels"},
     {"host_records"},
     {"records"},

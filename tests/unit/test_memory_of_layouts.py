@@ -15,7 +15,7 @@ from bass.caches.paged import BLOCK
 from bass.engine.requests import Request
 from bass.engine.slots import room_for
 from bass.interfaces import KVCache
-from bass.records import AttentionRule, DecoderShape, PaddedView, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape, PaddedView
 from support.engines import same_prompt
 from unit.checkpoints import Pair, Said
 
@@ -52,11 +52,11 @@ def tensors_of(cache: Any) -> list[torch.Tensor]:
     return found
 
 
-def taken(name: str, room: Room) -> int:
+def taken(name: str, budget: CacheBudget) -> int:
     """Bytes of the storages behind all of the cache's tensors, each of them once; the cache says
     the same.
     """
-    cache = CACHES[name].allocate(SHAPE, room, CPU, torch.bfloat16)
+    cache = CACHES[name].allocate(SHAPE, budget, CPU, torch.bfloat16)
     size = sum(
         {
             tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
@@ -73,7 +73,7 @@ def test_every_layout_but_the_padded_one_is_within_five_percent_of_what_ragged_r
     name: str, lengths: list[int]
 ) -> None:
     needs = sum(lengths) * POSITION
-    assert needs <= taken(name, Room.of(np.array(lengths))) <= 1.05 * needs
+    assert needs <= taken(name, CacheBudget.of(np.array(lengths))) <= 1.05 * needs
 
 
 @pytest.mark.parametrize("lengths", RAGGED, ids=str)
@@ -81,7 +81,7 @@ def test_the_padded_layout_takes_the_longest_for_every_row(lengths: list[int]) -
     count, longest = len(lengths), max(lengths)
     assert (
         count * longest * POSITION
-        <= taken("padded", Room.of(np.array(lengths)))
+        <= taken("padded", CacheBudget.of(np.array(lengths)))
         <= count * (longest + 2) * POSITION
     )
 
@@ -90,7 +90,7 @@ def test_requests_that_wait_for_a_row_take_nothing() -> None:
     """Room is for the three longest of nine, in every layout."""
     requests = [Request([i], 100 * (i + 1), key=i) for i in range(9)]
     for name in CACHES:
-        longest_three = taken(name, Room.of(np.array([900, 800, 700])))
+        longest_three = taken(name, CacheBudget.of(np.array([900, 800, 700])))
         assert abs(taken(name, room_for(requests, 3)) - longest_three) <= BLOCK * POSITION
 
 
@@ -122,12 +122,12 @@ def test_eight_samples_of_a_thousand_tokens_and_a_hundred_new_ones() -> None:
 
     1,904 positions, where 1,800 are in use and 8,800 would be copies.
     """
-    room = room_for(same_prompt([1] * 1000, 100, 8), 8)
-    assert CACHES["paged"].allocate(SHAPE, room, CPU, torch.bfloat16).view(0).k.shape[:2] == (
+    budget = room_for(same_prompt([1] * 1000, 100, 8), 8)
+    assert CACHES["paged"].allocate(SHAPE, budget, CPU, torch.bfloat16).view(0).k.shape[:2] == (
         62 + 8 * 7 + 1,
         BLOCK,
     )
-    assert taken("paged", room) < 1.1 * 1800 * POSITION < 0.25 * taken("split", room)
+    assert taken("paged", budget) < 1.1 * 1800 * POSITION < 0.25 * taken("split", budget)
 
 
 Command = Callable[..., Said]
@@ -140,7 +140,7 @@ class Wasteful(KVCache[PaddedView]):
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "Wasteful":
         return cls(torch.zeros(7, 2**20, dtype=torch.int8, device=device))
 
@@ -150,8 +150,8 @@ class Wasteful(KVCache[PaddedView]):
     def write(self, *_: Any) -> None: ...
     def view(self, layer: int) -> PaddedView: ...  # type: ignore[empty-body]
     def rows(self, start: int, stop: int) -> "Wasteful": ...  # type: ignore[empty-body]
-    def reserve(self, seats: Any) -> None: ...
-    def copy_rows(self, seats: Any) -> None: ...
+    def reserve(self, assignment: Any) -> None: ...
+    def copy_rows(self, assignment: Any) -> None: ...
 
 
 class Choosy(Wasteful):
@@ -159,7 +159,7 @@ class Choosy(Wasteful):
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "Choosy":
         return cls(torch.zeros(int(torch.ones(1, device=device))))
 
@@ -190,7 +190,7 @@ def test_info_tells_what_each_registered_layout_takes_for_rows_of_ones_own(
     for name, (mib, percent) in told.items():
         size = (
             CACHES[name]
-            .allocate(shape, Room.of(np.array([100, 900, 1000])), CPU, torch.bfloat16)
+            .allocate(shape, CacheBudget.of(np.array([100, 900, 1000])), CPU, torch.bfloat16)
             .nbytes
         )
         assert abs(mib - size / 2**20) <= 0.005
@@ -254,10 +254,10 @@ def test_rows_and_layouts_that_cannot_be_are_refused_with_one_sentence(
 
 def test_the_size_of_a_layout_needs_no_memory() -> None:
     """Sixteen rows of 131,072 positions in a model of 80 layers: 687 GB."""
-    shape, room = (
+    shape, budget = (
         DecoderShape(5, 64, 8, 128, 2**17, (AttentionRule(1.0),) * 80),
-        Room.of(np.full(16, 2**17)),
+        CacheBudget.of(np.full(16, 2**17)),
     )
     for cls in CACHES.values():
-        size = cls.allocate(shape, room, torch.device("meta"), torch.bfloat16).nbytes
+        size = cls.allocate(shape, budget, torch.device("meta"), torch.bfloat16).nbytes
         assert 16 * 2**17 * 327_680 < size < 1.001 * 16 * 2**17 * 327_680

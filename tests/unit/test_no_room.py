@@ -19,8 +19,8 @@ from bass.cli import main
 from bass.errors import CheckpointError, RequestError, is_out_of_memory
 from bass.interfaces import Verifier
 from bass.models.llama import Llama
-from bass.models.weights import Outline
-from bass.records import DecoderShape, Draft, Noise, Room, Verdict
+from bass.models.weights import CheckpointIndex
+from bass.records import CacheBudget, DecoderShape, Draft, Noise, Verdict
 from bass.verifiers import Rejection
 from unit.checkpoints import Pair
 
@@ -134,10 +134,10 @@ def test_a_cache_without_room_says_how_much_was_needed(
     llm = bass.load(pair.target, pair.draft, device="cpu")
     allocate = PaddedCache.allocate
 
-    def limited(shape: DecoderShape, room: Room, *rest: Any) -> PaddedCache:
-        if room.batch > 2:
+    def limited(shape: DecoderShape, budget: CacheBudget, *rest: Any) -> PaddedCache:
+        if budget.batch > 2:
             raise full()
-        return allocate(shape, room, *rest)
+        return allocate(shape, budget, *rest)
 
     monkeypatch.setattr(PaddedCache, "allocate", limited)
     said = (
@@ -157,7 +157,7 @@ def test_a_model_without_room_says_how_much_it_needs(
     def fails(*_: Any, **__: Any) -> None:
         raise full()
 
-    where: tuple[Any, str] = (Llama, "__init__") if at == "made" else (Outline, "_fill")
+    where: tuple[Any, str] = (Llama, "__init__") if at == "made" else (CheckpointIndex, "_fill")
     made = where[0].__dict__[where[1]]
 
     def on_the_meta_device(self: Any, config: Any, device: Any, *rest: Any) -> None:

@@ -17,7 +17,7 @@ import bass
 from bass.engine.requests import Request
 from bass.engine.slots import Slots, room_for
 from bass.interfaces import RowStore
-from bass.records import AttentionRule, DecoderShape, Room, Seats, Sequences
+from bass.records import AttentionRule, CacheBudget, DecoderShape, RowAssignment, Sequences
 from support.layouts import LAYOUTS, READ, in_blocks_of
 from unit.checkpoints import Pair
 
@@ -28,14 +28,14 @@ CPU = torch.device("cpu")
 SIZE = 3
 
 
-def made(*extents: int) -> Any:
+def made(*capacities: int) -> Any:
     """A cache in blocks of three positions, for rows with nothing in common."""
-    return in_blocks_of(SIZE)(SHAPE, Room.of(np.array(extents)), CPU, torch.float32)
+    return in_blocks_of(SIZE)(SHAPE, CacheBudget.of(np.array(capacities)), CPU, torch.float32)
 
 
-def seats(cache: Any, extents: list[int], source: list[int], shared: list[int]) -> None:
+def assignment(cache: Any, capacities: list[int], source: list[int], shared: list[int]) -> None:
     """Reserve and copy."""
-    given_ = Seats(np.array(extents), np.array(source), np.array(shared))
+    given_ = RowAssignment(np.array(capacities), np.array(source), np.array(shared))
     cache.reserve(given_)
     cache.copy_rows(given_)
 
@@ -66,18 +66,18 @@ def named(cache: Any) -> set[int]:
 
 
 @dataclass
-class Kept(RowStore):
+class CachedEngine(RowStore):
     """A store without a model: a position holds its token and itself as a number, in every
     layer.
     """
 
     cache: Any
 
-    def reserve(self, seats: Seats) -> None:
-        self.cache.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.cache.reserve(assignment)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.cache.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.cache.copy_rows(assignment)
 
     def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
         values = (
@@ -102,7 +102,7 @@ class Engine:
     known: dict[int, list[int]] = field(default_factory=dict)  # committed tokens, by row
 
     def __post_init__(self) -> None:
-        self.store = Kept(
+        self.store = CachedEngine(
             LAYOUTS[self.layout](SHAPE, room_for(self.requests, self.batch), CPU, torch.float32)
         )
         capacity = max(request.limit for request in self.requests)
@@ -199,15 +199,15 @@ def test_requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_t
 def test_the_pool_has_the_blocks_of_as_many_prompts_and_requests_as_there_are_rows(
     batch: int, limits: list[int], shared: list[int], groups: list[int], blocks: int
 ) -> None:
-    room = Room(batch, *map(np.array, (limits, shared, groups)))
-    cache = in_blocks_of(SIZE)(SHAPE, room, CPU, torch.float32)
+    budget = CacheBudget(batch, *map(np.array, (limits, shared, groups)))
+    cache = in_blocks_of(SIZE)(SHAPE, budget, CPU, torch.float32)
     assert len(cache.view(0).k) == blocks + 1  # the spare one
 
 
 def test_rows_of_one_prompt_name_its_full_blocks_together_and_nothing_else() -> None:
     cache = made(12, 12, 12)
     put(cache, 0, range(12), 1.0)
-    seats(cache, [12, 11, 12], [0, 0, 2], [12, 8, 12])
+    assignment(cache, [12, 11, 12], [0, 0, 2], [12, 8, 12])
     first, second, third = cache.table.tolist()
     assert first[:2] == second[:2]
     assert len(named(cache)) == 4 + 2 + 4
@@ -220,7 +220,7 @@ def test_a_follower_takes_exactly_the_shared_positions(shared: int) -> None:
     cache = made(12, 12)
     put(cache, 0, range(12), 1.0)
     put(cache, 1, range(12), 2.0)
-    seats(cache, [12, 12], [0, 0], [12, shared])
+    assignment(cache, [12, 12], [0, 0], [12, shared])
     assert held(cache, 1, shared) == [1.0] * shared
     end = -(-shared // SIZE) * SIZE
     assert 1.0 not in held(cache, 1, end)[shared:]
@@ -231,7 +231,7 @@ def test_nobody_writes_into_a_block_that_several_rows_name() -> None:
     """Neither the row that filled it nor one that followed; beyond it, each writes for itself."""
     cache = made(12, 12, 12)
     put(cache, 0, range(8), 1.0)
-    seats(cache, [12, 12, 12], [0, 0, 0], [12, 7, 7])
+    assignment(cache, [12, 12, 12], [0, 0, 0], [12, 7, 7])
     for row in range(3):
         put(cache, row, range(12), 10.0 + row)
     for row in range(3):
@@ -241,18 +241,18 @@ def test_nobody_writes_into_a_block_that_several_rows_name() -> None:
 def test_a_row_alone_with_its_blocks_writes_them_again() -> None:
     cache = made(9, 9)
     put(cache, 0, range(9), 1.0)
-    seats(cache, [9, 9], [0, 0], [9, 7])
-    seats(cache, [9, 9], [0, 1], [0, 9])
+    assignment(cache, [9, 9], [0, 0], [9, 7])
+    assignment(cache, [9, 9], [0, 1], [0, 9])
     put(cache, 1, range(9), 2.0)
     assert held(cache, 1, 9) == [2.0] * 9
 
 
 def test_a_leader_is_filled_after_its_followers_have_their_seats() -> None:
     cache = made(9, 9)
-    room = Seats(np.array([9, 9]), np.array([0, 0]), np.array([0, 7]))
-    cache.reserve(room)
+    budget = RowAssignment(np.array([9, 9]), np.array([0, 0]), np.array([0, 7]))
+    cache.reserve(budget)
     put(cache, 0, range(7), 1.0)
-    cache.copy_rows(room)
+    cache.copy_rows(budget)
     assert held(cache, 0, 7) == held(cache, 1, 7) == [1.0] * 7
     put(cache, 0, range(9), 2.0)
     assert held(cache, 1, 6) == [1.0] * 6
@@ -261,18 +261,19 @@ def test_a_leader_is_filled_after_its_followers_have_their_seats() -> None:
 def test_shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_last() -> None:
     cache = made(9, 9, 9)
     put(cache, 0, range(9), 1.0)
-    seats(cache, [9, 9, 0], [0, 0, 2], [9, 8, 0])
-    seats(cache, [9, 9, 9], [0, 1, 1], [0, 9, 8])  # row 0 begins anew, row 2 follows a follower
+    assignment(cache, [9, 9, 0], [0, 0, 2], [9, 8, 0])
+    # row 0 begins anew, row 2 follows a follower
+    assignment(cache, [9, 9, 9], [0, 1, 1], [0, 9, 8])
     put(cache, 0, range(9), 2.0)
-    seats(cache, [9, 0, 9], [0, 1, 2], [9, 0, 9])
+    assignment(cache, [9, 0, 9], [0, 1, 2], [9, 0, 9])
     put(cache, 0, range(9), 3.0)
     assert held(cache, 2, 8) == [1.0] * 8
     assert len(named(cache)) == 6
-    seats(cache, [9, 9, 0], [0, 1, 2], [9, 0, 0])
+    assignment(cache, [9, 9, 0], [0, 1, 2], [9, 0, 0])
     put(cache, 1, range(9), 4.0)
     assert held(cache, 0, 9) == [3.0] * 9
     assert len(named(cache)) == 6
-    seats(cache, [0, 0, 0], [0, 1, 2], [0, 0, 0])
+    assignment(cache, [0, 0, 0], [0, 1, 2], [0, 0, 0])
     assert not named(cache)
 
 

@@ -14,12 +14,12 @@ from bass.cli.strategies import entries
 from bass.interfaces import (
     AttentionBackend,
     Drafter,
+    DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
     KVCache,
     StopRule,
     Verifier,
-    Workbench,
 )
 from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
 from bass.registry import (
@@ -47,8 +47,8 @@ class Several(DraftMethod):
     rule: StopRule | None = None
     weight: float = 1.0
 
-    def build(self, bench: Workbench) -> Drafter:
-        return self.methods[0].build(bench)
+    def build(self, context: DrafterContext) -> Drafter:
+        return self.methods[0].build(context)
 
 
 class Plain(Fixed):

@@ -19,7 +19,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.gpt_bigcode import GPTBigCode, GPTBigCodeConfig
 from bass.models.gpt_neox import GPTNeoX, GPTNeoXConfig
 from bass.models.gptj import GPTJ, GPTJConfig
-from bass.models.sources import Source
+from bass.models.sources import WeightSource
 from models.cases import CASES, Case
 
 Row = tuple[str, int, int]  # "q", "k" or "v"; head; dimension
@@ -35,7 +35,7 @@ class Kind:
     rows: list[int] | None
     transposed: bool
 
-    def made(self) -> tuple[Source, list[Tensor]]:
+    def made(self) -> tuple[WeightSource, list[Tensor]]:
         """The source, and what a checkpoint may hold for it: all numbers different."""
         shapes = [(size,) if self.columns is None else (size, self.columns) for size in self.sizes]
         shapes = [shape[::-1] for shape in shapes] if self.transposed else shapes
@@ -44,7 +44,7 @@ class Kind:
             for i, shape in enumerate(shapes)
         ]
         rows = None if self.rows is None else np.array(self.rows)
-        return Source(
+        return WeightSource(
             tuple(f"part{i}" for i in range(len(shapes))), tuple(self.sizes), rows, self.transposed
         ), parts
 
@@ -63,7 +63,7 @@ def kinds(draw: st.DrawFn) -> Kind:
     )
 
 
-def filled(source: Source, parts: list[Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
+def filled(source: WeightSource, parts: list[Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
     """The parameter that the parts make up."""
     columns = [] if parts[0].dim() == 1 else [parts[0].shape[0 if source.transposed else 1]]
     parameter = torch.empty(

@@ -25,7 +25,7 @@ from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, RequestError, StrategyError
 from bass.interfaces import Verifier
-from bass.llm import Kept
+from bass.llm import CachedEngine
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.worlds import LlamaWorld, TableWorld, World
@@ -298,7 +298,7 @@ def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torc
 
     for verifier, reused in ((Rejection(), True), (Refused(), False)):
         run = Setup(TABLE, device, verifier=verifier).engine(mixed_requests(TABLE, count=3))
-        kept = Kept(object.__new__(assembly.Engine), weakref.ref(run), run.fate)
+        kept = CachedEngine(object.__new__(assembly.Engine), weakref.ref(run), run.run_status)
         assert not kept.idle
         with (
             contextlib.nullcontext()

@@ -1,5 +1,5 @@
-"""Steps of a steady policy are launched before the report of the step before; what comes out is
-what comes out without.
+"""Steps of a policy of constant length are launched before the report of the step before; what
+comes out is what comes out without.
 """
 
 import itertools
@@ -232,7 +232,7 @@ def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(
     @dataclass(frozen=True)
     class Uneven(DraftLengthPolicy[int]):
         max_length: int = 6
-        steady: ClassVar[bool] = True
+        constant_length: ClassVar[bool] = True
 
         def init(self, batch_size: int) -> int:
             return batch_size

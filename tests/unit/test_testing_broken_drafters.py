@@ -12,11 +12,11 @@ from bass.drafters import ModelDrafter
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, Verifier
 from bass.ops.batch_state import last, leading
-from bass.ops.noise import race
+from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
 from bass.ops.verification import accept_probs, emit, next_probs, target_after
 from bass.records import Draft, Verdict
-from bass.testing import LawBroken, check_drafter, check_verifier
+from bass.testing import ExactnessError, check_drafter, check_verifier
 from bass.testing import laws_of_drafters as drafters
 from bass.testing import laws_of_verifiers as verifiers
 from bass.testing.enumeration import exact_match_cuts, rejection_cuts
@@ -34,8 +34,8 @@ class Model(DraftMethod):
     def needs_draft(self) -> bool:
         return True
 
-    def build(self, bench: Any) -> Drafter:
-        return Spoilt(ModelDrafter(bench.draft(), bench.warp, bench.draw), self)
+    def build(self, context: Any) -> Drafter:
+        return Spoilt(ModelDrafter(context.draft(), context.warp, context.draw), self)
 
     def before(self, noise: Any) -> Any:
         return noise
@@ -49,14 +49,14 @@ class Spoilt(Drafter):
     inner: Any
     by: Model
 
-    def reserve(self, seats: Any) -> None:
-        self.inner.reserve(seats)
+    def reserve(self, assignment: Any) -> None:
+        self.inner.reserve(assignment)
 
     def fill(self, tokens: Any, positions: Any, span: int, start: int) -> None:
         self.inner.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Any) -> None:
-        self.inner.copy_rows(seats)
+    def copy_rows(self, assignment: Any) -> None:
+        self.inner.copy_rows(assignment)
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
         return self.by.after(
@@ -77,11 +77,11 @@ class AnotherDistribution(Model):
 class Unwarped(Model):
     """Draws at another temperature than it reports."""
 
-    def build(self, bench: Any) -> Drafter:
+    def build(self, context: Any) -> Drafter:
         def sharper(probs: Any, noise: Any, i: int) -> Any:
-            return bench.draw(probs.square() / probs.square().sum(1, keepdim=True), noise, i)
+            return context.draw(probs.square() / probs.square().sum(1, keepdim=True), noise, i)
 
-        return ModelDrafter(bench.draft(), bench.warp, sharper)
+        return ModelDrafter(context.draft(), context.warp, sharper)
 
 
 class LateLie(Model):
@@ -262,8 +262,8 @@ class BatchWideAndBroken(BatchWide):
 
     vocab = 0
 
-    def build(self, bench: Any) -> Drafter:
-        self.vocab = bench.vocab_size
+    def build(self, context: Any) -> Drafter:
+        self.vocab = context.vocab_size
         return self
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
@@ -276,7 +276,7 @@ class BatchWideAndForgetful(BatchWide):
 
     runs = 0
 
-    def reserve(self, seats: Any) -> None:
+    def reserve(self, assignment: Any) -> None:
         type(self).runs += 1
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
@@ -284,8 +284,8 @@ class BatchWideAndForgetful(BatchWide):
         return replace(draft, lengths=lengths * (self.runs % 2))
 
 
-def laws_broken(check: Any, *arguments: Any, **options: Any) -> LawBroken:
-    with pytest.raises(LawBroken) as error:
+def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
+    with pytest.raises(ExactnessError) as error:
         check(*arguments, **options)
     assert len(str(error.value).splitlines()) == 4
     return error.value
@@ -503,7 +503,9 @@ class StepsRace(Verifier):
     coupled = True
 
     def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        tokens = race(target_probs, noise.keys, torch.zeros_like(noise.first) + noise.first % 2)
+        tokens = exponential_race(
+            target_probs, noise.keys, torch.zeros_like(noise.first) + noise.first % 2
+        )
         return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
 
 

@@ -14,7 +14,7 @@ from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
 from bass.ops.reference import padded
 from bass.records import AttentionRule, PaddedView
-from bass.testing import LawBroken, check_pair
+from bass.testing import ExactnessError, check_pair
 from bass.testing import laws_of_pairs as pairs
 from bass.testing.runs import GREEDY
 
@@ -125,11 +125,11 @@ class Rows(KVCache[Any]):
         self.k, self.v = k, v
 
     @classmethod
-    def allocate(cls, shape: Any, room: Any, device: Any, dtype: Any) -> Any:
+    def allocate(cls, shape: Any, budget: Any, device: Any, dtype: Any) -> Any:
         size = (
             shape.layers,
-            room.batch,
-            int(room.limits.max()) + 1,
+            budget.batch,
+            int(budget.limits.max()) + 1,
             shape.kv_heads,
             shape.head_dim,
         )
@@ -145,20 +145,20 @@ class Rows(KVCache[Any]):
     def rows(self, start: int, stop: int) -> Any:
         return type(self)(self.k[:, start:stop], self.v[:, start:stop])
 
-    def reserve(self, seats: Any) -> None:
+    def reserve(self, assignment: Any) -> None:
         pass
 
-    def copy_rows(self, seats: Any) -> None:
+    def copy_rows(self, assignment: Any) -> None:
         for stored in (self.k, self.v):
             before = stored.clone()
-            for row in seats.followers:
-                stored[:, row, : seats.shared[row]] = before[
-                    :, seats.source[row], : seats.shared[row]
+            for row in assignment.followers:
+                stored[:, row, : assignment.shared[row]] = before[
+                    :, assignment.source[row], : assignment.shared[row]
                 ]
 
 
 class Forgetful(Rows):
-    def reserve(self, seats: Any) -> None:
+    def reserve(self, assignment: Any) -> None:
         self.k.zero_()
         self.v.zero_()
 
@@ -166,20 +166,20 @@ class Forgetful(Rows):
 class OneShort(Rows):
     """Followers take a position too few."""
 
-    def copy_rows(self, seats: Any) -> None:
+    def copy_rows(self, assignment: Any) -> None:
         for stored in (self.k, self.v):
             before = stored.clone()
-            for row in seats.followers:
-                stored[:, row, : seats.shared[row] - 1] = before[
-                    :, seats.source[row], : seats.shared[row] - 1
+            for row in assignment.followers:
+                stored[:, row, : assignment.shared[row] - 1] = before[
+                    :, assignment.source[row], : assignment.shared[row] - 1
                 ]
 
 
 class FirstBlock(Rows):
     """Followers take 16 positions at most."""
 
-    def copy_rows(self, seats: Any) -> None:
-        super().copy_rows(replace(seats, shared=seats.shared.clip(max=16)))
+    def copy_rows(self, assignment: Any) -> None:
+        super().copy_rows(replace(assignment, shared=assignment.shared.clip(max=16)))
 
 
 class NothingFar(Rows):
@@ -238,7 +238,7 @@ class OwnBackend(Plain):
 def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(
     cache: Any, backend: Any, law: str
 ) -> None:
-    with pytest.raises(LawBroken) as error:
+    with pytest.raises(ExactnessError) as error:
         check_pair(cache, backend, examples=40)
     broken = error.value
     assert broken.law == law

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bass.interfaces import DraftLengthPolicy, StopRule
-from bass.testing import LawBroken, check_policy, check_stop_rule
+from bass.testing import ExactnessError, check_policy, check_stop_rule
 from bass.testing import laws_of_policies as policies
 from bass.testing import laws_of_stop_rules as rules
 from bass.testing.proof import NO_ERROR
@@ -139,7 +139,7 @@ class OnDevice(Steps):
 
 
 class Unsteady(Steps):
-    steady = True
+    constant_length = True
 
 
 class RarelyInPlace(Steps):
@@ -186,7 +186,7 @@ class Failing(Steps):
 def test_a_policy_that_breaks_a_law_is_told_which_and_where(
     policy: type, law: str, found: str
 ) -> None:
-    with pytest.raises(LawBroken) as error:
+    with pytest.raises(ExactnessError) as error:
         check_policy(policy, examples=40)
     broken = error.value
     assert broken.law == law
@@ -274,7 +274,7 @@ class TopFive(Decisive):
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_stop_rule_that_breaks_a_law_is_told_which_and_where(rule: type, laws: list[str]) -> None:
-    with pytest.raises(LawBroken) as error:
+    with pytest.raises(ExactnessError) as error:
         check_stop_rule(rule, examples=40)
     assert error.value.law in laws
     assert error.value.case.startswith("distributions [[")

@@ -87,10 +87,10 @@ def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterw
     done = run(
         tmp_path,
         "import sys; sys.dont_write_bytecode = True\n"
-        "from bass.testing import LawBroken, check_policy, check_verifier\n"
+        "from bass.testing import ExactnessError, check_policy, check_verifier\n"
         "check_policy('fixed', examples=3); check_verifier('rejection', examples=3)\n"
         "try: check_policy('mine:TooLong', examples=3)\n"
-        "except LawBroken as error: print(error)\n"
+        "except ExactnessError as error: print(error)\n"
         "print('pytest' in sys.modules)",
     )
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import torch
 
 from bass.errors import OptionError
 from bass.interfaces import Verifier
-from bass.ops.noise import race
+from bass.ops.noise import exponential_race
 from bass.records import Draft, Noise
 from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Synthetic, Typical
 from bass.verifiers.block import pass_probs, prefix_probs
@@ -125,7 +125,7 @@ def test_coupled_verification_keeps_the_draft_while_it_is_what_key_position_and_
     sure: bool,
 ) -> None:
     random = noise([0.5] * 3, [0.5] * 3)
-    right = race(TARGET, random.keys, random.first)[0].tolist()
+    right = exponential_race(TARGET, random.keys, random.first)[0].tolist()
     wrong = [(token + 1) % 3 for token in right]
     for tokens, length, accepted in (
         (right[:2], 2, 2),

@@ -20,7 +20,7 @@ from bass.models import shards, weights
 from bass.models.checkpoint import INDEX, SINGLE, eos_ids
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.shards import TensorReader, read_header
-from bass.models.weights import load_decoder, narrow, outline, save_decoder
+from bass.models.weights import load_decoder, narrow, read_index, save_decoder
 from bass.records import AttentionRule
 from unit.checkpoints import Said, shard, write_checkpoint
 
@@ -63,7 +63,7 @@ def untied(tmp_path: Path) -> Path:
 def test_shards_hold_what_one_file_holds(tied: Path, count: int) -> None:
     whole = parameters(tied)
     assert same(parameters(shard(tied, count)), whole)
-    assert len(outline(tied).files.paths) == count
+    assert len(read_index(tied).files.paths) == count
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -126,7 +126,7 @@ def test_a_tied_matrix_may_be_stored_under_either_name_or_both(tied: Path) -> No
     assert same(parameters(tied), whole)
     rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": torch.zeros(3, 16)})
     with pytest.raises(CheckpointError, match="1 wrongly shaped"):
-        outline(tied)
+        read_index(tied)
 
 
 def test_buffers_of_old_checkpoints_are_ignored(tied: Path) -> None:
@@ -139,13 +139,13 @@ def test_buffers_of_old_checkpoints_are_ignored(tied: Path) -> None:
         },
     )
     assert same(parameters(tied), whole)
-    assert outline(tied).dtypes == [torch.float32]
+    assert read_index(tied).dtypes == [torch.float32]
 
 
 def test_a_file_without_tensors_lacks_them_all(tied: Path) -> None:
     save_file({}, tied / SINGLE)
     with pytest.raises(CheckpointError, match="do not belong together"):
-        outline(tied)
+        read_index(tied)
 
 
 def test_all_that_is_wrong_is_named_in_one_error(untied: Path) -> None:
@@ -179,7 +179,7 @@ def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> N
         CheckpointError,
         match=rf"model\.norm\.weight {name}\): `bass` reads float32, bfloat16, float16",
     ):
-        outline(tied)
+        read_index(tied)
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,16 @@ def test_pickles_are_refused_with_the_remedy(tied: Path, name: str) -> None:
         CheckpointError,
         match=rf"{name}.*convert them with safetensors, or choose a revision with safetensors",
     ):
-        outline(tied)
+        read_index(tied)
     with pytest.raises(CheckpointError, match="convert them with safetensors"):
-        outline(tied / name)
+        read_index(tied / name)
 
 
 def test_gguf_is_refused(tied: Path) -> None:
     (tied / SINGLE).rename(tied / "model-q4.gguf")
     (tied / "config.json").unlink()
     with pytest.raises(CheckpointError, match="GGUF"):
-        outline(tied)
+        read_index(tied)
 
 
 def test_a_shard_that_is_missing_and_a_tensor_that_is_twice(tied: Path) -> None:
@@ -208,12 +208,12 @@ def test_a_shard_that_is_missing_and_a_tensor_that_is_twice(tied: Path) -> None:
     content = (tied / first).read_bytes()
     (tied / first).unlink()
     with pytest.raises(CheckpointError, match=f"lacks 1 of the 3 files.*{first}"):
-        outline(tied)
+        read_index(tied)
     (tied / first).write_bytes(content)
     second = first.replace("00001-of", "00002-of")
     save_file(load_file(tied / first) | load_file(tied / second), tied / second)
     with pytest.raises(CheckpointError, match="both hold"):
-        outline(tied)
+        read_index(tied)
 
 
 def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch
         raise AssertionError(name)
 
     monkeypatch.setattr(TensorReader, "__getitem__", refuse)
-    decoder = outline(tied).decoder
+    decoder = read_index(tied).decoder
     assert all(parameter.is_meta for parameter in decoder.parameters())
     assert load_decoder(tied, torch.device("meta"), torch.float32).shape == decoder.shape
 
@@ -313,10 +313,10 @@ import sys, torch
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from unit.memory import peak
-from bass.models.weights import load_decoder, outline
+from bass.models.weights import load_decoder, read_index
 folder, cpu = Path(sys.argv[1]), torch.device("cpu")
 torch.ones(8) @ torch.ones(8)  # what torch starts once
-outline(folder)
+read_index(folder)
 for dtype in (torch.bfloat16, torch.float32):
     with peak() as taken:
         model = load_decoder(folder, cpu, dtype)

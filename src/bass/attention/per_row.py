@@ -19,7 +19,7 @@ class RowPlan:
     """Each row's positions, its extent and its place in the pool, the latter two on the host."""
 
     positions: Int[Tensor, "batch window"]
-    extents: list[int]
+    capacities: list[int]
 
 
 @final
@@ -46,7 +46,9 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
     ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
         # sync: as in plan
-        for row, (start, extent) in enumerate(zip(view.starts.tolist(), plan.extents, strict=True)):
+        for row, (start, extent) in enumerate(
+            zip(view.starts.tolist(), plan.capacities, strict=True)
+        ):
             if extent:
                 one, k, v = (
                     slice(row, row + 1),

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache, RotaryStore
-from bass.records import DecoderShape, PaddedView, Room, Seats, Unturned
+from bass.records import CacheBudget, DecoderShape, PaddedView, RowAssignment, Unturned
 
 
 @final
@@ -34,12 +34,12 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "PaddedCache":
         size = (
             shape.layers,
-            room.batch,
-            int(room.limits.max()) + 1,
+            budget.batch,
+            int(budget.limits.max()) + 1,
             shape.kv_heads,
             shape.head_dim,
         )
@@ -64,19 +64,20 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
     def rows(self, start: int, stop: int) -> "PaddedCache":
         return PaddedCache(self.k[:, start:stop], self.v[:, start:stop])
 
-    def reserve(self, seats: Seats) -> None:
-        room = self.k.shape[2] - 1
-        assert seats.extents.max() <= room, (
-            f"rows of {seats.extents.max()} positions in a cache of {room}"
+    def reserve(self, assignment: RowAssignment) -> None:
+        budget = self.k.shape[2] - 1
+        assert assignment.capacities.max() <= budget, (
+            f"rows of {assignment.capacities.max()} positions in a cache of {budget}"
         )
 
-    def copy_rows(self, seats: Seats) -> None:
-        rows = seats.followers
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        rows = assignment.followers
         if len(rows):
             # beyond its own share a row has nothing to lose yet
-            count = int(seats.shared[rows].max())
+            count = int(assignment.shared[rows].max())
             to, came = (
-                torch.as_tensor(index, device=self.k.device) for index in (rows, seats.source[rows])
+                torch.as_tensor(index, device=self.k.device)
+                for index in (rows, assignment.source[rows])
             )
             self.k[:, to, :count] = self.k[:, came, :count]
             self.v[:, to, :count] = self.v[:, came, :count]

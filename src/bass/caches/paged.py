@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache, RotaryStore
-from bass.records import DecoderShape, PagedView, Room, Seats, Unturned
+from bass.records import CacheBudget, DecoderShape, PagedView, RowAssignment, Unturned
 
 BLOCK = 16  # positions
 
@@ -55,7 +55,7 @@ class PagedCache(KVCache[PagedView], RotaryStore):
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "PagedCache":
         """As many blocks as the rows can name at a time, whichever requests they serve.
 
@@ -66,10 +66,10 @@ class PagedCache(KVCache[PagedView], RotaryStore):
         `batch` requests, nor more than all the blocks of `batch` requests. What ended rows held is
         free at each `reserve`, which is where blocks are given out.
         """
-        full, total = room.shared // BLOCK, -(-room.limits // BLOCK)
-        prompts = np.unique(room.groups, return_index=True)[1]
+        full, total = budget.shared // BLOCK, -(-budget.limits // BLOCK)
+        prompts = np.unique(budget.groups, return_index=True)[1]
         most = [
-            int(np.sort(counts)[::-1][: room.batch].sum())
+            int(np.sort(counts)[::-1][: budget.batch].sum())
             for counts in (full[prompts], total - full, total)
         ]
         spare = min(most[0] + most[1], most[2])
@@ -82,13 +82,13 @@ class PagedCache(KVCache[PagedView], RotaryStore):
             )
             for _ in range(2)
         )
-        table = torch.full((room.batch, entries), spare, device=device)
+        table = torch.full((budget.batch, entries), spare, device=device)
         # the last column is that of position -1
-        writable = torch.full((room.batch, entries + 1), spare * BLOCK, device=device)
-        cache = cls(k, v, table, writable, np.full((room.batch, entries), spare))
+        writable = torch.full((budget.batch, entries + 1), spare * BLOCK, device=device)
+        cache = cls(k, v, table, writable, np.full((budget.batch, entries), spare))
         # with nothing in common, rows have their room at once, as in the other layouts
-        if not room.shared.any():
-            cache.reserve(Seats.of(room.longest))
+        if not budget.shared.any():
+            cache.reserve(RowAssignment.of(budget.longest))
         return cache
 
     @property
@@ -133,36 +133,40 @@ class PagedCache(KVCache[PagedView], RotaryStore):
             self._blocks[start:stop],
         )
 
-    def reserve(self, seats: Seats) -> None:
-        counts, at = -(-seats.extents // self._block)[:, None], np.arange(self._blocks.shape[1])
-        assert counts.max() <= len(at), (
-            f"rows of {seats.extents.max()} positions in a cache of {len(at) * self._block}"
+    def reserve(self, assignment: RowAssignment) -> None:
+        counts, at = (
+            -(-assignment.capacities // self._block)[:, None],
+            np.arange(self._blocks.shape[1]),
         )
-        blocks = np.where(seats.going_on[:, None] & (at < counts), self._blocks, self._spare)
+        assert counts.max() <= len(at), (
+            f"rows of {assignment.capacities.max()} positions in a cache of {len(at) * self._block}"
+        )
+        blocks = np.where(assignment.continuing[:, None] & (at < counts), self._blocks, self._spare)
         free = np.setdiff1d(np.arange(self._spare), blocks)
         # of the followers: taken below, when their sources have all of theirs
-        common = at < self._common(seats)[:, None]
+        common = at < self._common(assignment)[:, None]
         lacking = (at < counts) & (blocks == self._spare) & ~common
         assert lacking.sum() <= len(free), (
-            f"{lacking.sum()} more blocks for {seats.extents} positions in a pool with {len(free)} "
+            f"{lacking.sum()} more blocks for {assignment.capacities} positions in a pool with "
+            f"{len(free)} "
             "free ones"
         )
         blocks[lacking] = free[: lacking.sum()]
-        self._blocks[:] = np.where(common, blocks[seats.source], blocks)
+        self._blocks[:] = np.where(common, blocks[assignment.source], blocks)
         self.table.copy_(torch.as_tensor(self._blocks))
-        self._protect(~seats.going_on)
+        self._protect(~assignment.continuing)
 
-    def copy_rows(self, seats: Seats) -> None:
+    def copy_rows(self, assignment: RowAssignment) -> None:
         """Full blocks are in the follower's table already; of the block in which the shared
         positions end, it takes those.
         """
-        if not len(seats.followers):
+        if not len(assignment.followers):
             return
-        rows, size = seats.followers, self._block
-        full, rest = seats.shared[rows] // size, seats.shared[rows] % size
+        rows, size = assignment.followers, self._block
+        full, rest = assignment.shared[rows] // size, assignment.shared[rows] % size
         rows, full, rest = (array[rest > 0] for array in (rows, full, rest))
         if len(rows):
-            ends = (self._blocks[row, full] * size for row in (seats.source[rows], rows))
+            ends = (self._blocks[row, full] * size for row in (assignment.source[rows], rows))
             index = [
                 np.concatenate(
                     [np.arange(first, first + n) for first, n in zip(end, rest, strict=True)]
@@ -174,10 +178,10 @@ class PagedCache(KVCache[PagedView], RotaryStore):
                 pool[:, to] = pool[:, came]
         self._protect(np.zeros(len(self._blocks), dtype=bool))  # the sources are filled
 
-    def _common(self, seats: Seats) -> Int[np.ndarray, " batch"]:
+    def _common(self, assignment: RowAssignment) -> Int[np.ndarray, " batch"]:
         """The number of blocks that each row takes from its source."""
-        counts = np.zeros_like(seats.shared)
-        counts[seats.followers] = seats.shared[seats.followers] // self._block
+        counts = np.zeros_like(assignment.shared)
+        counts[assignment.followers] = assignment.shared[assignment.followers] // self._block
         return counts
 
     def _protect(self, beginning: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache, RotaryStore
-from bass.records import DecoderShape, RaggedView, Room, Seats, Unturned
+from bass.records import CacheBudget, DecoderShape, RaggedView, RowAssignment, Unturned
 
 
 @final
@@ -29,16 +29,16 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
     k: Float[Tensor, "layers slots kv_heads dim"]
     v: Float[Tensor, "layers slots kv_heads dim"]
     starts: Int[Tensor, " batch"]  # device
-    extents: np.ndarray  # host, what `starts` was made from
+    capacities: np.ndarray  # host, what `starts` was made from
 
     @classmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "SplitCache":
-        extents = room.longest  # the rows may divide the same pool differently later
-        size = (shape.layers, int(extents.sum()) + 1, shape.kv_heads, shape.head_dim)
+        capacities = budget.longest  # the rows may divide the same pool differently later
+        size = (shape.layers, int(capacities.sum()) + 1, shape.kv_heads, shape.head_dim)
         k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
-        return cls(k, v, torch.as_tensor(_starts(extents), device=device), extents)
+        return cls(k, v, torch.as_tensor(_starts(capacities), device=device), capacities)
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
         slots = torch.where(positions < 0, -1, self.starts[:, None] + positions)
@@ -64,19 +64,19 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)
 
     def rows(self, start: int, stop: int) -> "SplitCache":
-        return SplitCache(self.k, self.v, self.starts[start:stop], self.extents[start:stop])
+        return SplitCache(self.k, self.v, self.starts[start:stop], self.capacities[start:stop])
 
-    def reserve(self, seats: Seats) -> None:
-        extents, room = seats.extents, self.k.shape[1] - 1
-        assert extents.sum() <= room, f"{extents.sum()} positions in a pool of {room}"
-        kept = np.minimum(self.extents, extents)
-        self._move(_starts(self.extents), _starts(extents), kept)
-        self.extents[:] = extents
-        self.starts.copy_(torch.as_tensor(_starts(extents)))
+    def reserve(self, assignment: RowAssignment) -> None:
+        capacities, budget = assignment.capacities, self.k.shape[1] - 1
+        assert capacities.sum() <= budget, f"{capacities.sum()} positions in a pool of {budget}"
+        kept = np.minimum(self.capacities, capacities)
+        self._move(_starts(self.capacities), _starts(capacities), kept)
+        self.capacities[:] = capacities
+        self.starts.copy_(torch.as_tensor(_starts(capacities)))
 
-    def copy_rows(self, seats: Seats) -> None:
-        starts = _starts(self.extents)
-        self._move(starts[seats.source], starts, seats.shared)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        starts = _starts(self.capacities)
+        self._move(starts[assignment.source], starts, assignment.shared)
 
     def _move(self, came: np.ndarray, to: np.ndarray, counts: np.ndarray) -> None:
         """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read
@@ -93,5 +93,5 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
             self.v[:, new] = self.v[:, old]
 
 
-def _starts(extents: np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(extents)[:-1])).astype(np.int64)
+def _starts(capacities: np.ndarray) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(capacities)[:-1])).astype(np.int64)

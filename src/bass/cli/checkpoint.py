@@ -8,7 +8,7 @@ from bass.cli.parsing import parse
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
 from bass.loading import Checkpoint, check_pair
-from bass.records import AttentionRule, DecoderShape, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape
 from bass.registry import find_class, make, names
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
@@ -46,11 +46,11 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     }
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
     checkpoints = [Checkpoint.read(spec) for spec in specs]
-    rows = asked_rows(config.rows, min(c.outline.decoder.shape.max_positions for c in checkpoints))
+    rows = asked_rows(config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints))
     described = [
         describe(spec, c)
         + weights(c, is_draft)
-        + memory(layouts, c.outline.decoder.shape, rows, c.outline.dtypes[0])
+        + memory(layouts, c.index.decoder.shape, rows, c.index.dtypes[0])
         for spec, c, is_draft in zip(specs, checkpoints, (False, True), strict=False)
     ]
     lines, fits = described[0], True
@@ -60,7 +60,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
         try:
             check_pair(target, draft)
             lines.append(f"`{config.draft}` can draft for `{config.checkpoint}`.")
-            ours, theirs = (c.outline.decoder.shape.vocab_size for c in checkpoints)
+            ours, theirs = (c.index.decoder.shape.vocab_size for c in checkpoints)
             if ours != theirs:
                 lines.append(
                     f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: "
@@ -76,14 +76,14 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
 
 def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     """Name and value, line by line."""
-    outline, tokenizer = checkpoint.outline, checkpoint.tokenizer
-    shape, files = outline.decoder.shape, outline.files
-    kinds = [str(dtype).removeprefix("torch.") for dtype in outline.dtypes]
-    kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * outline.dtypes[0].itemsize
+    index, tokenizer = checkpoint.index, checkpoint.tokenizer
+    shape, files = index.decoder.shape, index.files
+    kinds = [str(dtype).removeprefix("torch.") for dtype in index.dtypes]
+    kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * index.dtypes[0].itemsize
     figures = {
         "checkpoint": spec,
-        "family": outline.raw["model_type"],
-        "parameters": f"{sum(p.numel() for p in outline.decoder.parameters()):,}",
+        "family": index.raw["model_type"],
+        "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
         "layers": shape.layers,
         "heads": f"{shape.heads} query, {shape.kv_heads} key-value, of {shape.head_dim} dimensions",
         "context": f"{shape.max_positions:,} tokens",
@@ -106,13 +106,13 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     """What the weights take in memory, as they are stored and by each quantization; nothing is
     loaded.
     """
-    outline = checkpoint.outline
-    dtype = outline.dtypes[0]
-    stored = outline.weight_bytes(dtype)
+    index = checkpoint.index
+    dtype = index.dtypes[0]
+    stored = index.weight_bytes(dtype)
     lines = [f"{'weights':20}{stored / 2**20:,.2f} MiB in {str(dtype).removeprefix('torch.')}"]
     for name in names("quantization"):
         try:
-            size = outline.weight_bytes(dtype, make("quantization", name), draft)
+            size = index.weight_bytes(dtype, make("quantization", name), draft)
             figure = f"{size / 2**20:,.2f} MiB, {size / stored:.0%}"
         except KeyboardInterrupt:
             raise
@@ -145,7 +145,7 @@ def memory(
     for name, layout in layouts.items():
         try:
             size = layout.allocate(
-                shape, Room.of(np.array(rows)), torch.device("meta"), dtype
+                shape, CacheBudget.of(np.array(rows)), torch.device("meta"), dtype
             ).nbytes  # pyright: ignore[reportAttributeAccessIssue]
             known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
             figure = known if size >= needs else "unknown (says less than the rows need)"

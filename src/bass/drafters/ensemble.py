@@ -13,9 +13,9 @@ from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
 from bass.drafters.validity import check_answer, check_columns
 from bass.errors import OptionError
-from bass.interfaces import Drafter, DraftMethod, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Noise, Seats, Sequences
+from bass.records import Draft, Noise, RowAssignment, Sequences
 
 
 @final
@@ -48,9 +48,9 @@ class Ensemble(DraftMethod):
     def obeys_stop_rules(self) -> bool:
         return any(method.obeys_stop_rules for method in self.methods)
 
-    def build(self, bench: Workbench) -> Drafter:
+    def build(self, context: DrafterContext) -> Drafter:
         return EnsembleDrafter(
-            tuple(method.build(bench) for method in self.methods), bench.vocab_size
+            tuple(method.build(context) for method in self.methods), context.vocab_size
         )
 
 
@@ -74,9 +74,9 @@ class EnsembleDrafter(Drafter):
     def label(self) -> str:
         return " or ".join(drafter.label for drafter in self.drafters)
 
-    def reserve(self, seats: Seats) -> None:
+    def reserve(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
-            drafter.reserve(seats)
+            drafter.reserve(assignment)
 
     def fill(
         self,
@@ -88,9 +88,9 @@ class EnsembleDrafter(Drafter):
         for drafter in self.drafters:
             drafter.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Seats) -> None:
+    def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
-            drafter.copy_rows(seats)
+            drafter.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.errors import StrategyError
-from bass.interfaces import Drafter, DraftMethod, Draw, Scorer, StopRule, Warp, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, Draw, Scorer, StopRule, Warp
 from bass.ops import batch_state
-from bass.records import Draft, History, Noise, Seats, Sequences
+from bass.records import Draft, History, Noise, RowAssignment, Sequences
 
 
 @final
@@ -28,8 +28,8 @@ class ModelDraft(DraftMethod):
     def obeys_stop_rules(self) -> bool:
         return True
 
-    def build(self, bench: Workbench) -> Drafter:
-        return ModelDrafter(bench.draft(), bench.warp, bench.draw, bench.stop_rule)
+    def build(self, context: DrafterContext) -> Drafter:
+        return ModelDrafter(context.draft(), context.warp, context.draw, context.stop_rule)
 
 
 @final
@@ -56,8 +56,8 @@ class ModelDrafter(Drafter):
     def label(self) -> str:
         return self.model
 
-    def reserve(self, seats: Seats) -> None:
-        self.scorer.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.scorer.reserve(assignment)
 
     def fill(
         self,
@@ -68,8 +68,8 @@ class ModelDrafter(Drafter):
     ) -> None:
         self.scorer.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.scorer.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.scorer.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

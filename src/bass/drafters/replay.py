@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.errors import OptionError, check_integer
-from bass.interfaces import Drafter, DraftMethod, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.records import Draft, Noise, Sequences
 
 
@@ -43,18 +43,18 @@ class Replay(DraftMethod):
             for token in script:
                 check_integer("scripts", token, 0)
 
-    def build(self, bench: Workbench) -> Drafter:
+    def build(self, context: DrafterContext) -> Drafter:
         most = max(max(script) for script in self.scripts)
-        if most >= bench.vocab_size:
+        if most >= context.vocab_size:
             raise OptionError(
                 f"A script holds the token id {most}, which is outside the vocabulary: ids go up "
-                f"to {bench.vocab_size - 1}."
+                f"to {context.vocab_size - 1}."
             )
         ends = torch.tensor([len(script) for script in self.scripts])
         tokens = torch.zeros(len(ends), int(ends.max()), dtype=torch.int64)
         for row, script in zip(tokens, self.scripts, strict=True):
             row[: len(script)] = torch.tensor(script)
-        return ReplayDrafter(tokens.to(bench.device), ends.to(bench.device))
+        return ReplayDrafter(tokens.to(context.device), ends.to(context.device))
 
 
 @final

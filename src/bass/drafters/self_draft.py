@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 from bass.drafters.model import ModelDrafter
 from bass.errors import check_integer
-from bass.interfaces import Drafter, DraftMethod, Workbench
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 
 
 @final
@@ -36,8 +36,8 @@ class SelfDraft(DraftMethod):
     def obeys_stop_rules(self) -> bool:
         return True
 
-    def build(self, bench: Workbench) -> Drafter:
+    def build(self, context: DrafterContext) -> Drafter:
         model = f"the target's first {self.layers} layers"
         return ModelDrafter(
-            bench.first_layers(self.layers), bench.warp, bench.draw, bench.stop_rule, model
+            context.first_layers(self.layers), context.warp, context.draw, context.stop_rule, model
         )

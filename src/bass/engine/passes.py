@@ -7,7 +7,7 @@
 
 A pass is noted when it is launched, or captured in a graph; its positions travel with each step's
 report, so that the count follows the rows' own lengths without a further read of the host. Whoever
-writes a drafter has nothing to do: its `Workbench` hands out scorers that are logged.
+writes a drafter has nothing to do: its `DrafterContext` hands out scorers that are logged.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bass.engine.cost import NO_WORK, Layout, PassCost, Work, work_of_passes
 from bass.interfaces import Scorer
-from bass.records import Seats
+from bass.records import RowAssignment
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class LoggedScorer(Scorer):
     cost: PassCost
     fill_cost: PassCost | None
 
-    def reserve(self, seats: Seats) -> None:
-        self.scorer.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.scorer.reserve(assignment)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.scorer.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.scorer.copy_rows(assignment)
 
     def fill(
         self,

@@ -46,7 +46,7 @@ def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.
 
 
 @dataclass(frozen=True)
-class Flight:
+class PendingStep:
     """A step that is under way."""
 
     collect: Callable[[], StepReport]
@@ -58,7 +58,7 @@ class Flight:
 
 
 @dataclass
-class Fate:
+class RunStatus:
     """What becomes of a run: known to who holds it when the run itself is gone."""
 
     failed: bool = False
@@ -82,7 +82,7 @@ class Run:
         batch = len(self.sequences.lens)
         self.trace = Trace()
         self.over = False  # ended, or given up
-        self.fate = Fate()
+        self.run_status = RunStatus()
         self.eos = frozenset(self.sequences.eos.tolist())
         self._slots = Slots(
             self.sequences,
@@ -109,7 +109,7 @@ class Run:
             with explained(self.no_room):
                 yield from self._steps()
         except Exception:
-            self.fate.failed = True
+            self.run_status.failed = True
             raise
         finally:
             self.over = True
@@ -132,7 +132,7 @@ class Run:
         lens, limits = np.zeros(batch, dtype=np.int64), np.zeros(batch, dtype=np.int64)
         behind = 0  # steps that the drafter has not seen, because no row drafted
         emissions: Iterator[Emission] = iter(())
-        ahead: Flight | None = None  # launched before the report of the step before
+        ahead: PendingStep | None = None  # launched before the report of the step before
         # `waiting`: since when the device has had nothing to do
         began = waiting = time.perf_counter()
 
@@ -163,15 +163,15 @@ class Run:
                 started = time.perf_counter()
                 trace.capture_seconds += started - preparing
                 caught_up = self._caught_up(behind, span) if k and behind else ()
-                flight, waited = self._launched(lengths, k, span, caught_up), preparing - waiting
+                pending, waited = self._launched(lengths, k, span, caught_up), preparing - waiting
             else:
-                flight, started, waited = ahead, waiting, 0.0
-            behind = 0 if flight.k else behind + 1
+                pending, started, waited = ahead, waiting, 0.0
+            behind = 0 if pending.k else behind + 1
             serving = slots.requests.copy()
             active = serving >= 0
-            ahead = self._launched_ahead(flight, lens, limits, active)
+            ahead = self._launched_ahead(pending, lens, limits, active)
             yield from emissions  # of the step before, while the device works
-            report = flight.collect()
+            report = pending.collect()
             ended = time.perf_counter()
             # nothing of this step, or of one launched ahead, is emitted
             if found := max(report.flags.tolist()):
@@ -189,7 +189,7 @@ class Run:
             rows = self._released(report, serving)
             times = ended - started, waited, at
             emissions, waiting = (
-                self._told(report, (flight, before, serving), accepted, times, rows),
+                self._told(report, (pending, before, serving), accepted, times, rows),
                 ended,
             )
             over = self.time_budget is not None and now() > self.time_budget
@@ -206,8 +206,8 @@ class Run:
 
     def _launched(
         self, lengths: np.ndarray, k: int, span: int, caught_up: tuple[Pass, ...] = ()
-    ) -> Flight:
-        return Flight(
+    ) -> PendingStep:
+        return PendingStep(
             self.step.launch(self.sequences, lengths, k, span), lengths, k, span, caught_up
         )
 
@@ -219,30 +219,31 @@ class Run:
         return self.step.log.take()
 
     def _launched_ahead(
-        self, flight: Flight, lens: np.ndarray, limits: np.ndarray, active: np.ndarray
-    ) -> Flight | None:
+        self, pending: PendingStep, lens: np.ndarray, limits: np.ndarray, active: np.ndarray
+    ) -> PendingStep | None:
         """The step after this one, while this one is under way: if nothing of this one's report can
         matter to it.
 
-        So the policy must be steady, no request waiting for a row, time no matter, every row far
-        enough from its limit, the longest draft still asked for, and the shape at hand.
+        So the policy must have a constant length, no request waiting for a row, time no matter,
+        every row far enough from its limit, the longest draft still asked for, and the shape at
+        hand.
         """
-        most = lens + flight.lengths + 1  # tokens after this step
+        most = lens + pending.lengths + 1  # tokens after this step
         if (
-            not (getattr(self.policy, "steady", False) and self.step.overlaps)
+            not (getattr(self.policy, "constant_length", False) and self.step.overlaps)
             or self._slots.queue
             or self.time_budget is not None
         ):
             return None
         if (
-            not (most + flight.lengths + 1 <= limits)[active].all()
-            or (flight.lengths * active).max() != flight.k
+            not (most + pending.lengths + 1 <= limits)[active].all()
+            or (pending.lengths * active).max() != pending.k
         ):
             return None
-        span = self.step.span(int((most + flight.lengths)[active].max()), self.sequences.capacity)
+        span = self.step.span(int((most + pending.lengths)[active].max()), self.sequences.capacity)
         return (
-            self._launched(flight.lengths, flight.k, span)
-            if self.step.prepared(flight.k, span)
+            self._launched(pending.lengths, pending.k, span)
+            if self.step.prepared(pending.k, span)
             else None
         )
 
@@ -272,7 +273,7 @@ class Run:
     def _told(
         self,
         report: StepReport,
-        asked: tuple[Flight, np.ndarray, np.ndarray],
+        asked: tuple[PendingStep, np.ndarray, np.ndarray],
         accepted: np.ndarray,
         times: tuple[float, float, float],
         rows: list[int],
@@ -280,16 +281,18 @@ class Run:
         """The step enters the trace, and what it gave is handed over: when asked for, while the
         device works on the next step.
         """
-        flight, lens, serving = asked
+        pending, lens, serving = asked
         active = serving >= 0
         reached = int(((lens + report.drafted) * active).sum())
         target, counted = self.step.log.target, (lens, report.drafted, report.emitted, active)
-        work = work_of(report.passes, flight.caught_up, target, *counted)
+        work = work_of(report.passes, pending.caught_up, target, *counted)
         counts, drafts = (
             (report.drafted, accepted, report.emitted),
             (report.draft_tokens, report.draft_probs),
         )
-        record = StepRecord(flight.k, flight.span, reached, serving, *counts, *times, *drafts, work)
+        record = StepRecord(
+            pending.k, pending.span, reached, serving, *counts, *times, *drafts, work
+        )
         self.trace.steps.append(record)
         if not np.isfinite(report.logprobs).all():
             self._refuse_what_is_not_finite(report, rows)

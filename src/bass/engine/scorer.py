@@ -20,7 +20,7 @@ from bass.interfaces import (
     RotaryStore,
     Scorer,
 )
-from bass.records import AttentionRule, Seats, Unturned
+from bass.records import AttentionRule, RowAssignment, Unturned
 
 
 @final
@@ -56,7 +56,7 @@ class CachedAttend(Attend, RotaryAttend):
         return self.rules[layer]
 
 
-class Filled(Exception):
+class StopForward(Exception):
     """Ends a pass whose keys and values are all written: what would follow is nobody's."""
 
 
@@ -71,7 +71,7 @@ class FillAttend(Attend, RotaryAttend):
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if layer == self.last_layer:
             self.attend.cache.write(layer, k, v, self.attend.positions)
-            raise Filled
+            raise StopForward
         return self.attend(layer, q, k, v)
 
     def rotary(self, layer: int, window: Unturned) -> Tensor | None:
@@ -98,11 +98,11 @@ class ModelScorer(Scorer):
         """How each layer attends; asked for once, since every pass needs it."""
         return self.decoder.shape.rules
 
-    def reserve(self, seats: Seats) -> None:
-        self.cache.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.cache.reserve(assignment)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.cache.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.cache.copy_rows(assignment)
 
     def fill(
         self,
@@ -111,7 +111,7 @@ class ModelScorer(Scorer):
         span: int,
         start: int,
     ) -> None:
-        with contextlib.suppress(Filled):
+        with contextlib.suppress(StopForward):
             self.decoder.hidden(
                 tokens,
                 positions,
@@ -146,11 +146,11 @@ class WidenedScorer(Scorer):
     known: int
     vocab_size: int
 
-    def reserve(self, seats: Seats) -> None:
-        self.scorer.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.scorer.reserve(assignment)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.scorer.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.scorer.copy_rows(assignment)
 
     def fill(
         self,

@@ -8,7 +8,7 @@ import torch
 
 from bass.engine.requests import Request
 from bass.interfaces import RowStore
-from bass.records import Room, Seats, Sequences
+from bass.records import CacheBudget, RowAssignment, Sequences
 
 PREFILL_WINDOW = 256  # prompt tokens per row and pass: bounds the memory of a long prompt's prefill
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
@@ -29,7 +29,7 @@ class Slots:
     sequences: Sequences
     stores: tuple[RowStore, ...]
     requests: np.ndarray
-    extents: np.ndarray
+    capacities: np.ndarray
     queue: deque[int] = field(default_factory=deque)
 
     @property
@@ -62,10 +62,10 @@ class Slots:
             (followers if prompt in known else leaders).append(request)
             known.add(prompt)
         # rows in flight go on, idle ones hold nothing
-        source, shared = np.arange(len(self.requests)), self.extents.copy()
+        source, shared = np.arange(len(self.requests)), self.capacities.copy()
         for row, request in zip(idle, leaders + followers, strict=True):
             self.requests[row] = request
-            self.extents[row] = all_requests[request].limit
+            self.capacities[row] = all_requests[request].limit
         donors |= {
             tuple(all_requests[request].prompt): int(row)
             for row, request in zip(idle, leaders, strict=False)
@@ -73,16 +73,16 @@ class Slots:
         for row, request in zip(idle[len(leaders) :], followers, strict=True):
             source[row] = donors[tuple(all_requests[request].prompt)]
             shared[row] = len(all_requests[request].prompt) - 1
-        seats = Seats(self.extents.copy(), source, shared)
+        assignment = RowAssignment(self.capacities.copy(), source, shared)
         for store in self.stores:
-            store.reserve(seats)
+            store.reserve(assignment)
         fed_rows = idle[: len(leaders)]
         for run in (
             np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
         ):
             self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
         for store in self.stores:
-            store.copy_rows(seats)
+            store.copy_rows(assignment)
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 
@@ -129,10 +129,10 @@ class Slots:
     def release(self, row: int) -> None:
         """The row's request is finished; the row is idle until the next admission."""
         self.requests[row] = -1
-        self.extents[row] = 0
+        self.capacities[row] = 0
 
 
-def room_for(requests: list[Request], batch: int) -> Room:
+def room_for(requests: list[Request], batch: int) -> CacheBudget:
     """What these requests may need of a cache, `batch` at a time; those of one prompt share what a
     prefill feeds of it.
     """
@@ -141,4 +141,4 @@ def room_for(requests: list[Request], batch: int) -> Room:
         (r.limit, len(r.prompt) - 1, groups.setdefault(tuple(r.prompt), len(groups)))
         for r in requests
     ]
-    return Room(batch, *np.array(numbers, dtype=np.int64).T)
+    return CacheBudget(batch, *np.array(numbers, dtype=np.int64).T)

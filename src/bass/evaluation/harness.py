@@ -14,7 +14,7 @@ from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
 from bass.llm import LLM
 from bass.loading import backend_for
-from bass.records import Room
+from bass.records import CacheBudget
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 OFF = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -163,7 +163,7 @@ def log_likelihood(
     fed = torch.tensor([tokens[:-1]], device=llm.models.device)
     span = fed.shape[1]
     cache = PaddedCache.allocate(
-        target.shape, Room.of(np.array([span])), llm.models.device, llm.models.dtype
+        target.shape, CacheBudget.of(np.array([span])), llm.models.device, llm.models.dtype
     )
     scorer = ModelScorer(target, cache, backend_for("auto", PaddedCache, llm.models.device), 1)
     positions = torch.arange(span, device=fed.device)[None]

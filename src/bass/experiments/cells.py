@@ -27,7 +27,7 @@ from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
 from bass.generation import Generation
-from bass.llm import Order
+from bass.llm import LoadPlan
 from bass.loading import Models
 
 TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
@@ -53,7 +53,7 @@ class Task:
         return RunFolder(Path(self.run)).cell_folder(self.id)
 
     @functools.cached_property
-    def order(self) -> Order:
+    def order(self) -> LoadPlan:
         """What its settings load."""
         return self.settings.order()
 
@@ -68,13 +68,13 @@ class Task:
 
 @final
 @dataclass
-class Pairs:
+class ModelCache:
     """The models that were loaded last, which serve every cell that names the same ones."""
 
-    _order: Order | None = None
+    _order: LoadPlan | None = None
     _models: Models | None = field(default=None, repr=False)
 
-    def models(self, order: Order) -> Models:
+    def models(self, order: LoadPlan) -> Models:
         """The models of an order, without a draft where it names none."""
         if self._models is None or self._order is None or not _serves(self._order, order):
             self._order = self._models = None  # given back first: there may be no room for two
@@ -86,10 +86,10 @@ class Pairs:
         )
 
 
-def _serves(loaded: Order, wanted: Order) -> bool:
+def _serves(loaded: LoadPlan, wanted: LoadPlan) -> bool:
     """Whether the models of one order are those of the other, or more."""
 
-    def target(order: Order) -> tuple[Any, ...]:
+    def target(order: LoadPlan) -> tuple[Any, ...]:
         return str(order.target), order.device, order.dtype, order.quantizations[0]
 
     drafts = wanted.draft is None or (str(loaded.draft), loaded.quantizations[1]) == (
@@ -100,7 +100,7 @@ def _serves(loaded: Order, wanted: Order) -> bool:
 
 
 def run_turn(
-    task: Task, turn: int, pairs: Pairs, say: Callable[[float], None] = lambda share: None
+    task: Task, turn: int, pairs: ModelCache, say: Callable[[float], None] = lambda share: None
 ) -> Summary | None:
     """Make the calls of one of `task.turns` that the cell's folder does not hold yet. `say` is told
     the share of the cell that is done.
@@ -231,7 +231,7 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 
 
 def _generate(
-    task: Task, pairs: Pairs, left: list[Call], last: bool, say: Callable[[float], None]
+    task: Task, pairs: ModelCache, left: list[Call], last: bool, say: Callable[[float], None]
 ) -> Facts | None:
     """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls

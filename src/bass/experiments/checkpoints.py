@@ -11,7 +11,7 @@ from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt
 from bass.experiments.settings import Settings
 from bass.hub import HUB_ID
-from bass.llm import Order
+from bass.llm import LoadPlan
 from bass.loading import Checkpoint, check_pair
 from bass.models.first_layers import FirstLayers
 
@@ -50,7 +50,7 @@ class _Checks:
     _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
-    def check(self, settings: Settings, order: Order, replaced: Collection[str]) -> None:
+    def check(self, settings: Settings, order: LoadPlan, replaced: Collection[str]) -> None:
         """Note what is wrong with a cell.
 
         Nothing is concluded from settings that were replaced by their defaults.
@@ -83,7 +83,7 @@ class _Checks:
             return
         if method.target_layers:
             with self.problems.noted():
-                FirstLayers.check(target.outline.decoder, method.target_layers)
+                FirstLayers.check(target.index.decoder, method.target_layers)
         vocabulary = self._vocabulary(order, target, draft)
         if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
             self._check_prompts(settings, vocabulary, target, draft)
@@ -96,22 +96,24 @@ class _Checks:
                     self._checkpoints[name] = Checkpoint.read(name)
         return self._checkpoints[name]
 
-    def _vocabulary(self, order: Order, target: Checkpoint, draft: Checkpoint | None) -> int | None:
+    def _vocabulary(
+        self, order: LoadPlan, target: Checkpoint, draft: Checkpoint | None
+    ) -> int | None:
         """Its size; None where the two are no pair."""
         if draft is None:
-            return target.outline.decoder.shape.vocab_size
+            return target.index.decoder.shape.vocab_size
         key = (str(order.target), str(order.draft))
         if key not in self._vocabularies:
             self._vocabularies[key] = None
             with self.problems.noted():
                 check_pair(target, draft)
-                self._vocabularies[key] = target.outline.decoder.shape.vocab_size
+                self._vocabularies[key] = target.index.decoder.shape.vocab_size
         return self._vocabularies[key]
 
     def _check_prompts(
         self, settings: Settings, vocabulary: int, target: Checkpoint, draft: Checkpoint | None
     ) -> None:
-        key = (str(target.outline.folder), id(settings.prompts), settings.num_prompts)
+        key = (str(target.index.folder), id(settings.prompts), settings.num_prompts)
         if key not in self._longest:
             self._longest[key] = None
             with self.problems.noted():
@@ -131,16 +133,16 @@ class _Checks:
                         f"ids go from 0 to {last}."
                     )
         longest = self._longest[key]
-        room = min(
-            checkpoint.outline.decoder.shape.max_positions
+        budget = min(
+            checkpoint.index.decoder.shape.max_positions
             for checkpoint in (target, draft)
             if checkpoint is not None
         )
-        if longest is not None and longest + settings.max_new_tokens > room:
+        if longest is not None and longest + settings.max_new_tokens > budget:
             self.problems.add(
                 f"The longest prompt has {longest} tokens, which with `max_new_tokens: "
                 f"{settings.max_new_tokens}` exceeds the context of "
-                f"{room}: lower it, or shorten the prompt."
+                f"{budget}: lower it, or shorten the prompt."
             )
 
 
@@ -149,8 +151,8 @@ def _length(target: Checkpoint, prompt: Prompt) -> int:
         return len(prompt)
     if target.tokenizer is None:
         raise RequestError(
-            f"The prompts are texts, and `{target.outline.folder}` has no tokenizer: give token "
+            f"The prompts are texts, and `{target.index.folder}` has no tokenizer: give token "
             "ids, or add its files."
         )
-    room = target.outline.decoder.shape.max_positions
-    return len(target.tokenizer.encode(prompt, most=room))
+    budget = target.index.decoder.shape.max_positions
+    return len(target.tokenizer.encode(prompt, most=budget))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bass.experiments.cells import Pairs, Task
+from bass.experiments.cells import ModelCache, Task
 from bass.experiments.orders import Orders
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
@@ -20,7 +20,7 @@ def estimate(tasks: Sequence[Task]) -> float:
     A cell's pace is taken to be that of the first one with its models and its batch. Raises what
     the cells would raise.
     """
-    pairs, orders, total = Pairs(), Orders(), 0.0
+    pairs, orders, total = ModelCache(), Orders(), 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
     for task in by_models(tasks, orders):
         settings = task.settings

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
 from bass.errors import BassError, OptionError, install
-from bass.experiments.cells import Pairs, Task, failed, finish, run_turn, share_done
+from bass.experiments.cells import ModelCache, Task, failed, finish, run_turn, share_done
 from bass.experiments.records import Summary
 from bass.experiments.turns import by_turns
 
@@ -53,7 +53,7 @@ class Local(Executor):
     """One turn of one cell at a time, in this process."""
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        pairs, ended = Pairs(), set[str]()
+        pairs, ended = ModelCache(), set[str]()
         for task, turn in by_turns(tasks):
             if task.id in ended:  # it failed
                 continue
@@ -166,7 +166,7 @@ class Ray(Executor):
             return summary
 
 
-_PAIRS = Pairs()  # of a worker's process
+_PAIRS = ModelCache()  # of a worker's process
 
 
 def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:

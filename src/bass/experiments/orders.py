@@ -5,7 +5,7 @@ from typing import final
 
 from bass.errors import BassError
 from bass.experiments.settings import ORDERED, Settings
-from bass.llm import Order
+from bass.llm import LoadPlan
 
 # What may be wrong with an order, and is put right by the defaults of these settings: single ones,
 # then those that must fit together.
@@ -26,10 +26,10 @@ class Orders:
     state.
     """
 
-    _known: dict[str, Order] = field(default_factory=dict, repr=False)
+    _known: dict[str, LoadPlan] = field(default_factory=dict, repr=False)
     _wrong: dict[str, tuple[list[str], frozenset[str]]] = field(default_factory=dict, repr=False)
 
-    def of(self, settings: Settings) -> Order:
+    def of(self, settings: Settings) -> LoadPlan:
         """As `Settings.order`. Raises a `BassError` where there is none."""
         key = _key(settings)
         if key not in self._known:

@@ -18,7 +18,7 @@ from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.work import ALIKE
 from bass.files import write_atomically
-from bass.llm import Order
+from bass.llm import LoadPlan
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     """
     orders = Orders()
     ordered = [(task, orders.of(task.settings)) for task in tasks]
-    plains: dict[str, list[tuple[Task, Order]]] = {}
+    plains: dict[str, list[tuple[Task, LoadPlan]]] = {}
     for task, order in ordered:
         if _is_plain(order):
             plains.setdefault(_decoding(task.settings, order), []).append((task, order))
@@ -83,11 +83,11 @@ def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]
     )
 
 
-def _is_plain(order: Order) -> bool:
+def _is_plain(order: LoadPlan) -> bool:
     return order.parts.policy.max_length == 0
 
 
-def _decoding(settings: Settings, order: Order) -> str:
+def _decoding(settings: Settings, order: LoadPlan) -> str:
     """What is decoded, by which target, on which device, as a key."""
     loaded: Iterable[Any] = (
         str(order.target),
@@ -98,7 +98,7 @@ def _decoding(settings: Settings, order: Order) -> str:
     return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
 
 
-def _likeness(plain: Order, own: Order) -> tuple[bool, bool, bool, bool]:
+def _likeness(plain: LoadPlan, own: LoadPlan) -> tuple[bool, bool, bool, bool]:
     a, b = plain.parts, own.parts
     same_noise = a.verifier.coupled == b.verifier.coupled
     return (

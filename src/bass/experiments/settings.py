@@ -15,7 +15,7 @@ from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
 from bass.experiments.strategies import KIND, built
-from bass.llm import Order, load, order
+from bass.llm import LoadPlan, load, order
 from bass.models.checkpoint import DTYPES
 from bass.sampling import Sampling
 
@@ -152,7 +152,7 @@ class Settings:
         """Latencies within which a request counts for goodput."""
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
-    def order(self) -> Order:
+    def order(self) -> LoadPlan:
         """What `load` would be asked for, checked; no weight is read.
 
         The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
@@ -187,7 +187,7 @@ class Call:
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
-# what an `Order` is made of
+# what an `LoadPlan` is made of
 ORDERED = ("batch", *(name for name in inspect.signature(load).parameters if name in SETTINGS))
 DEFAULTS = asdict(Settings())
 _KINDS = {

@@ -8,7 +8,7 @@ from typing import Any
 from bass.experiments.cells import Task
 from bass.experiments.orders import Orders
 from bass.experiments.work import ALIKE
-from bass.llm import Order
+from bass.llm import LoadPlan
 
 Model = tuple[Any, ...]
 
@@ -58,7 +58,7 @@ def _work(task: Task) -> str:
     return repr((str(task.settings.target), *(getattr(task.settings, name) for name in ALIKE)))
 
 
-def _models(order: Order) -> tuple[Model, Model | None]:
+def _models(order: LoadPlan) -> tuple[Model, Model | None]:
     """Which target, and which draft."""
     target = (str(order.target), str(order.device), order.dtype, repr(order.quantizations[0]))
     return target, None if order.draft is None else (str(order.draft), repr(order.quantizations[1]))

@@ -11,7 +11,7 @@ from bass.experiments.fingerprints import hash_of_text
 from bass.experiments.records import CellEntry
 from bass.experiments.settings import LIMITS, Settings
 
-# The target is compared as `Order` has it.
+# The target is compared as `LoadPlan` has it.
 AS_ORDERED = ("target", "device", "dtype", "quantization")
 HOW = (
     "draft",

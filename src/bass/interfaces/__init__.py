@@ -25,10 +25,19 @@ positions in use.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bass.renamed import renamed
+
 if TYPE_CHECKING:
     from bass.interfaces.attention import AttentionBackend, Plan, RotaryBackend
     from bass.interfaces.cache import KVCache, RotaryStore, RowStore, View
-    from bass.interfaces.drafting import Drafter, DraftMethod, Draw, Scorer, StopRule, Workbench
+    from bass.interfaces.drafting import (
+        Drafter,
+        DrafterContext,
+        DraftMethod,
+        Draw,
+        Scorer,
+        StopRule,
+    )
     from bass.interfaces.model import Attend, Decoder, Quantization, RotaryAttend
     from bass.interfaces.policy import DraftLengthPolicy, State
     from bass.interfaces.verification import Verifier, Warp
@@ -40,6 +49,7 @@ __all__ = [
     "DraftLengthPolicy",
     "DraftMethod",
     "Drafter",
+    "DrafterContext",
     "Draw",
     "KVCache",
     "Plan",
@@ -54,7 +64,6 @@ __all__ = [
     "Verifier",
     "View",
     "Warp",
-    "Workbench",
 ]
 
 _HOMES = {
@@ -78,12 +87,12 @@ _HOMES = {
     "Verifier": "verification",
     "View": "cache",
     "Warp": "verification",
-    "Workbench": "drafting",
+    "DrafterContext": "drafting",
 }
 
 
 def __getattr__(name: str) -> Any:
     """The interfaces, imported when first used: those of policies need no torch."""
     if name not in _HOMES:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+        return renamed(__name__, {"Workbench": "bass.interfaces.DrafterContext"})(name)
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

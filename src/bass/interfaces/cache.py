@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.records import DecoderShape, Room, Seats, Unturned
+from bass.records import CacheBudget, DecoderShape, RowAssignment, Unturned
 
 View = TypeVar("View")
 
@@ -24,7 +24,7 @@ class KVCache(ABC, Generic[View]):
     @classmethod
     @abstractmethod
     def allocate(
-        cls, shape: DecoderShape, room: Room, device: torch.device, dtype: torch.dtype
+        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "KVCache[View]":
         """Storage for all that a run's rows may hold at a time.
 
@@ -59,14 +59,16 @@ class KVCache(ABC, Generic[View]):
         ...
 
     @abstractmethod
-    def reserve(self, seats: Seats) -> None:
-        """Give row b room for `seats.extents[b]` positions; what rows hold that go on is kept."""
+    def reserve(self, assignment: RowAssignment) -> None:
+        """Give row b room for `assignment.capacities[b]` positions; what rows hold that go on is
+        kept.
+        """
         ...
 
     @abstractmethod
-    def copy_rows(self, seats: Seats) -> None:
-        """Row b takes the first `seats.shared[b]` positions of row `seats.source[b]`: one prefill,
-        many samples.
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        """Row b takes the first `assignment.shared[b]` positions of row `assignment.source[b]`: one
+        prefill, many samples.
 
         Follows a `reserve` of the same seats, after which the source's prompt was written.
         """
@@ -92,8 +94,8 @@ class RowStore(ABC):
     Without state, the defaults will do.
     """
 
-    def reserve(self, seats: Seats) -> None:
-        """Give row b room for `seats.extents[b]` positions."""
+    def reserve(self, assignment: RowAssignment) -> None:
+        """Give row b room for `assignment.capacities[b]` positions."""
 
     def fill(
         self,
@@ -104,7 +106,7 @@ class RowStore(ABC):
     ) -> None:
         """Take in prompt tokens for the rows from `start` on."""
 
-    def copy_rows(self, seats: Seats) -> None:
-        """Row b takes the state that row `seats.source[b]` has of its first `seats.shared[b]`
-        positions.
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        """Row b takes the state that row `assignment.source[b]` has of its first
+        `assignment.shared[b]` positions.
         """

@@ -47,7 +47,7 @@ class Draw(ABC):
     ) -> Int[Tensor, " batch"]: ...
 
 
-class Workbench(ABC):
+class DrafterContext(ABC):
     """What a run offers to the drafter that is made for it.
 
     `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so
@@ -109,7 +109,7 @@ class DraftMethod(ABC):
         return False
 
     @abstractmethod
-    def build(self, bench: Workbench) -> "Drafter": ...
+    def build(self, context: DrafterContext) -> "Drafter": ...
 
 
 class Drafter(DraftMethod, RowStore):
@@ -124,7 +124,7 @@ class Drafter(DraftMethod, RowStore):
         """How a message names it."""
         return f"`{type(self).__name__}`"
 
-    def build(self, bench: Workbench) -> "Drafter":
+    def build(self, context: DrafterContext) -> "Drafter":
         return self
 
     @abstractmethod

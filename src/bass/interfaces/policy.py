@@ -1,7 +1,8 @@
 """How many tokens to draft. It needs NumPy alone: no torch."""
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -13,13 +14,23 @@ State = TypeVar("State")
 class DraftLengthPolicy(ABC, Generic[State]):
     """How many tokens to draft for each row. Host only and pure: NumPy, no torch.
 
-    `steady`: lengths are always the same, so that a step may be launched before the report of the
-    one before.
+    `constant_length`: lengths are always the same, so that a step may be launched before the report
+    of the one before.
     """
 
     max_length: int
-    steady: ClassVar[bool] = False
+    constant_length: ClassVar[bool] = False
     paper: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "steady" in vars(cls):
+            warnings.warn(
+                f"`{cls.__name__}.steady` is now `constant_length`: rename it.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            cls.constant_length = vars(cls)["steady"]
 
     @abstractmethod
     def init(self, batch_size: int) -> State: ...

@@ -11,7 +11,7 @@ from bass.models.config import FamilyConfig
 from bass.models.config_gpt import SharedNormConfig
 from bass.models.decoder import SharedNormDecoder
 from bass.models.rope import pair_order
-from bass.models.sources import Source, fused_rows, head_rows, shared_norm_sources
+from bass.models.sources import WeightSource, fused_rows, head_rows, shared_norm_sources
 
 PARTS = 4
 
@@ -41,7 +41,7 @@ class CodeGen(SharedNormDecoder):
     config_type: ClassVar[type[FamilyConfig]] = CodeGenConfig
 
     @classmethod
-    def sources(cls, config: CodeGenConfig) -> dict[str, Source]:
+    def sources(cls, config: CodeGenConfig) -> dict[str, WeightSource]:
         c = config
         rows = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=True), c.n_head, c.n_head)
         return shared_norm_sources(c, ["qkv_proj"], fused_rows(PARTS, 3 * c.n_embd, "qvk")[rows])

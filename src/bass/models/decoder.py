@@ -30,7 +30,7 @@ from bass.models.layers import (
     embedding,
 )
 from bass.models.rope import Angles, Rotary
-from bass.models.sources import Source
+from bass.models.sources import WeightSource
 from bass.records import DecoderShape
 
 
@@ -76,7 +76,7 @@ class CausalDecoder(nn.Module, Decoder):
 
     @classmethod
     @abstractmethod
-    def sources(cls, config: Any) -> dict[str, Source]:
+    def sources(cls, config: Any) -> dict[str, WeightSource]:
         """Where each of our parameters comes from."""
         ...
 

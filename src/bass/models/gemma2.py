@@ -10,7 +10,7 @@ from torch import nn
 
 from bass.models.config import FamilyConfig, GemmaConfig
 from bass.models.decoder import GemmaDecoder, gemma_block
-from bass.models.sources import GEMMA_NORMS, Source, gated_sources
+from bass.models.sources import GEMMA_NORMS, WeightSource, gated_sources
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class Gemma2(GemmaDecoder):
         )
 
     @classmethod
-    def sources(cls, config: Gemma2Config) -> dict[str, Source]:
+    def sources(cls, config: Gemma2Config) -> dict[str, WeightSource]:
         bias = config.attention_bias
         return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias)

@@ -16,7 +16,7 @@ from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_t
 from bass.models.decoder import GemmaDecoder, gemma_block
 from bass.models.layers import HeadNorm, offset_scaled
 from bass.models.rope import Angles, RopeScaling, Rotary
-from bass.models.sources import GEMMA_NORMS, Source, gated_sources, qk_norm_sources
+from bass.models.sources import GEMMA_NORMS, WeightSource, gated_sources, qk_norm_sources
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Gemma3Text(GemmaDecoder):
         return [by_kind[kind] for kind in self.kinds]
 
     @classmethod
-    def sources(cls, config: Gemma3TextConfig) -> dict[str, Source]:
+    def sources(cls, config: Gemma3TextConfig) -> dict[str, WeightSource]:
         bias = config.attention_bias
         return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias) | qk_norm_sources(
             config

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from bass.models.config import FamilyConfig
 from bass.models.config_gpt import GPTConfig
 from bass.models.decoder import GPTDecoder
-from bass.models.sources import Source, gpt_sources
+from bass.models.sources import WeightSource, gpt_sources
 from bass.records import AttentionRule
 
 
@@ -37,7 +37,7 @@ class GPT2(GPTDecoder):
     config_type: ClassVar[type[FamilyConfig]] = GPT2Config
 
     @classmethod
-    def sources(cls, config: GPT2Config) -> dict[str, Source]:
+    def sources(cls, config: GPT2Config) -> dict[str, WeightSource]:
         matrices = (".qkv.weight", ".out.weight", ".up.weight", ".down.weight")
         return {
             name: replace(source, transposed=True) if name.endswith(matrices) else source

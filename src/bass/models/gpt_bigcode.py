@@ -10,7 +10,7 @@ from bass.models.config import FamilyConfig
 from bass.models.config_gpt import GPTConfig
 from bass.models.decoder import GPTDecoder
 from bass.models.layers import ACTIVATIONS
-from bass.models.sources import Source, fused_rows, gpt_sources
+from bass.models.sources import WeightSource, fused_rows, gpt_sources
 from bass.records import AttentionRule
 
 
@@ -48,6 +48,6 @@ class GPTBigCode(GPTDecoder):
     config_type: ClassVar[type[FamilyConfig]] = GPTBigCodeConfig
 
     @classmethod
-    def sources(cls, config: GPTBigCodeConfig) -> dict[str, Source]:
+    def sources(cls, config: GPTBigCodeConfig) -> dict[str, WeightSource]:
         c = config
         return gpt_sources(c, None if c.multi_query else fused_rows(c.n_head, 3 * c.n_embd))

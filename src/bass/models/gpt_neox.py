@@ -12,7 +12,7 @@ from bass.models.config import Config, FamilyConfig, RotaryConfig, check_turning
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Parallel, PreNorm
 from bass.models.rope import pair_order
-from bass.models.sources import Source, fused_rows, head_rows, plain, with_bias
+from bass.models.sources import WeightSource, fused_rows, head_rows, plain, with_bias
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class GPTNeoX(RotaryDecoder):
         self.norm = LayerNorm(c.hidden_size, c.layer_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: GPTNeoXConfig) -> dict[str, Source]:
+    def sources(cls, config: GPTNeoXConfig) -> dict[str, WeightSource]:
         c, heads, size = config, config.num_attention_heads, (config.hidden_size,)
         in_head = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=False), heads, heads)
         rows = fused_rows(heads, 3 * c.hidden_size)[in_head]

@@ -9,7 +9,7 @@ from bass.models.config import FamilyConfig
 from bass.models.config_gpt import SharedNormConfig
 from bass.models.decoder import SharedNormDecoder
 from bass.models.rope import pair_order
-from bass.models.sources import Source, head_rows, shared_norm_sources
+from bass.models.sources import WeightSource, head_rows, shared_norm_sources
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class GPTJ(SharedNormDecoder):
     config_type: ClassVar[type[FamilyConfig]] = GPTJConfig
 
     @classmethod
-    def sources(cls, config: GPTJConfig) -> dict[str, Source]:
+    def sources(cls, config: GPTJConfig) -> dict[str, WeightSource]:
         c = config
         rows = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=True), c.n_head, c.n_head)
         return shared_norm_sources(c, ("q_proj", "k_proj", "v_proj"), rows)

@@ -13,7 +13,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, GatedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
-from bass.models.sources import Source, gated_sources
+from bass.models.sources import WeightSource, gated_sources
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,6 @@ class Llama(RotaryDecoder):
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: LlamaConfig) -> dict[str, Source]:
+    def sources(cls, config: LlamaConfig) -> dict[str, WeightSource]:
         bias = config.attention_bias
         return gated_sources(config, qkv_bias=bias, out_bias=bias, mlp_bias=config.mlp_bias)

@@ -9,7 +9,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
-from bass.models.sources import Source, gated_sources
+from bass.models.sources import WeightSource, gated_sources
 
 
 @dataclass(frozen=True)
@@ -43,5 +43,5 @@ class Mistral(RotaryDecoder):
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: MistralConfig) -> dict[str, Source]:
+    def sources(cls, config: MistralConfig) -> dict[str, WeightSource]:
         return gated_sources(config)

@@ -14,7 +14,7 @@ from bass.models.config import FamilyConfig, check_heads
 from bass.models.decoder import CausalDecoder
 from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Linear, PreNorm, embedding
 from bass.models.rope import Angles
-from bass.models.sources import Source, plain, with_bias
+from bass.models.sources import WeightSource, plain, with_bias
 from bass.records import AttentionRule, DecoderShape
 
 FIRST_PLACE = 2  # row of the table of positions that belongs to position 0
@@ -159,7 +159,7 @@ class OPT(CausalDecoder):
         return super().unembed(hidden if self.project_out is None else self.project_out(hidden))
 
     @classmethod
-    def sources(cls, config: OPTConfig) -> dict[str, Source]:
+    def sources(cls, config: OPTConfig) -> dict[str, WeightSource]:
         c, size, root = config, (config.hidden_size,), "model.decoder"
         found = plain("embed", f"{root}.embed_tokens.weight", c.vocab_size)
         found |= plain(

@@ -15,7 +15,7 @@ from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_t
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
 from bass.models.rope import pair_order
-from bass.models.sources import Source, gated_sources, head_rows, with_bias
+from bass.models.sources import WeightSource, gated_sources, head_rows, with_bias
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Phi3(RotaryDecoder):
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: Phi3Config) -> dict[str, Source]:
+    def sources(cls, config: Phi3Config) -> dict[str, WeightSource]:
         c, found = config, gated_sources(config)
         qkv = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
         order = pair_order(c.head_dim, c.rotary_dim, interleaved=False)

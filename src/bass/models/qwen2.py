@@ -13,7 +13,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, WindowedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import RMSNorm
-from bass.models.sources import Source, gated_sources
+from bass.models.sources import WeightSource, gated_sources
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,5 @@ class Qwen2(RotaryDecoder):
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: Qwen2Config) -> dict[str, Source]:
+    def sources(cls, config: Qwen2Config) -> dict[str, WeightSource]:
         return gated_sources(config, qkv_bias=True)

@@ -12,7 +12,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, WindowedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import HeadNorm, RMSNorm
-from bass.models.sources import Source, gated_sources, qk_norm_sources
+from bass.models.sources import WeightSource, gated_sources, qk_norm_sources
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,6 @@ class Qwen3(RotaryDecoder):
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
 
     @classmethod
-    def sources(cls, config: Qwen3Config) -> dict[str, Source]:
+    def sources(cls, config: Qwen3Config) -> dict[str, WeightSource]:
         bias = config.attention_bias
         return gated_sources(config, qkv_bias=bias, out_bias=bias) | qk_norm_sources(config)

@@ -50,10 +50,10 @@ class TensorFiles:
         """Read the headers; a `CheckpointError` names the file that is missing or damaged."""
         places = weight_files(folder)
         stored: dict[str, Stored] = {}
-        room = LARGEST_HEADERS
+        budget = LARGEST_HEADERS
         for path in places:
-            held, length = read_header(path, room)
-            room -= length
+            held, length = read_header(path, budget)
+            budget -= length
             for name, tensor in held.items():
                 if name in stored:
                     raise CheckpointError(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightSource:
     """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their
     first axis.
 
@@ -75,23 +75,25 @@ def with_bias(
     sizes: Sequence[int],
     rows: np.ndarray | None = None,
     bias: bool = True,
-) -> dict[str, Source]:
+) -> dict[str, WeightSource]:
     """`name`.weight and, with `bias`, `name`.bias, from the modules that a checkpoint calls
     `theirs`.
     """
     kinds = ("weight", "bias") if bias else ("weight",)
     return {
-        f"{name}.{kind}": Source(tuple(f"{part}.{kind}" for part in theirs), tuple(sizes), rows)
+        f"{name}.{kind}": WeightSource(
+            tuple(f"{part}.{kind}" for part in theirs), tuple(sizes), rows
+        )
         for kind in kinds
     }
 
 
-def plain(name: str, theirs: str, rows: int) -> dict[str, Source]:
+def plain(name: str, theirs: str, rows: int) -> dict[str, WeightSource]:
     """One parameter that is one tensor of the checkpoint."""
-    return {name: Source((theirs,), (rows,))}
+    return {name: WeightSource((theirs,), (rows,))}
 
 
-def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]:
+def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, WeightSource]:
     """The names of GPT-2.
 
     `qkv_rows`: the order of its fused queries, keys and values, if it is not ours.
@@ -118,7 +120,9 @@ def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, Source]
     return found
 
 
-def shared_norm_sources(c: Any, qkv: Sequence[str], qkv_rows: np.ndarray) -> dict[str, Source]:
+def shared_norm_sources(
+    c: Any, qkv: Sequence[str], qkv_rows: np.ndarray
+) -> dict[str, WeightSource]:
     """The names of GPT-J.
 
     `qkv`: the modules with queries, keys and values, and `qkv_rows` the order in them.
@@ -166,7 +170,7 @@ def gated_sources(
     qkv_bias: bool = False,
     out_bias: bool = False,
     mlp_bias: bool = False,
-) -> dict[str, Source]:
+) -> dict[str, WeightSource]:
     """The names of Llama, which most families with a gated MLP have kept.
 
     `norms`: those of a block, ours -> theirs.
@@ -200,7 +204,7 @@ def gated_sources(
     return found
 
 
-def qk_norm_sources(c: Any) -> dict[str, Source]:
+def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
     """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q,
     those of k_norm for each of k.
     """
@@ -209,7 +213,7 @@ def qk_norm_sources(c: Any) -> dict[str, Source]:
         (np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads))
     )
     return {
-        f"blocks.{i}.attention.qk_norm.weight": Source(
+        f"blocks.{i}.attention.qk_norm.weight": WeightSource(
             tuple(f"model.layers.{i}.self_attn.{p}_norm.weight" for p in "qk"),
             (c.head_dim,) * 2,
             rows,

@@ -12,7 +12,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, PreNorm
-from bass.models.sources import LLAMA_NORMS, Source, plain, with_bias
+from bass.models.sources import LLAMA_NORMS, WeightSource, plain, with_bias
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Starcoder2(RotaryDecoder):
         self.norm = LayerNorm(c.hidden_size, c.norm_epsilon, device, dtype)
 
     @classmethod
-    def sources(cls, config: Starcoder2Config) -> dict[str, Source]:
+    def sources(cls, config: Starcoder2Config) -> dict[str, WeightSource]:
         c, bias = config, config.use_bias
         q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
         found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | with_bias(

@@ -23,7 +23,7 @@ from bass.models.checkpoint import SINGLE, read_config, some
 from bass.models.decoder import CausalDecoder
 from bass.models.quantized import quantizable, quantize, quantize_head, quantize_layer, unfilled
 from bass.models.shards import FLOATS, TensorFiles, TensorReader
-from bass.models.sources import Source
+from bass.models.sources import WeightSource
 from bass.printable import printable
 
 Family = type[CausalDecoder]
@@ -31,7 +31,7 @@ SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
 
 
 @dataclass(frozen=True)
-class Outline:
+class CheckpointIndex:
     """A checkpoint of which all but the weights' values is known.
 
     `decoder` has none: it is on the meta device.
@@ -41,7 +41,7 @@ class Outline:
     raw: dict[str, Any]
     files: TensorFiles
     decoder: CausalDecoder
-    sources: dict[str, Source]
+    sources: dict[str, WeightSource]
     second_head: str | None  # tensor of a matrix that config.json says is the embedding again
 
     @property
@@ -135,12 +135,12 @@ class Outline:
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
     """The decoder that `folder` describes, on `device` in `dtype`, after its tensors were accounted
-    for (`outline`).
+    for (`read_index`).
     """
-    return outline(folder).load(device, dtype)
+    return read_index(folder).load(device, dtype)
 
 
-def outline(folder: Path) -> Outline:
+def read_index(folder: Path) -> CheckpointIndex:
     """Read a checkpoint's config and headers, and no weights.
 
     Every tensor is accounted for before any memory is taken: those that are missing, unexpected or
@@ -151,7 +151,9 @@ def outline(folder: Path) -> Outline:
     return _outlined(folder, raw, family, TensorFiles.read(folder))
 
 
-def _outlined(folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles) -> Outline:
+def _outlined(
+    folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles
+) -> CheckpointIndex:
     shapes = {name: tensor.shape for name, tensor in files.stored.items()}
     check_bounds(
         folder,
@@ -179,7 +181,9 @@ def _outlined(folder: Path, raw: dict[str, Any], family: Family, files: TensorFi
         if decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
         else None
     )
-    return Outline(folder, raw, files, decoder.requires_grad_(False).eval(), sources, second)
+    return CheckpointIndex(
+        folder, raw, files, decoder.requires_grad_(False).eval(), sources, second
+    )
 
 
 def _family(folder: Path, raw: dict[str, Any]) -> Family:
@@ -194,8 +198,8 @@ def _family(folder: Path, raw: dict[str, Any]) -> Family:
 
 
 def _named_as_stored(
-    family: Family, sources: dict[str, Source], stored: dict[str, tuple[int, ...]], head: str
-) -> dict[str, Source]:
+    family: Family, sources: dict[str, WeightSource], stored: dict[str, tuple[int, ...]], head: str
+) -> dict[str, WeightSource]:
     """Checkpoints of the bare model lack the prefix; of a tied matrix, either name may be the
     stored one.
     """
@@ -216,7 +220,7 @@ def _named_as_stored(
 def _account(
     folder: Path,
     decoder: CausalDecoder,
-    sources: dict[str, Source],
+    sources: dict[str, WeightSource],
     files: TensorFiles,
     stored: dict[str, tuple[int, ...]],
     head: str,

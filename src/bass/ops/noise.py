@@ -4,7 +4,7 @@ bits everywhere.
 A row's key comes from its request's seed, its prompt and its sample index; the counter holds the
 row's own step, the slot in the window, and a domain. So a row's noise does not depend on its batch
 mates, its slot, its layout or backend. In the domain of positions, the counter holds a position and
-four neighbouring tokens instead: see `race`.
+four neighbouring tokens instead: see `exponential_race`.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ def step_noise(
     return Noise(keys, lens, uniforms(keys, steps, k + 1))
 
 
-def race(
+def exponential_race(
     probs: Float[Tensor, "batch window vocab"],
     keys: Int[Tensor, " batch"],
     first: Int[Tensor, " batch"],

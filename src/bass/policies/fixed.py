@@ -18,7 +18,7 @@ class Fixed(DraftLengthPolicy[int]):
     The state is the batch size. Cost: none.
     """
 
-    steady: ClassVar[bool] = True
+    constant_length: ClassVar[bool] = True
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
     k: int = 4

@@ -7,10 +7,10 @@
 
 Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an
 object), returns None, or raises
-`LawBroken`: which law was broken, what was expected and what was found, in the smallest case that
-Hypothesis could find. Seeds are fixed and no file is written, so a check gives the same result each
-time; statistical laws state how unlucky that seed could be, and another `seed` draws other cases
-and other samples.
+`ExactnessError`: which law was broken, what was expected and what was found, in the smallest case
+that Hypothesis could find. Seeds are fixed and no file is written, so a check gives the same result
+each time; statistical laws state how unlucky that seed could be, and another `seed` draws other
+cases and other samples.
 """
 
 import importlib.util
@@ -23,6 +23,7 @@ if importlib.util.find_spec("hypothesis") is None:
         f"{install('testing')}."
     )
 
+from bass.renamed import renamed
 from bass.testing import strategies
 from bass.testing.enumeration import Problem, output_laws
 from bass.testing.laws_of_drafters import check_drafter
@@ -30,13 +31,13 @@ from bass.testing.laws_of_pairs import check_pair
 from bass.testing.laws_of_policies import check_policy
 from bass.testing.laws_of_stop_rules import check_stop_rule
 from bass.testing.laws_of_verifiers import check_verifier
-from bass.testing.proof import LawBroken
+from bass.testing.proof import ExactnessError
 from bass.testing.statistics import FALSE_FAILURE, LawTest, assert_law, count
 from bass.testing.worlds import LlamaWorld, TableWorld
 
 __all__ = [
     "FALSE_FAILURE",
-    "LawBroken",
+    "ExactnessError",
     "LawTest",
     "LlamaWorld",
     "Problem",
@@ -51,3 +52,5 @@ __all__ = [
     "output_laws",
     "strategies",
 ]
+
+__getattr__ = renamed(__name__, {"LawBroken": "bass.testing.ExactnessError"})

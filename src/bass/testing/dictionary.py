@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from bass.records import AttentionRule, DecoderShape, Seats
+from bass.records import AttentionRule, DecoderShape, RowAssignment
 from bass.testing.reading import READ
 from bass.testing.strategies import Draw
 
@@ -32,12 +32,12 @@ class Both:
     """
 
     cache: Any
-    extents: np.ndarray
+    capacities: np.ndarray
     model: dict[Place, float] = field(default_factory=dict)
     counter: float = 0.0
 
     def __post_init__(self) -> None:
-        self.firm = np.zeros_like(self.extents)
+        self.firm = np.zeros_like(self.capacities)
 
     def write(self, first: int, positions: list[list[int]]) -> None:
         """Write a window to the rows from `first` on, in every layer."""
@@ -57,15 +57,17 @@ class Both:
                         self.model[place] = self.counter
             part = (
                 self.cache
-                if first == 0 and len(positions) == len(self.extents)
+                if first == 0 and len(positions) == len(self.capacities)
                 else self.cache.rows(first, first + len(positions))
             )
             part.write(layer, values, -values, torch.tensor(positions))
 
-    def reserve(self, extents: np.ndarray) -> None:
-        self.cache.reserve(Seats.of(extents))
-        self.model = {(layer, b, p): v for (layer, b, p), v in self.model.items() if p < extents[b]}
-        self.extents = extents
+    def reserve(self, capacities: np.ndarray) -> None:
+        self.cache.reserve(RowAssignment.of(capacities))
+        self.model = {
+            (layer, b, p): v for (layer, b, p), v in self.model.items() if p < capacities[b]
+        }
+        self.capacities = capacities
 
     def copy_rows(self, source: np.ndarray, most: int = 99) -> None:
         """Each row takes up to `most` positions that both have room for; what it held besides is
@@ -73,11 +75,13 @@ class Both:
         """
         own = source == np.arange(len(source))
         shared = np.where(
-            own, self.extents, np.minimum(np.minimum(self.extents[source], self.extents), most)
+            own,
+            self.capacities,
+            np.minimum(np.minimum(self.capacities[source], self.capacities), most),
         )
-        seats = Seats(self.extents, source, shared)
-        self.cache.reserve(seats)
-        self.cache.copy_rows(seats)
+        assignment = RowAssignment(self.capacities, source, shared)
+        self.cache.reserve(assignment)
+        self.cache.copy_rows(assignment)
         followers = set(np.flatnonzero(~own).tolist())
         kept = {place: value for place, value in self.model.items() if place[1] not in followers}
         taken = [
@@ -97,11 +101,11 @@ class Both:
 
     def begin_anew(self, rows: list[int]) -> None:
         """The rows get new requests, of the same extents."""
-        shared = self.extents.copy()
+        shared = self.capacities.copy()
         shared[rows] = 0
-        seats = Seats(self.extents, np.arange(len(shared)), shared)
-        self.cache.reserve(seats)
-        self.cache.copy_rows(seats)
+        assignment = RowAssignment(self.capacities, np.arange(len(shared)), shared)
+        self.cache.reserve(assignment)
+        self.cache.copy_rows(assignment)
         self.model = {place: value for place, value in self.model.items() if place[1] not in rows}
         self.firm[rows] = 0
 
@@ -129,17 +133,17 @@ class Both:
 
     def act(self, draw: Draw) -> str:
         """Do one thing of those that an engine does, chosen by `draw`, and say which."""
-        batch, extents = len(self.extents), self.extents
+        batch, capacities = len(self.capacities), self.capacities
         action = draw(
             st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew"))
         )
         if action == "reserve":
             # The extents change among the rows, within the room that was allocated; a row that
             # shares goes on with its own.
-            extents, free = extents.copy(), np.flatnonzero(self.firm == 0)
-            extents[free] = extents[draw(st.permutations(free.tolist()))]
-            self.reserve(extents)
-            return f"reserve rows of {extents.tolist()} positions"
+            capacities, free = capacities.copy(), np.flatnonzero(self.firm == 0)
+            capacities[free] = capacities[draw(st.permutations(free.tolist()))]
+            self.reserve(capacities)
+            return f"reserve rows of {capacities.tolist()} positions"
         if action == "copy":
             # The engine copies prompts, which fit both rows; from rows that are not copied to.
             source, donors = np.arange(batch), draw(st.sets(st.integers(0, batch - 1), min_size=1))
@@ -147,8 +151,8 @@ class Both:
                 if draw(st.booleans()):
                     source[b] = draw(st.sampled_from(sorted(donors)))
             most = draw(
-                st.integers(1, int(extents.max()))
-                | st.integers(max(int(extents.min()) - 3, 1), int(extents.min()))
+                st.integers(1, int(capacities.max()))
+                | st.integers(max(int(capacities.min()) - 3, 1), int(capacities.min()))
             )
             self.copy_rows(source, most)
             return f"rows follow rows {source.tolist()} with at most {most} positions"
@@ -160,8 +164,8 @@ class Both:
         window = draw(st.integers(1, 3))
         positions = []
         for b in range(first, batch):
-            start = draw(st.integers(-1, int(extents[b]) - 1))
-            used = draw(st.integers(0, min(window, int(extents[b]) - max(start, 0))))
+            start = draw(st.integers(-1, int(capacities[b]) - 1))
+            used = draw(st.integers(0, min(window, int(capacities[b]) - max(start, 0))))
             positions.append([start + i if start >= 0 and i < used else -1 for i in range(window)])
         self.write(first, positions)
         return f"write at positions {positions} of the rows from {first} on"

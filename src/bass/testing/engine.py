@@ -13,7 +13,7 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.bench import RunBench, draw_for
+from bass.engine.drafter_context import RunContext, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
@@ -23,6 +23,7 @@ from bass.engine.step import SpeculativeStep
 from bass.errors import PairingError
 from bass.interfaces import (
     Drafter,
+    DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
     Draw,
@@ -30,11 +31,10 @@ from bass.interfaces import (
     StopRule,
     Verifier,
     Warp,
-    Workbench,
 )
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.records import Room, Sequences
+from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
 from bass.testing.drafters import Scripted
 from bass.testing.worlds import LlamaWorld, Pairing, World
@@ -46,13 +46,13 @@ class Scorers:
     """Makes scorers for the rows of one run, by role; `target` is the run's own."""
 
     setup: "Setup"
-    room: Room
+    budget: CacheBudget
     sequences: Sequences
     target: Scorer
 
     def __call__(self, role: str) -> Scorer:
         s = self.setup
-        return s.wrap_draft(s.world.scorer(role, s.pairing, self.room, s.device), self.sequences)
+        return s.wrap_draft(s.world.scorer(role, s.pairing, self.budget, s.device), self.sequences)
 
 
 DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
@@ -60,7 +60,7 @@ DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
 
 @final
 @dataclass(frozen=True)
-class WorldBench(Workbench):
+class WorldBench(DrafterContext):
     """What a run in a small world offers to the drafter that is made for it."""
 
     method: DraftMethod
@@ -92,7 +92,7 @@ class WorldBench(Workbench):
                 f"The drafter asks for {count} layers of the target and says "
                 f"{self.method.target_layers} by `target_layers`."
             )
-        return RunBench(target, None, self.warp, self.draw, self.stop_rule).first_layers(count)
+        return RunContext(target, None, self.warp, self.draw, self.stop_rule).first_layers(count)
 
 
 @final
@@ -143,12 +143,14 @@ class Setup:
 
     def engine(self, requests: list[Request]) -> Run:
         """As `LLM` does it: caches of exactly the room that these requests need."""
-        room = room_for(requests, min(self.batch, len(requests)))
-        sequences = Sequences.empty(room.batch, int(room.limits.max()), list(self.eos), self.device)
-        target = self.wrap_target(
-            self.world.scorer("target", self.pairing, room, self.device), sequences
+        budget = room_for(requests, min(self.batch, len(requests)))
+        sequences = Sequences.empty(
+            budget.batch, int(budget.limits.max()), list(self.eos), self.device
         )
-        drafter = self.maker()(self, requests, Scorers(self, room, sequences, target))
+        target = self.wrap_target(
+            self.world.scorer("target", self.pairing, budget, self.device), sequences
+        )
+        drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
         return Run(

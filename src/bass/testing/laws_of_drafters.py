@@ -10,7 +10,7 @@ from torch import Tensor
 from bass.engine.requests import Request
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod
-from bass.records import Draft, Noise, Seats, Sequences
+from bass.records import Draft, Noise, RowAssignment, Sequences
 from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Scorers, Setup
@@ -74,7 +74,7 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default of 40 examples
     they see a bias of 0.047 in total variation. `seed`: of cases and samples.
 
-    Raises `LawBroken`; `OptionError` for what is no way to draft.
+    Raises `ExactnessError`; `OptionError` for what is no way to draft.
     """
     made: DraftMethod = make("drafter", drafter)
     if made.target_layers < 0:
@@ -130,8 +130,8 @@ class Watched(Drafter):
     proof: Proof
     vocab: int
 
-    def reserve(self, seats: Seats) -> None:
-        self.drafter.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.drafter.reserve(assignment)
 
     def fill(
         self,
@@ -142,8 +142,8 @@ class Watched(Drafter):
     ) -> None:
         self.drafter.fill(tokens, positions, span, start)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.drafter.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.drafter.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -14,7 +14,7 @@ from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
 from bass.loading import backend_for, cache_class
-from bass.records import AttentionRule, DecoderShape, Room
+from bass.records import AttentionRule, CacheBudget, DecoderShape
 from bass.registry import REGISTRIES
 from bass.testing import runs
 from bass.testing.dense import dense_attention
@@ -61,8 +61,8 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     distributions. Nothing here is statistical. It runs on a CPU, or on the GPU if the backend
     refuses a CPU.
 
-    Raises `LawBroken`; `PairingError` for two that speak different view types; `OptionError` for
-    what is no cache or backend.
+    Raises `ExactnessError`; `PairingError` for two that speak different view types; `OptionError`
+    for what is no cache or backend.
     """
     layout = cache_class(cache)
     made = backend_for(backend, layout, torch.device("cpu"))
@@ -98,21 +98,21 @@ def rooms() -> st.SearchStrategy[list[int]]:
     )
 
 
-def agrees(proof: Proof, layout: Any, extents: list, data: Any) -> None:
+def agrees(proof: Proof, layout: Any, capacities: list, data: Any) -> None:
     """The law `DICTIONARY`, on a CPU."""
-    done = [f"room for rows of {extents} positions"]
+    done = [f"room for rows of {capacities} positions"]
     both = Both(
-        layout.allocate(SHAPE, Room.of(np.array(extents)), runs.CPU, torch.float32),
-        np.array(extents),
+        layout.allocate(SHAPE, CacheBudget.of(np.array(capacities)), runs.CPU, torch.float32),
+        np.array(capacities),
     )
-    places = np.arange(max(extents))
-    both.write(0, np.where(places < np.array(extents)[:, None], places, -1).tolist())
+    places = np.arange(max(capacities))
+    both.write(0, np.where(places < np.array(capacities)[:, None], places, -1).tolist())
     done.append("write at every position")
-    if len(extents) > 1 and min(extents) >= LONG and data.draw(st.booleans()):
-        most = min(extents) - data.draw(st.integers(0, 2))
+    if len(capacities) > 1 and min(capacities) >= LONG and data.draw(st.booleans()):
+        most = min(capacities) - data.draw(st.integers(0, 2))
         done.append(f"rows follow row 0 with at most {most} positions")
         proof.case = "; ".join(done)
-        both.copy_rows(np.zeros(len(extents), dtype=np.int64), most)
+        both.copy_rows(np.zeros(len(capacities), dtype=np.int64), most)
         wrong = both.difference()
         proof.require(DICTIONARY, wrong is None, *(wrong or ("", "")))
     for _ in range(data.draw(st.integers(1, 10))):
@@ -133,7 +133,7 @@ class Pass:
     heads: tuple  # of keys, queries to each, their size
     past: tuple
     used: tuple
-    room: tuple  # positions beyond
+    budget: tuple  # positions beyond
     window: int
     rule: AttentionRule
     other: AttentionRule  # of another layer
@@ -164,13 +164,15 @@ def passes(draw: Draw) -> Pass:
         return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
 
     rules = st.sampled_from(RULES)
-    heads, past, used, room = (
+    heads, past, used, budget = (
         draw(st.sampled_from(HEADS)),
         rows(0, draw(st.sampled_from((20, 70)))),
         rows(0, window),
         rows(1, 3),
     )
-    return Pass(heads, past, used, room, window, draw(rules), draw(rules), draw(st.integers(0, 99)))
+    return Pass(
+        heads, past, used, budget, window, draw(rules), draw(rules), draw(st.integers(0, 99))
+    )
 
 
 def attends(
@@ -184,7 +186,7 @@ def attends(
         torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64)
         for heads in (kv_heads * groups, kv_heads, kv_heads)
     )
-    extents = case.ends + case.room
+    capacities = case.ends + case.budget
     span = max(int(case.ends.max()), 1)
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (case.other, case.rule))
 
@@ -196,7 +198,7 @@ def attends(
         )
 
     def output(above: float) -> Tensor:
-        cache = poisoned(layout.allocate(shape, Room.of(extents), device, torch.float32))
+        cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
 
         def attend(first: tuple, counts: tuple, width: int) -> Tensor:
             places = [
@@ -210,9 +212,9 @@ def attends(
             run(0, *(part(values, first, width) for values in (q, k, v)))
             return run(1, *(part(values, first, width) for values in (q, k, v)))
 
-        everywhere = torch.arange(int(extents.max()), device=device).expand(batch, -1)
+        everywhere = torch.arange(int(capacities.max()), device=device).expand(batch, -1)
         everywhere = torch.where(
-            everywhere < torch.as_tensor(extents, device=device)[:, None], everywhere, -1
+            everywhere < torch.as_tensor(capacities, device=device)[:, None], everywhere, -1
         )
         for layer in range(2):
             cache.write(

@@ -20,7 +20,7 @@ LENGTHS = "lengths are a NumPy array of integers of shape [batch], each from 0 t
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` gives a new state and does not write to the one that it is given."
 FEEDBACK = "`update` does not write to the feedback that it is given."
-STEADY = "the lengths of a policy that says it is `steady` are always the same."
+STEADY = "the lengths of a policy that says it is `constant_length` are always the same."
 HOST = "a policy is of the host alone: no torch tensor is in its state or its lengths."
 SAME = (
     "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
@@ -34,16 +34,16 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
 
     `policy`: what `bass.load` takes. For drawn sequences of feedback (1 to 8 rows, idle ones,
     drafts of no tokens, new prompts): lengths are integers of shape [batch], each from 0 to
-    max_length, always the same ones if it is `steady`; `lengths`, `update` and `reset` write to
-    nothing they are given, and older states stay good after newer ones; no torch; the same feedback
-    gives the same lengths under another clock and other global generators. Then in a real engine on
-    small models: greedy decoding equals the recomputed truth for ragged requests and ends of
-    sequence; the same noise gives the same tokens twice; the joint law of the first two tokens is
-    the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
+    max_length, always the same ones if it is `constant_length`; `lengths`, `update` and `reset`
+    write to nothing they are given, and older states stay good after newer ones; no torch; the same
+    feedback gives the same lengths under another clock and other global generators. Then in a real
+    engine on small models: greedy decoding equals the recomputed truth for ragged requests and ends
+    of sequence; the same noise gives the same tokens twice; the joint law of the first two tokens
+    is the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
     default of 80 examples it sees a bias of 0.023 in total variation); that is the whole check's
     rate. `seed`: of cases and samples.
 
-    Raises `LawBroken`; `OptionError` or `PolicyError` for what is no policy.
+    Raises `ExactnessError`; `OptionError` or `PolicyError` for what is no policy.
     """
     made = make("policy", policy)
     check_max_length(made)
@@ -94,7 +94,7 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
         asked.append(lengths.tolist())
         proof.require(
             STEADY,
-            not getattr(policy, "steady", False) or asked[-1] == asked[0],
+            not getattr(policy, "constant_length", False) or asked[-1] == asked[0],
             asked[0],
             asked[-1],
         )

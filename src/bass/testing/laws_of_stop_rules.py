@@ -56,7 +56,7 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
     Not tested: that the rule does not read from the device, which only a run with CUDA graphs
     shows.
 
-    Raises `LawBroken`; `OptionError` for what is no stop rule.
+    Raises `ExactnessError`; `OptionError` for what is no stop rule.
     """
     made = make("stop_rule", rule)
     proof = Proof(type(made).__name__, examples, seed)

@@ -78,7 +78,7 @@ def check_verifier(
 
     `seed`: of cases and samples.
 
-    Raises `LawBroken`; `OptionError` for what is no verifier, or says `lossless = False`.
+    Raises `ExactnessError`; `OptionError` for what is no verifier, or says `lossless = False`.
     """
     made = make("verifier", verifier)
     name = type(made).__name__

@@ -24,7 +24,7 @@ class Enough(BaseException):
     """The case is small enough; Hypothesis lets it pass, since it is no `Exception`."""
 
 
-class LawBroken(AssertionError):
+class ExactnessError(AssertionError):
     """A strategy broke a law.
 
     `law` is a sentence; `case` the smallest one found, in which `found` is not what was `expected`.
@@ -63,19 +63,19 @@ class Proof:
 
     def break_(self, expected: object, found: object) -> NoReturn:
         """The law named last does not hold."""
-        raise LawBroken(self.name, self.law, shown(expected), shown(found), shown(self.case))
+        raise ExactnessError(self.name, self.law, shown(expected), shown(found), shown(self.case))
 
     def attempt(self, law: str, case: object, action: Callable[[], Any]) -> Any:
         """Do it for one case; what is raised meanwhile breaks the law."""
         self.law, self.case = law, case
         try:
             return action()
-        except (LawBroken, HypothesisException):
+        except (ExactnessError, HypothesisException):
             raise
         except Exception as error:
             text = " ".join(str(error).split())
             expected, found = "no error", f"{type(error).__name__}: {text[:300]}"
-            raise LawBroken(self.name, NO_ERROR, expected, found, shown(self.case)) from error
+            raise ExactnessError(self.name, NO_ERROR, expected, found, shown(self.case)) from error
 
     def for_all(
         self,
@@ -88,7 +88,7 @@ class Proof:
         """Draw cases, the same in every run; one in which the law is broken is made as small as
         Hypothesis can.
         """
-        broken: list[LawBroken] = []
+        broken: list[ExactnessError] = []
         smaller = 0
 
         @seed(self.seed)
@@ -110,7 +110,7 @@ class Proof:
                 raise Enough
             try:
                 self.attempt(law, case, lambda: action(case))
-            except LawBroken as error:
+            except ExactnessError as error:
                 if broken and error.law != broken[0].law:
                     reject()  # another law than the one that is being made small
                 broken.append(error)

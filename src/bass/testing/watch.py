@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.interfaces import Scorer
-from bass.records import Seats, Sequences
+from bass.records import RowAssignment, Sequences
 
 
 @final
@@ -31,15 +31,17 @@ class Witness(Scorer):
     def __post_init__(self) -> None:
         self.fed = np.full(tuple(self.sequences.tokens.shape), -1)
 
-    def reserve(self, seats: Seats) -> None:
-        self.scorer.reserve(seats)
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.scorer.reserve(assignment)
 
-    def copy_rows(self, seats: Seats) -> None:
-        self.scorer.copy_rows(seats)
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.scorer.copy_rows(assignment)
         before = self.fed.copy()
-        for row in seats.followers:
+        for row in assignment.followers:
             self.fed[row] = -1
-            self.fed[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
+            self.fed[row, : assignment.shared[row]] = before[
+                assignment.source[row], : assignment.shared[row]
+            ]
 
     def fill(
         self,

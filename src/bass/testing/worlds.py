@@ -19,7 +19,7 @@ from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
 from bass.models.layers import Linear
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import Room, Seats
+from bass.records import CacheBudget, RowAssignment
 from bass.testing.dense import dense_logits
 
 # A cache class, and a backend class or what else makes a backend, that speak the same view.
@@ -34,7 +34,9 @@ class World(Protocol):
     vocab: int
 
     @abstractmethod
-    def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
+    def scorer(
+        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
+    ) -> Scorer:
         """The scorer of the "target" or the "draft", its storage poisoned."""
         ...
 
@@ -72,10 +74,12 @@ class TableScorer(Scorer):
         # -1 is the last slot, the spare one
         part[torch.arange(len(part), device=part.device)[:, None], positions] = tokens
 
-    def copy_rows(self, seats: Seats) -> None:
+    def copy_rows(self, assignment: RowAssignment) -> None:
         before = self.memory.clone()
-        for row in seats.followers:
-            self.memory[row, : seats.shared[row]] = before[seats.source[row], : seats.shared[row]]
+        for row in assignment.followers:
+            self.memory[row, : assignment.shared[row]] = before[
+                assignment.source[row], : assignment.shared[row]
+            ]
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
@@ -119,10 +123,12 @@ class TableWorld(World):
         mixed = target if role == "target" else self.likeness * target + (1 - self.likeness) * other
         return self.sharpness * mixed
 
-    def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
+    def scorer(
+        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
+    ) -> Scorer:
         random = torch.Generator().manual_seed(self.seed + 1)
         garbage = torch.randint(
-            0, self.vocab, (room.batch, int(room.limits.max()) + 1), generator=random
+            0, self.vocab, (budget.batch, int(budget.limits.max()) + 1), generator=random
         )
         return TableScorer(
             self.table(role).to(device, torch.float32), self.order, garbage.to(device)
@@ -147,7 +153,9 @@ class CountingWorld(World):
 
     vocab: int = 40
 
-    def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
+    def scorer(
+        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
+    ) -> Scorer:
         return _Counting(20 * torch.eye(self.vocab, device=device).roll(1, 1))
 
     def oracle(
@@ -203,11 +211,13 @@ class LlamaWorld(World):
                 model.head.weight.mul_(self.sharpness * 2)
         self.models.update(target=target.requires_grad_(False), draft=draft.requires_grad_(False))
 
-    def scorer(self, role: str, pairing: Pairing, room: Room, device: torch.device) -> Scorer:
+    def scorer(
+        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
+    ) -> Scorer:
         cache_type, make_backend = pairing
         model = self.models[role].to(device)
-        cache = cache_type.allocate(model.shape, room, device, self.dtype)  # pyright: ignore[reportAttributeAccessIssue]
-        return ModelScorer(model, poisoned(cache), make_backend(), room.batch)
+        cache = cache_type.allocate(model.shape, budget, device, self.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        return ModelScorer(model, poisoned(cache), make_backend(), budget.batch)
 
     def oracle(
         self, role: str, prefixes: Int[np.ndarray, "rows length"]

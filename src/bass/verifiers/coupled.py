@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
-from bass.ops.noise import race
+from bass.ops.noise import exponential_race
 from bass.records import Draft, Noise, Verdict
 
 
@@ -22,8 +22,8 @@ class Coupled(Verifier):
 
     So one seed gives the same tokens with every drafter, policy and length, and without any, at
     every temperature. A drafter with noise of its own is right with probability sum(target *
-    draft); one that runs the same race (`bass.ops.noise.race`) is right with (1 - d) / (1 + d) or
-    more, d the total variation between the two.
+    draft); one that runs the same race (`bass.ops.noise.exponential_race`) is right with (1 - d) /
+    (1 + d) or more, d the total variation between the two.
     """
 
     lossless: ClassVar[bool] = True
@@ -33,5 +33,5 @@ class Coupled(Verifier):
     def __call__(
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
     ) -> Verdict:
-        tokens = race(target_probs, noise.keys, noise.first)
+        tokens = exponential_race(target_probs, noise.keys, noise.first)
         return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))

@@ -243,12 +243,12 @@ MUTANTS = (
         "a step is launched ahead while a request waits",
         "Run._launched_ahead",
         (
-            "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or "
+            "not (getattr(self.policy, 'constant_length', False) and self.step.overlaps) or "
             "self._slots.queue "
             "or self.time_budget is not None"
         ),
         (
-            "not (getattr(self.policy, 'steady', False) and self.step.overlaps) or "
+            "not (getattr(self.policy, 'constant_length', False) and self.step.overlaps) or "
             "self.time_budget "
             "is not None"
         ),
@@ -257,14 +257,14 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead where rows may reach their limits",
         "Run._launched_ahead",
-        "most + flight.lengths + 1",
+        "most + pending.lengths + 1",
         "most",
         (TOO_EARLY,),
     ),
     Mutant(
         "a step is launched ahead of what its policy learns",
         "Run._launched_ahead",
-        "getattr(self.policy, 'steady', False)",
+        "getattr(self.policy, 'constant_length', False)",
         "True",
         (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",),
     ),
@@ -285,8 +285,8 @@ MUTANTS = (
     Mutant(
         "rows in flight begin anew at every admission",
         "Slots.admit",
-        "(np.arange(len(self.requests)), self.extents.copy())",
-        "(np.arange(len(self.requests)), 0 * self.extents)",
+        "(np.arange(len(self.requests)), self.capacities.copy())",
+        "(np.arange(len(self.requests)), 0 * self.capacities)",
         (ROOM,),
     ),
     Mutant(
@@ -326,12 +326,12 @@ MUTANTS = (
         "a bound counts the positions that were requested",
         "Run._told",
         "lens + report.drafted",
-        "lens + flight.lengths",
+        "lens + pending.lengths",
         ("unit/test_cost_of_runs.py::test_the_positions_of_a_step_are_by_the_lengths_drafted",),
     ),
     Mutant(
         "a bound leaves out an ensemble's passes that only fill",
-        "RunBench.draft",
+        "RunContext.draft",
         "fill_cost(scorer.decoder)",
         "None",
         ("unit/test_cost_of_runs.py::test_bytes_and_flops_are_those_of_the_passes_that_ran",),

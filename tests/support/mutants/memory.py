@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "positions of the split pool start at the longest row's extent",
         "_starts",
-        "np.cumsum(extents)[:-1]",
-        "np.arange(1, len(extents)) * extents.max()",
+        "np.cumsum(capacities)[:-1]",
+        "np.arange(1, len(capacities)) * capacities.max()",
         (CACHES,),
         trap=18,
     ),
@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         "rows are copied the wrong way round",
         "PaddedCache.copy_rows",
-        "(rows, seats.source[rows])",
-        "(seats.source[rows], rows)",
+        "(rows, assignment.source[rows])",
+        "(assignment.source[rows], rows)",
         (CACHES,),
     ),
     Mutant(
@@ -103,22 +103,22 @@ MUTANTS = (
     Mutant(
         "a reserve forgets what rows hold",
         "SplitCache.reserve",
-        "self._move(_starts(self.extents), _starts(extents), kept)",
+        "self._move(_starts(self.capacities), _starts(capacities), kept)",
         "",
         (CACHES,),
     ),
     Mutant(
         "a follower shares the block in which its prompt ends",
         "PagedCache._common",
-        "seats.shared[seats.followers] // self._block",
-        "-(-seats.shared[seats.followers] // self._block)",
+        "assignment.shared[assignment.followers] // self._block",
+        "-(-assignment.shared[assignment.followers] // self._block)",
         (TAKES,),
     ),
     Mutant(
         "a follower shares one block too few",
         "PagedCache._common",
-        "seats.shared[seats.followers] // self._block",
-        "seats.shared[seats.followers] // self._block - 1",
+        "assignment.shared[assignment.followers] // self._block",
+        "assignment.shared[assignment.followers] // self._block - 1",
         (TAKES,),
     ),
     Mutant(
@@ -138,8 +138,8 @@ MUTANTS = (
     Mutant(
         "the block in which a prompt ends goes back to its source",
         "PagedCache.copy_rows",
-        "(seats.source[rows], rows)",
-        "(rows, seats.source[rows])",
+        "(assignment.source[rows], rows)",
+        "(rows, assignment.source[rows])",
         (TAKES,),
     ),
     Mutant(
@@ -169,7 +169,7 @@ MUTANTS = (
         "np.setdiff1d(np.arange(self._spare), blocks)",
         (
             "np.setdiff1d(np.arange(self._spare), np.where(np.isin(blocks, "
-            "self._blocks[~seats.going_on]), self._spare, blocks))"
+            "self._blocks[~assignment.continuing]), self._spare, blocks))"
         ),
         (OUTLIVE,),
     ),
@@ -183,15 +183,15 @@ MUTANTS = (
     Mutant(
         "a row that begins anew keeps its blocks",
         "PagedCache.reserve",
-        "seats.going_on[:, None] & (at < counts)",
+        "assignment.continuing[:, None] & (at < counts)",
         "at < counts",
         (OUTLIVE,),
     ),
     Mutant(
         "a row that shrinks keeps its blocks",
         "PagedCache.reserve",
-        "seats.going_on[:, None] & (at < counts)",
-        "seats.going_on[:, None] & (at >= 0)",
+        "assignment.continuing[:, None] & (at < counts)",
+        "assignment.continuing[:, None] & (at >= 0)",
         (CACHES,),
     ),
     Mutant(
@@ -205,7 +205,7 @@ MUTANTS = (
         "the pool counts the blocks of positions that are not shared",
         "PagedCache.allocate",
         "(full[prompts], total - full, total)",
-        "(full[prompts], -(-(room.limits - room.shared) // BLOCK), total)",
+        "(full[prompts], -(-(budget.limits - budget.shared) // BLOCK), total)",
         (ROOM,),
     ),
     Mutant(

@@ -53,7 +53,7 @@ MUTANTS = (
         "a draft's head is quantized with its padding",
         "_load_draft",
         "quantize_head(draft, quantization)",
-        "narrow(quantize_head(outline.load(device, dtype, quantization), quantization), size)",
+        "narrow(quantize_head(index.load(device, dtype, quantization), quantization), size)",
         (f"{PAIRS}::test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same",),
     ),
     Mutant(

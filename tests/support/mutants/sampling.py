@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "the race is won by the sum",
-        "race",
+        "exponential_race",
         "exponentials(keys, first, probs.shape[1], probs.shape[2]) / probs",
         "exponentials(keys, first, probs.shape[1], probs.shape[2]) - probs",
         (ONE_SEED,),

@@ -174,22 +174,25 @@ MUTANTS = (
     Mutant(
         "coupled noise belongs to the slot and not to the position",
         "Coupled.__call__",
-        "race(target_probs, noise.keys, noise.first)",
-        "race(target_probs, noise.keys, 0 * noise.first)",
+        "exponential_race(target_probs, noise.keys, noise.first)",
+        "exponential_race(target_probs, noise.keys, 0 * noise.first)",
         (ONE_SEED,),
     ),
     Mutant(
         "coupled verification takes the noise of the step",
         "Coupled.__call__",
-        "race(target_probs, noise.keys, noise.first)",
-        "race(target_probs, (noise.uniforms[:, 0, 3] * 2.0 ** 52).long(), noise.first)",
+        "exponential_race(target_probs, noise.keys, noise.first)",
+        "exponential_race(target_probs, (noise.uniforms[:, 0, 3] * 2.0 ** 52).long(), noise.first)",
         (ONE_SEED,),
     ),
     Mutant(
         "coupled verification emits the drafted token after a difference",
         "Coupled.__call__",
-        "tokens = race(target_probs, noise.keys, noise.first)",
-        ("tokens = race(target_probs, noise.keys, noise.first)\ntokens[:, :-1] = draft.tokens"),
+        "tokens = exponential_race(target_probs, noise.keys, noise.first)",
+        (
+            "tokens = exponential_race(target_probs, noise.keys, noise.first)\ntokens[:, :-1] = "
+            "draft.tokens"
+        ),
         (ONE_SEED,),
     ),
     Mutant(

@@ -12,10 +12,10 @@ from bass.engine.cost import fill_cost, pass_cost
 from bass.engine.passes import LoggedScorer, PassLog
 from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.errors import PairingError
-from bass.interfaces import Draw, Scorer, StopRule, Verifier, Warp, Workbench
+from bass.interfaces import DrafterContext, Draw, Scorer, StopRule, Verifier, Warp
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
-from bass.ops.noise import race
+from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
 from bass.records import Noise
 
@@ -37,7 +37,7 @@ class SharedDraw(Draw):
     """
 
     def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
-        return race(probs[:, None], noise.keys, noise.first + i)[:, 0]
+        return exponential_race(probs[:, None], noise.keys, noise.first + i)[:, 0]
 
 
 def draw_for(verifier: Verifier) -> Draw:
@@ -47,7 +47,7 @@ def draw_for(verifier: Verifier) -> Draw:
 
 @final
 @dataclass(frozen=True)
-class Borrowed(Scorer):
+class SharedScorer(Scorer):
     """A scorer whose storage another one fills, reserves and copies."""
 
     scorer: Scorer
@@ -60,7 +60,7 @@ class Borrowed(Scorer):
 
 @final
 @dataclass(frozen=True)
-class RunBench(Workbench):
+class RunContext(DrafterContext):
     """What one run of a loaded pair offers.
 
     `make_draft` allocates the draft model's cache when it is asked for it.
@@ -108,5 +108,7 @@ class RunBench(Workbench):
         What it writes at drafted positions, the target overwrites when it verifies them.
         """
         t = self.target
-        own = Borrowed(ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch))
+        own = SharedScorer(
+            ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch)
+        )
         return LoggedScorer(own, self.log, pass_cost(self.decoder, count), None)

@@ -1,0 +1,42 @@
+"""What was public under another name is named in one sentence."""
+
+import importlib
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from bass.interfaces import DraftLengthPolicy
+from bass.policies import Fixed
+from bass.records import RowAssignment
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("records", "Room", "CacheBudget"),
+        ("records", "Seats", "RowAssignment"),
+        ("interfaces", "Workbench", "DrafterContext"),
+        ("testing", "LawBroken", "ExactnessError"),
+    ],
+)
+def test_an_old_name_is_an_error_that_gives_the_new_one(module: str, old: str, new: str) -> None:
+    found = importlib.import_module(f"bass.{module}")
+    with pytest.raises(ImportError, match=rf"`bass.{module}.{old}` is now `bass.{module}.{new}`"):
+        getattr(found, old)
+    assert hasattr(found, new)
+
+
+def test_old_fields_of_records_are_named() -> None:
+    with pytest.raises(AttributeError, match="`extents`: it is now `capacities`"):
+        _ = RowAssignment.of(np.array([3])).extents
+
+
+def test_a_policy_that_says_steady_keeps_working() -> None:
+    with pytest.warns(DeprecationWarning, match="`Mine.steady` is now `constant_length`"):
+
+        class Mine(DraftLengthPolicy[int]):
+            steady: ClassVar[bool] = True
+
+    assert Mine.constant_length
+    assert Fixed.constant_length
