@@ -40,7 +40,7 @@ from bass.models.quantized import (
     quantized_rows,
     widened,
 )
-from bass.models.weights import checkpoint_index, load_decoder, save_decoder
+from bass.models.weights import load_decoder, read_index, save_decoder
 from bass.policies import Fixed
 from bass.records import CacheBudget
 from bass.testing.policies import ByRow
@@ -233,7 +233,7 @@ class Counting(Quantization):
 def test_one_layer_at_a_time_is_there_in_full_while_a_checkpoint_is_loaded(pair: Pair) -> None:
     gc.collect()
     before = sum(type(one) is Linear and not one.weight.is_meta for one in gc.get_objects())
-    decoder = checkpoint_index(pair.target).load(torch.device("cpu"), torch.float32, Counting())
+    decoder = read_index(pair.target).load(torch.device("cpu"), torch.float32, Counting())
     assert Counting.full == before + 1
     assert not [name for name, p in decoder.named_parameters() if p.is_meta or p.requires_grad]
     whole = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
@@ -277,9 +277,7 @@ def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_befor
 @pytest.mark.parametrize("name", EIGHT_BITS)
 def test_a_fused_decoder_is_counted_to_read_the_same_bytes(pair: Pair, name: str) -> None:
     """Its head may be the embedding under a second name."""
-    decoder = checkpoint_index(pair.target).load(
-        torch.device("cpu"), torch.float32, EIGHT_BITS[name]
-    )
+    decoder = read_index(pair.target).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
     before = model_cost(decoder)
     assert model_cost(fuse(decoder)) == before
 
@@ -481,9 +479,7 @@ def test_info_tells_what_the_weights_would_take(
     found = {words[0]: float(words[1]) for words in figures if words and words[0] in EIGHT_BITS}
     assert found.keys() == EIGHT_BITS.keys()
     for name, size in found.items():
-        decoder = checkpoint_index(checkpoint).load(
-            torch.device("cpu"), torch.float32, EIGHT_BITS[name]
-        )
+        decoder = read_index(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
         held = sum(
             p.nbytes
             for p in (
@@ -502,7 +498,7 @@ def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path)
         for i, parameter in enumerate(decoder.parameters()):
             parameter.copy_(drawn(*parameter.shape, seed=i))
     save_decoder(decoder, tmp_path, torch.float32)
-    loaded = checkpoint_index(tmp_path).load(torch.device("cpu"), torch.float32, Int8Weight())
+    loaded = read_index(tmp_path).load(torch.device("cpu"), torch.float32, Int8Weight())
     assert loaded.head is not None
     assert type(loaded.head) is Linear
     assert torch.equal(loaded.head.weight, decoder.head.weight)  # type: ignore[union-attr]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from bass.verifiers.emit import emit, target_after
 
 from bass.experiments.report import page as pages
 from bass.experiments.report.cells import read_cells
@@ -19,6 +18,7 @@ from bass.experiments.report.plots import plots
 from bass.experiments.report.summary import winners
 from bass.experiments.run_folder import RunFolder
 from bass.interfaces import Verifier
+from bass.ops.verification import emit, target_after
 from support.run_folders import write_run_of
 from unit.checkpoints import Said
 

@@ -190,6 +190,7 @@ def test_the_outermost_uniforms_never_draw_a_token_of_probability_zero(
         assert probs[int(draw(torch.tensor([probs], dtype=dtype), uniform)[0])] > 0
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_sampling_refuses_values_out_of_range() -> None:
     for options in (
         {"temperature": -0.1},

@@ -204,7 +204,7 @@ def emit(
     probs: Float[Tensor, "batch vocab"],
     residual: Float[Tensor, "batch slots"],
 ) -> Int[Tensor, "batch window"]:
-    """The tokens of `bass.verifiers.emit.emit`, its torch twin: the draft's, and at place
+    """The tokens of `bass.ops.verification.emit`, its torch twin: the draft's, and at place
     `accepted` one drawn from `probs`.
     """
     out = torch.empty((len(tokens), tokens.shape[1] + 1), dtype=torch.int64, device=tokens.device)
