@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bass.drafters import ModelDrafter
 from bass.drafters.ensemble import EnsembleDrafter
@@ -154,6 +155,14 @@ def test_a_stop_rule_that_answers_in_a_list(device: torch.device) -> None:
         run(made)
 
 
+def test_a_part_of_an_ensemble_with_a_negative_length(device: torch.device) -> None:
+    less = Answers(draft_of(lengths=lambda lengths, k: 0 * lengths - 1))
+    parts = less, Odd()
+    setup = Setup(TABLE, device, policy=Fixed(2))
+    with pytest.raises(StrategyError, match="gave a draft with a negative length"):
+        run(replace(setup, drafter=lambda *_: EnsembleDrafter(parts, TABLE.vocab)))
+
+
 def test_a_part_of_an_ensemble_that_claims_more_tokens_than_it_gave() -> None:
     cpu, parts = torch.device("cpu"), (Odd(columns=-1), Odd())
     setup = Setup(TABLE, cpu, policy=Fixed(2))
@@ -289,8 +298,10 @@ class OfType(Drafter):
     def propose(
         self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
     ) -> Draft:
-        tokens = torch.ones(len(lengths), k, device=lengths.device).to(self.dtype)
-        return unchecked(Draft, tokens=tokens, probs=None, lengths=lengths.to(self.dtype))
+        tokens = torch.ones(len(lengths), k, dtype=torch.int64, device=lengths.device)
+        probs = F.one_hot(tokens, TABLE.vocab).float()
+        narrow, own = tokens.to(self.dtype), lengths.to(self.dtype)
+        return unchecked(Draft, tokens=narrow, probs=probs, lengths=own)
 
 
 @pytest.mark.parametrize("parts", [1, 2])

@@ -102,7 +102,8 @@ class EnsembleDrafter(Drafter):
             if asked.device.type == "cpu":
                 check_columns(drafter, draft, asked)
             draft = widened(draft, asked, k)
-            asked = torch.where(draft.lengths > 0, 0, asked)
+            # a negative length is an error of the step, which sees it
+            asked = torch.where(draft.lengths != 0, 0, asked)
             drafts.append(draft)
         merged = merge(drafts)
         # A token outside of the vocabulary is an error of the step, which sees it, and no index

@@ -20,7 +20,6 @@ from bass.ops.batch_state import (
 )
 from bass.records import Draft
 
-_UNSIGNED = torch.uint8, torch.uint16, torch.uint32, torch.uint64
 _FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 _OWN = "a drafter reports the distribution that each token was drawn from, after the same warp"
 _REASONS = {
@@ -79,7 +78,7 @@ def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int
             "and the target has "
             f"{vocab}: they must be over the same vocabulary."
         )
-    return Draft(signed(draft.tokens), draft.probs, signed(draft.lengths))
+    return Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
 
 
 def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
@@ -93,11 +92,6 @@ def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch
             f"`{type(drafter).__name__}.propose` gave {columns} columns of tokens, and says that a "
             f"row has {most}: give so many."
         )
-
-
-def signed(integers: Tensor) -> Tensor:
-    """int64 in the place of the unsigned types, for which torch has few operations."""
-    return integers.to(torch.int64) if integers.dtype in _UNSIGNED else integers
 
 
 def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.drafters.validity import check_answer, check_columns, invalid_draft, signed
+from bass.drafters.validity import check_answer, check_columns, invalid_draft
 from bass.engine.cost import Layout
 from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
@@ -202,7 +202,7 @@ def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -
             f"`{name}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
             f"and there are {rows} rows: give one count for each."
         )
-    return Verdict(verdict.tokens.to(torch.int64), signed(verdict.accepted))
+    return Verdict(verdict.tokens.to(torch.int64), verdict.accepted.to(torch.int64))
 
 
 def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:

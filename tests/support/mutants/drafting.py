@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "every part of an ensemble drafts for every row",
         "EnsembleDrafter.propose",
-        "torch.where(draft.lengths > 0, 0, asked)",
+        "torch.where(draft.lengths != 0, 0, asked)",
         "asked",
         (DRAFTERS,),
     ),

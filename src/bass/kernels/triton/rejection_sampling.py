@@ -190,7 +190,7 @@ def draw(
 ) -> Int[Tensor, "*rows"]:
     """A token from each row, not normalised:
 
-    `bass.sampling.draw` (its torch twin), but where the rounding of sums decides.
+    `bass.ops.sampling.draw` (its torch twin), but where the rounding of sums decides.
     """
     flat, uniforms = probs.reshape(-1, probs.shape[-1]), uniform.reshape(-1)
     out = torch.empty(len(flat), dtype=torch.int64, device=probs.device)
@@ -223,7 +223,7 @@ def verdict(
     residual: Float[Tensor, "batch slots"],
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, " batch"]]:
     """The emitted tokens and how many drafted ones are accepted:
-    `bass.verifiers.rejection.Rejection`, which is its torch twin.
+    `bass.ops.verification.rejection`, which is its torch twin.
 
     `accept` and `residual` are the uniforms of these streams; `draft_probs` is None for a draft of
     certain tokens.

@@ -308,7 +308,7 @@ def token_logprobs(
     logits: Float[Tensor, "*rows vocab"], tokens: Int[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows"]:
     """log softmax(logits) at `tokens` in float32; not a number for a token that is none. Its torch
-    twin: `bass.engine.step.token_logprobs`.
+    twin: `bass.ops.sampling.token_logprobs`.
 
     One pass over the logits (Milakov and Gimelshein, 2018), in two launches.
     """
