@@ -241,7 +241,7 @@ MUTANTS = (
             "EVEN, X_SCALED, SUM, OPERAND, PDL)"
         ),
         (
-            "kernels/test_dense.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",
+            "kernels/test_small_m_gemm.py::test_a_product_of_few_rows_equals_its_twin_however_it_is_divided",
         ),
     ),
     Mutant(
@@ -284,14 +284,14 @@ MUTANTS = (
         "_floors",
         "tl.sum((found >= need).to(tl.int32), 0) - 1",
         "tl.sum((found >= need).to(tl.int32), 0)",
-        ("kernels/test_sample.py::test_a_warp_equals_its_twin",),
+        ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),
     Mutant(
         "a kernel's top-p is a share of the whole, not of top-k's tokens",
         "_search",
         "tl.where(key >= counted.to(tl.int32), e, 0.0)",
         "e",
-        ("kernels/test_sample.py::test_a_warp_equals_its_twin",),
+        ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),
     Mutant(
         "a kernel draws from the residual at a row's own length",
@@ -299,8 +299,8 @@ MUTANTS = (
         "accepted < length",
         "accepted < k",
         (
-            "kernels/test_sample.py::test_a_verdict_equals_its_twin",
-            "kernels/test_sample.py::test_the_output_law_of_the_kernel_is_the_targets",
+            "kernels/test_sampling_kernels.py::test_a_verdict_equals_its_twin",
+            "kernels/test_sampling_kernels.py::test_the_output_law_of_the_kernel_is_the_targets",
         ),
         trap=13,
     ),
@@ -309,7 +309,7 @@ MUTANTS = (
         "_pass",
         "(tl.cumsum(values, 0) > threshold) & (values > 0)",
         "tl.cumsum(values, 0) >= threshold",
-        ("kernels/test_sample.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",),
+        ("kernels/test_sampling_kernels.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",),
     ),
     Mutant(
         "splits are not counted as programs",

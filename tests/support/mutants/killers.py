@@ -59,11 +59,11 @@ TWINS, ABOVE, READS = (
 )
 
 
-ROWS_TEST = "kernels/test_rows.py"
-EARLY = ("kernels/test_ahead.py::test_products_equal_their_twins_wherever_they_are_cut",)
-TURNED = ("kernels/test_ahead_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
-NORMED = ("kernels/test_ahead_added.py::test_a_norm_between_two_products_takes_no_kernel",)
-IN_FIVE = ("kernels/test_ahead_blocks.py::test_blocks_in_five_launches_are_blocks",)
+ROWS_TEST = "kernels/test_batch_state.py"
+EARLY = ("kernels/test_hopper_gemm.py::test_products_equal_their_twins_wherever_they_are_cut",)
+TURNED = ("kernels/test_hopper_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
+NORMED = ("kernels/test_hopper_gemm_residual.py::test_a_norm_between_two_products_takes_no_kernel",)
+IN_FIVE = ("kernels/test_five_launches.py::test_blocks_in_five_launches_are_blocks",)
 SOON = "unit/test_steps_ahead.py"
 TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit"
 INVALID = "laws/test_7_invalid_drafts.py"

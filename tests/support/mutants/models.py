@@ -37,7 +37,7 @@ MUTANTS = (
             "Stream(normed.x, product(activations(inner, self.mlp.down), self.mlp.down, "
             "stream.dtype), shape)"
         ),
-        ("kernels/test_dense.py::test_fused_blocks_emit_the_oracles_tokens",),
+        ("kernels/test_small_m_gemm.py::test_fused_blocks_emit_the_oracles_tokens",),
     ),
     Mutant(
         "a fused draft's head forgets its scales",
