@@ -450,7 +450,7 @@ def full(budget: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("room", [100, 6000])
+@pytest.mark.parametrize("budget", [100, 6000])
 def test_a_full_disk_is_told_and_nothing_is_lost(
     run: Command, tmp_path: Path, whole: Path, budget: int
 ) -> None:

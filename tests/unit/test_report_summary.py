@@ -4,7 +4,6 @@ it is.
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from bass.experiments.report.summary import sentences, winners
 from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.statistics import Comparison, Interval
 from support.run_folders import entry, write_run
-from unit.test_package import ROOT
 from unit.test_report import Text
 
 NONE = CellLines([], [], [], [])
@@ -382,19 +380,3 @@ def test_the_parts_of_a_step_are_those_that_were_measured(tmp_path: Path) -> Non
     }  # pyright: ignore
     expected = {"draft": [0, 2, 2], "verify": [3, 3, 3], "sample": [0, 0.5, 0.5], "host": [0.4] * 3}
     assert {name: pytest.approx(widths) for name, widths in bars.items()} == expected
-
-
-def test_every_extra_that_a_message_or_a_page_names_is_there() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    named = [
-        found
-        for file in files
-        for found in re.findall(
-            r"bass\[([\w-]+)\]|extra `([\w-]+)`", file.read_text(encoding="utf-8")
-        )
-    ]
-    assert {one or other for one, other in named} <= set(extras)
-    assert {"report", "eval", "hub", "lm-eval", "ray"} <= {one for one, _ in named}

@@ -1,7 +1,7 @@
 """What a decoder promises, and what it is given to attend."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +10,8 @@ from torch import Tensor
 from bass.records import DecoderShape, Unturned
 
 
-class Attend(ABC):
+@runtime_checkable
+class Attend(Protocol):
     """Stores a layer's keys and values, then attends. Given to the decoder as an argument."""
 
     @abstractmethod

@@ -309,7 +309,9 @@ MUTANTS = (
         "_pass",
         "(tl.cumsum(values, 0) > threshold) & (values > 0)",
         "tl.cumsum(values, 0) >= threshold",
-        ("kernels/test_sampling_kernels.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",),
+        (
+            "kernels/test_sampling_kernels.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",
+        ),
     ),
     Mutant(
         "splits are not counted as programs",
