@@ -383,6 +383,9 @@ def test_what_another_program_did_to_a_line_is_refused(tmp_path: Path) -> None:
         (["--max_new_tokens", "100000"], "prompts have more than"),
         (["--max_new_tokens", "100000", "--skip_long"], "None of the prompts fits"),
         (["--program_seconds", "0"], "must be more than 0"),
+        (["--program_seconds", "3000000"], "at most 1,000,000"),
+        (["--program_seconds", "1e300"], "at most 1,000,000"),
+        (["--program_memory", "100000000000000"], "at most 1,073,741,824 MiB"),
         (["--chess", "1"], "chess"),
     ],
 )

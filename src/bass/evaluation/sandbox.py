@@ -20,6 +20,8 @@ from typing import IO, Any, final
 from bass.errors import BassError, OptionError, check_integer, is_finite
 from bass.evaluation.confine import Limits
 
+MOST_SECONDS = 1_000_000  # for one program: of what `poll` takes in milliseconds
+MOST_MEMORY = 2**30  # MiB
 CHECKER = Path(__file__).with_name("checker.py")
 LONGEST_VERDICT = 2**16  # bytes
 REASONS = ("passed", "failed", "raised", "ended", "time")
@@ -83,10 +85,15 @@ class Sandbox:
         check_integer("workers", self.workers, 1)
         check_integer("memory", self.limits.memory, 64)
         check_integer("scratch", self.limits.scratch, 0)
-        if not is_finite(self.limits.seconds) or self.limits.seconds <= 0:
+        for name, most in (("memory", MOST_MEMORY), ("scratch", MOST_MEMORY)):
+            if (value := getattr(self.limits, name)) > most:
+                raise OptionError(
+                    f"`{name}={value!r}` is too large: give at most {most:,} MiB for a program."
+                )
+        if not is_finite(self.limits.seconds) or not 0 < self.limits.seconds <= MOST_SECONDS:
             raise OptionError(
-                f"`seconds={self.limits.seconds!r}` must be more than 0: give the seconds that a "
-                "program may take."
+                f"`seconds={self.limits.seconds!r}` must be more than 0, and at most "
+                f"{MOST_SECONDS:,}: give the seconds that a program may take."
             )
 
     def check(self, program: Program, unwanted: int | None = None) -> Outcome:
