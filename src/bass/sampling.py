@@ -39,7 +39,7 @@ class Sampling(Warp):
             ("temperature", lambda x: x == 0 or x >= 1e-6, "of 0 (greedy), or 1e-6 or more"),
             ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
             ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
-            ("repetition_penalty", lambda x: x >= 1e-6, "of 1e-6 or more (1 = off)"),
+            ("repetition_penalty", lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),
         )
         for name, holds, range_ in rules:
             value = getattr(self, name)

@@ -201,6 +201,7 @@ def test_sampling_refuses_values_out_of_range() -> None:
         {"top_p": 1.1},
         {"min_p": 1.0},
         {"repetition_penalty": 0.0},
+        {"repetition_penalty": 1e39},
     ):
         with pytest.raises(OptionError, match=next(iter(options))):
             Sampling(**options)
