@@ -326,7 +326,8 @@ class Run:
             )
         lost = ~np.isfinite(report.logprobs) & emitted
         if self.step.verifier.judges_jointly:
-            judged = served & (column <= report.drafted[:, None])
+            known = (report.tokens >= 0) & (report.tokens < size)  # others are nobody's
+            judged = served & known & (column <= report.drafted[:, None])
             lost |= np.isnan(report.logprobs) & judged
         if lost.any():
             raise CheckpointError(

@@ -15,14 +15,14 @@ class Verifier(ABC):
 
     `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
     with the same noise.
-    `judges_jointly`: whether it keeps a token depends on the target's distributions after it too,
-    so that one of them which is not finite ends the run.
+    `judges_jointly`: whether it keeps a token may depend on the target's distributions after it, so
+    that one of them which is not finite ends the run. False where it cannot.
     `caveat`: what a run's summary says of the text where it is not lossless.
     """
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
-    judges_jointly: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = True
     caveat: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 

@@ -25,7 +25,6 @@ class Block(Verifier):
     """
 
     lossless: ClassVar[bool] = True
-    judges_jointly: ClassVar[bool] = True
     paper: ClassVar[str] = "Sun et al., 2024"
 
     def __call__(

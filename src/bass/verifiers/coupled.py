@@ -27,6 +27,7 @@ class Coupled(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    judges_jointly: ClassVar[bool] = False
     coupled: ClassVar[bool] = True
     paper: ClassVar[str] = "Daliri et al., 2024"
 

@@ -22,6 +22,7 @@ class ExactMatch(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    judges_jointly: ClassVar[bool] = False
     paper: ClassVar[str] = "Miao et al., 2024 (naive sampling)"
 
     def __call__(

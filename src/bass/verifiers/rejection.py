@@ -19,6 +19,7 @@ class Rejection(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    judges_jointly: ClassVar[bool] = False
     paper: ClassVar[str] = "Leviathan et al., 2023; Chen et al., 2023"
 
     def __call__(

@@ -30,6 +30,7 @@ class Synthetic(Verifier):
     """
 
     lossless: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = "drafted tokens are kept by decree, so THE TEXT MEANS NOTHING"
     paper: ClassVar[str] = "ours, for benchmarks"
 

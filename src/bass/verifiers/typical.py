@@ -25,6 +25,7 @@ class Typical(Verifier):
     """
 
     lossless: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = (
         "plausible tokens are kept, so the text follows neither model's distribution"
     )
