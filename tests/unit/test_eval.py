@@ -23,7 +23,7 @@ from bass.evaluation.folder import opened
 from bass.evaluation.harness import generation_options, log_likelihood
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.scores import Sample
-from bass.evaluation.tasks import read_problems
+from bass.evaluation.tasks import humaneval, read_problems
 from bass.llm import load
 from unit.checkpoints import Pair, Said
 
@@ -452,3 +452,29 @@ def test_options_of_the_harness_are_used_or_refused() -> None:
     assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
     with pytest.raises(BassError, match="`num_beams` is no option"):
         generation_options(asked | {"num_beams": 4})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "solution"),
+    [
+        ('def f(x):\n    """Add 1."""\n', "    return x + 1\n"),
+        ('def f(x):\n  """Add 1."""\n', "  return x + 1\n"),
+        ('def f(x):\n\t"""Add 1."""\n', "\treturn x + 1\n"),
+        ('def f(x):\n    """Add 1."""', "\n    return x + 1\n"),
+        ('def f(x):\n    """Add 1', '."""\n    return x + 1\n'),
+        ('"""Add 1."""\n', "def f(x):\n    return x + 1\n"),
+    ],
+)
+def test_a_right_solution_passes_however_the_prompt_is_indented_and_ends(
+    prompt: str, solution: str
+) -> None:
+    test = "def check(c):\n    assert c(1) == 2\n"
+    record = {"task_id": "t", "prompt": prompt, "entry_point": "f", "test": test}
+    problem = humaneval(record | {"canonical_solution": solution}, 1)
+    assert Sandbox().check(problem.program(solution)).reason == "passed"
+
+
+def test_a_record_that_is_no_python_is_refused() -> None:
+    record = {"task_id": "t", "prompt": "def f(:\n", "entry_point": "f", "test": "pass"}
+    with pytest.raises(ValueError, match="prompt and solution together are no Python"):
+        humaneval(record | {"canonical_solution": "    return 1\n"}, 1)

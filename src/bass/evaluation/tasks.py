@@ -1,6 +1,7 @@
 """Problems of the benchmarks, read from files as their authors published them."""
 
 import ast
+import contextlib
 import re
 import textwrap
 import warnings
@@ -105,16 +106,32 @@ def humaneval(record: dict[str, Any], number: int) -> Problem:
     (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's.
     """
     prompt, entry = _text(record, "prompt"), _text(record, "entry_point")
+    solution = _text(record, "canonical_solution")
     return Problem(
         task_id=_text(record, "task_id"),
         prompt=prompt,
         stop=TOP_LEVEL,
         tests=f"{_text(record, 'test')}\ncheck({entry})\n",
         names=(entry,),
-        before=prompt + "    pass\n",
+        before=_stub(prompt, solution),
         opening=prompt,
-        solution=_text(record, "canonical_solution"),
+        solution=solution,
     )
+
+
+def _stub(prompt: str, solution: str) -> str:
+    """The prompt as code that runs: its function does nothing, or, where the prompt ends within a
+    line or a docstring, is the solution.
+    """
+    if not prompt.strip():
+        return ""  # refused with all other empty prompts
+    first = next((line for line in solution.splitlines() if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())] or "    "
+    for code in (f"{prompt}{indent}pass\n", f"{prompt}\n{indent}pass\n", prompt + solution):
+        with contextlib.suppress(SyntaxError):
+            _parsed(code)
+            return code
+    raise ValueError("its prompt and solution together are no Python")
 
 
 def mbpp(record: dict[str, Any], number: int) -> Problem:
