@@ -17,9 +17,17 @@ from torch import Tensor
 from bass.drafters import Ensemble, ModelDraft, Ngram
 from bass.engine.requests import Emission
 from bass.errors import CheckpointError, StrategyError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, Scorer, Verifier
+from bass.interfaces import (
+    Drafter,
+    DrafterContext,
+    DraftMethod,
+    ForwardingRowStore,
+    RowStore,
+    Scorer,
+    Verifier,
+)
 from bass.policies import Fixed
-from bass.records import Draft, Noise, RowAssignment, Sequences, Verdict
+from bass.records import Draft, Noise, Sequences, Verdict
 from bass.sampling import Sampling
 from bass.testing.engine import By, Scorers, same_prompt
 from bass.testing.policies import ByRow, Cycle
@@ -82,7 +90,7 @@ BROKEN: dict[str, tuple[Callable[[Draft], Draft], str]] = {
 
 
 @dataclass(frozen=True)
-class Spoiled(Drafter):
+class Spoiled(ForwardingRowStore, Drafter):
     """As `inner`, but in step `BAD_STEP` of the rows, where its draft is what `spoil` makes of
     it.
     """
@@ -91,14 +99,9 @@ class Spoiled(Drafter):
     spoil: Callable[[Draft], Draft]
     always: bool = False
 
-    def reserve(self, assignment: Any) -> None:
-        self.inner.reserve(assignment)
-
-    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
-        self.inner.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: Any) -> None:
-        self.inner.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.inner
 
     def propose(
         self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
@@ -187,20 +190,15 @@ def test_an_invalid_draft_of_a_part_of_an_ensemble_ends_the_run(
 
 
 @dataclass(frozen=True)
-class OverflowingScorer(Scorer):
+class OverflowingScorer(ForwardingRowStore, Scorer):
     """A draft model of which one row overflows."""
 
     inner: Scorer
     value: float
 
-    def reserve(self, assignment: Any) -> None:
-        self.inner.reserve(assignment)
-
-    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
-        self.inner.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: Any) -> None:
-        self.inner.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.inner
 
     def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
         logits = self.inner(tokens, positions, span).clone()
@@ -259,19 +257,14 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(
 
 
 @dataclass(frozen=True)
-class LostAfterTheEnd(Scorer):
+class LostAfterTheEnd(ForwardingRowStore, Scorer):
     """Logits of NaN in the place of every prediction that follows an end of sequence."""
 
     inner: Scorer
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.inner.reserve(assignment)
-
-    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
-        self.inner.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.inner.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.inner
 
     def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
         logits = self.inner(tokens, positions, span)

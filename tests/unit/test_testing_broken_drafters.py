@@ -10,7 +10,7 @@ import torch
 
 from bass.drafters import ModelDrafter
 from bass.errors import OptionError
-from bass.interfaces import Drafter, DraftMethod, Verifier
+from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore, Verifier
 from bass.ops.batch_state import last, leading
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
@@ -45,18 +45,13 @@ class Model(DraftMethod):
 
 
 @dataclass(frozen=True)
-class Spoilt(Drafter):
+class Spoilt(ForwardingRowStore, Drafter):
     inner: Any
     by: Model
 
-    def reserve(self, assignment: Any) -> None:
-        self.inner.reserve(assignment)
-
-    def fill(self, tokens: Any, positions: Any, span: int, start: int) -> None:
-        self.inner.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: Any) -> None:
-        self.inner.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.inner
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
         return self.by.after(

@@ -8,9 +8,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.errors import StrategyError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, Draw, Scorer, StopRule, Warp
+from bass.interfaces import (
+    Drafter,
+    DrafterContext,
+    DraftMethod,
+    Draw,
+    ForwardingRowStore,
+    RowStore,
+    Scorer,
+    StopRule,
+    Warp,
+)
 from bass.ops import batch_state
-from bass.records import Draft, History, Noise, RowAssignment, Sequences
+from bass.records import Draft, History, Noise, Sequences
 
 
 @final
@@ -34,7 +44,7 @@ class ModelDraft(DraftMethod):
 
 @final
 @dataclass(frozen=True)
-class ModelDrafter(Drafter):
+class ModelDrafter(ForwardingRowStore, Drafter):
     """Draws from a model's warped distribution (Chen et al., 2023).
 
     Each step begins with the last *two* committed tokens: after a fully accepted draft the cache
@@ -56,20 +66,9 @@ class ModelDrafter(Drafter):
     def label(self) -> str:
         return self.model
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.scorer.reserve(assignment)
-
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        self.scorer.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.scorer.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

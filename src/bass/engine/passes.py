@@ -20,8 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.engine.cost import NO_WORK, Layout, PassCost, Work, work_of_passes
-from bass.interfaces import Scorer
-from bass.records import RowAssignment
+from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class PassLog:
 
 @final
 @dataclass(frozen=True)
-class LoggedScorer(Scorer):
+class LoggedScorer(ForwardingRowStore, Scorer):
     """Notes every pass of `scorer`.
 
     `fill_cost`: of one that only writes keys and values; None: there is none.
@@ -83,11 +82,9 @@ class LoggedScorer(Scorer):
     cost: PassCost
     fill_cost: PassCost | None
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.scorer.reserve(assignment)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.scorer.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
 
     def fill(
         self,
@@ -98,7 +95,7 @@ class LoggedScorer(Scorer):
     ) -> None:
         if self.fill_cost is not None:
             self.log.passes.append(Pass(self.fill_cost, positions, start))
-        self.scorer.fill(tokens, positions, span, start)
+        super().fill(tokens, positions, span, start)
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int

@@ -14,10 +14,12 @@ from bass.interfaces import (
     Attend,
     AttentionBackend,
     Decoder,
+    ForwardingRowStore,
     KVCache,
     RotaryAttend,
     RotaryBackend,
     RotaryStore,
+    RowStore,
     Scorer,
 )
 from bass.records import AttentionRule, RowAssignment, Unturned
@@ -135,7 +137,7 @@ class ModelScorer(Scorer):
 
 @final
 @dataclass(frozen=True)
-class WidenedScorer(Scorer):
+class WidenedScorer(ForwardingRowStore, Scorer):
     """A scorer over `vocab_size` token ids, made of one that knows the first `known` of them alone.
 
     The others have no probability, and are fed as the last known one. So a draft model whose
@@ -146,11 +148,9 @@ class WidenedScorer(Scorer):
     known: int
     vocab_size: int
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.scorer.reserve(assignment)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.scorer.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
 
     def fill(
         self,
@@ -159,7 +159,7 @@ class WidenedScorer(Scorer):
         span: int,
         start: int,
     ) -> None:
-        self.scorer.fill(tokens.clamp(max=self.known - 1), positions, span, start)
+        super().fill(tokens.clamp(max=self.known - 1), positions, span, start)
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int

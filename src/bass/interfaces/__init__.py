@@ -29,7 +29,7 @@ from bass.renamed import renamed
 
 if TYPE_CHECKING:
     from bass.interfaces.attention import AttentionBackend, Plan, RotaryBackend
-    from bass.interfaces.cache import KVCache, RotaryStore, RowStore, View
+    from bass.interfaces.cache import ForwardingRowStore, KVCache, RotaryStore, RowStore, View
     from bass.interfaces.drafting import (
         Drafter,
         DrafterContext,
@@ -51,6 +51,7 @@ __all__ = [
     "Drafter",
     "DrafterContext",
     "Draw",
+    "ForwardingRowStore",
     "KVCache",
     "Plan",
     "Quantization",
@@ -74,6 +75,7 @@ _HOMES = {
     "DraftMethod": "drafting",
     "Drafter": "drafting",
     "Draw": "drafting",
+    "ForwardingRowStore": "cache",
     "KVCache": "cache",
     "Plan": "attention",
     "Quantization": "model",

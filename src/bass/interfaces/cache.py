@@ -110,3 +110,28 @@ class RowStore(ABC):
         """Row b takes the state that row `assignment.source[b]` has of its first
         `assignment.shared[b]` positions.
         """
+
+
+class ForwardingRowStore(RowStore):
+    """Forwards to `store`: the base of what wraps a scorer or a drafter, or drafts with a model."""
+
+    @property
+    @abstractmethod
+    def store(self) -> RowStore:
+        """What keeps the state."""
+        ...
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.store.reserve(assignment)
+
+    def fill(
+        self,
+        tokens: Int[Tensor, "some window"],
+        positions: Int[Tensor, "some window"],
+        span: int,
+        start: int,
+    ) -> None:
+        self.store.fill(tokens, positions, span, start)
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.store.copy_rows(assignment)

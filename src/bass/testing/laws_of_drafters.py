@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bass.engine.requests import Request
 from bass.errors import OptionError
-from bass.interfaces import Drafter, DraftMethod
-from bass.records import Draft, Noise, RowAssignment, Sequences
+from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
+from bass.records import Draft, Noise, Sequences
 from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Scorers, Setup
@@ -123,27 +123,16 @@ class Watching:
 
 @final
 @dataclass(frozen=True)
-class Watched(Drafter):
+class Watched(ForwardingRowStore, Drafter):
     """Looks at what `drafter` proposes."""
 
     drafter: Drafter
     proof: Proof
     vocab: int
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.drafter.reserve(assignment)
-
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        self.drafter.fill(tokens, positions, span, start)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.drafter.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.drafter
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.interfaces import Scorer
+from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.records import RowAssignment, Sequences
 
 
 @final
 @dataclass
-class Witness(Scorer):
+class Witness(ForwardingRowStore, Scorer):
     """Holds what was fed to a scorer at each (row, position), and asserts what every query may rely
     on.
 
@@ -31,11 +31,12 @@ class Witness(Scorer):
     def __post_init__(self) -> None:
         self.fed = np.full(tuple(self.sequences.tokens.shape), -1)
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.scorer.reserve(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        self.scorer.copy_rows(assignment)
+        super().copy_rows(assignment)
         before = self.fed.copy()
         for row in assignment.followers:
             self.fed[row] = -1
@@ -51,7 +52,7 @@ class Witness(Scorer):
         start: int,
     ) -> None:
         self._take(tokens, positions, span, start)
-        self.scorer.fill(tokens, positions, span, start)
+        super().fill(tokens, positions, span, start)
 
     def __call__(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
