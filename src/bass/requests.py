@@ -40,20 +40,20 @@ def requests_for(
             f"{MOST_SEQUENCES} sequences: make several calls."
         )
     ids = [_ids(models, prompt, i) for i, prompt in enumerate(listed)]
-    budget = context(models)
+    positions = context(models)
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
     for i, (prompt, limit) in enumerate(zip(ids, _limits(max_new_tokens, len(ids)), strict=True)):
         check_integer("max_new_tokens", limit, 1)
-        if len(prompt) + limit > budget:
+        if len(prompt) + limit > positions:
             remedy = (
-                f"lower `max_new_tokens` to {budget - len(prompt)}"
-                if len(prompt) < budget
+                f"lower `max_new_tokens` to {positions - len(prompt)}"
+                if len(prompt) < positions
                 else "shorten it"
             )
             raise RequestError(
                 f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the "
-                f"context of {budget}: {remedy}."
+                f"context of {positions}: {remedy}."
             )
         first = seen[tuple(prompt)]
         seen[tuple(prompt)] += samples

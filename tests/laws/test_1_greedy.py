@@ -332,8 +332,8 @@ def test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires(
     for i, request in enumerate(requests):
         last = request.prompt[0]
         for drafted, accepted, emitted in outcome.history(i):
-            budget = request.limit - (last - request.prompt[0] + 1) - 1
-            assert drafted == min(next(n for n in range(1, 7) if (last + n) % 3 == 2), budget)
+            left = request.limit - (last - request.prompt[0] + 1) - 1
+            assert drafted == min(next(n for n in range(1, 7) if (last + n) % 3 == 2), left)
             assert accepted == drafted
             last += emitted
 

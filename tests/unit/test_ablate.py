@@ -440,28 +440,28 @@ def test_a_folder_that_cannot_be_written_is_told(run: Command, tmp_path: Path) -
 
 
 @contextmanager
-def full(budget: int) -> Iterator[None]:
+def full(size: int) -> Iterator[None]:
     """No file may become larger than this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (budget, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("budget", [100, 6000])
+@pytest.mark.parametrize("size", [100, 6000])
 def test_a_full_disk_is_told_and_nothing_is_lost(
-    run: Command, tmp_path: Path, whole: Path, budget: int
+    run: Command, tmp_path: Path, whole: Path, size: int
 ) -> None:
-    with full(budget):
+    with full(size):
         said = run()
     assert said.status == 2
     assert re.search(
         r"cannot be written \(File too large\): make room .*what was finished is kept", said.err
     )
     folder = RunFolder(tmp_path / "out")
-    ended = {c.id: folder.lines(c.id).repeats for c in folder.cells} if budget > 3000 else {}
+    ended = {c.id: folder.lines(c.id).repeats for c in folder.cells} if size > 3000 else {}
     before = texts(tmp_path / "out")
     assert run().status == 0
     assert tokens(tmp_path / "out") == tokens(whole)

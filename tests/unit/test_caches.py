@@ -28,8 +28,10 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(
 ) -> None:
     batch = data.draw(st.integers(1, 4))
     sizes = st.lists(st.integers(1, 7), min_size=batch, max_size=batch)
-    budget = np.array(data.draw(sizes))
-    both = Both(LAYOUTS[name](SHAPE, CacheBudget.of(np.array(budget)), CPU, torch.float32), budget)
+    capacities = np.array(data.draw(sizes))
+    both = Both(
+        LAYOUTS[name](SHAPE, CacheBudget.of(np.array(capacities)), CPU, torch.float32), capacities
+    )
     for _ in range(data.draw(st.integers(1, 10))):
         both.act(data.draw)
         both.check()

@@ -66,7 +66,7 @@ def named(cache: Any) -> set[int]:
 
 
 @dataclass
-class CachedEngine(RowStore):
+class StoredRows(RowStore):
     """A store without a model: a position holds its token and itself as a number, in every
     layer.
     """
@@ -102,7 +102,7 @@ class Engine:
     known: dict[int, list[int]] = field(default_factory=dict)  # committed tokens, by row
 
     def __post_init__(self) -> None:
-        self.store = CachedEngine(
+        self.store = StoredRows(
             LAYOUTS[self.layout](SHAPE, room_for(self.requests, self.batch), CPU, torch.float32)
         )
         capacity = max(request.limit for request in self.requests)
@@ -249,10 +249,10 @@ def test_a_row_alone_with_its_blocks_writes_them_again() -> None:
 
 def test_a_leader_is_filled_after_its_followers_have_their_seats() -> None:
     cache = made(9, 9)
-    budget = RowAssignment(np.array([9, 9]), np.array([0, 0]), np.array([0, 7]))
-    cache.reserve(budget)
+    following = RowAssignment(np.array([9, 9]), np.array([0, 0]), np.array([0, 7]))
+    cache.reserve(following)
     put(cache, 0, range(7), 1.0)
-    cache.copy_rows(budget)
+    cache.copy_rows(following)
     assert held(cache, 0, 7) == held(cache, 1, 7) == [1.0] * 7
     put(cache, 0, range(9), 2.0)
     assert held(cache, 1, 6) == [1.0] * 6

@@ -65,9 +65,9 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
         return PaddedCache(self.k[:, start:stop], self.v[:, start:stop])
 
     def reserve(self, assignment: RowAssignment) -> None:
-        budget = self.k.shape[2] - 1
-        assert assignment.capacities.max() <= budget, (
-            f"rows of {assignment.capacities.max()} positions in a cache of {budget}"
+        capacity = self.k.shape[2] - 1
+        assert assignment.capacities.max() <= capacity, (
+            f"rows of {assignment.capacities.max()} positions in a cache of {capacity}"
         )
 
     def copy_rows(self, assignment: RowAssignment) -> None:

@@ -67,8 +67,8 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         return SplitCache(self.k, self.v, self.starts[start:stop], self.capacities[start:stop])
 
     def reserve(self, assignment: RowAssignment) -> None:
-        capacities, budget = assignment.capacities, self.k.shape[1] - 1
-        assert capacities.sum() <= budget, f"{capacities.sum()} positions in a pool of {budget}"
+        capacities, capacity = assignment.capacities, self.k.shape[1] - 1
+        assert capacities.sum() <= capacity, f"{capacities.sum()} positions in a pool of {capacity}"
         kept = np.minimum(self.capacities, capacities)
         self._move(_starts(self.capacities), _starts(capacities), kept)
         self.capacities[:] = capacities

@@ -77,14 +77,14 @@ class Rows:
     def render(self, width: int, height: int) -> RenderableType:
         """As many rows as fit, each with its last lines, above a bar of all tokens."""
         columns = 2 if width >= WIDE and len(self.rows) > 1 else 1
-        budget = max(height - 3, 1)  # the title, the bar, and the line below them
+        space = max(height - 3, 1)  # the title, the bar, and the line below them
         shown = self.rows
-        if len(shown) > budget * columns:  # those under way first, then those that are done
+        if len(shown) > space * columns:  # those under way first, then those that are done
             shown = sorted(shown, key=lambda row: (not row.tokens, row.reason is not None))[
-                : budget * columns
+                : space * columns
             ]
         deep = -(-len(shown) // columns)
-        lines = max(1, min(budget // deep, MOST_LINES))
+        lines = max(1, min(space // deep, MOST_LINES))
         grid = Table.grid(padding=0)
         for i in range(deep):
             grid.add_row(*(_cell(row, width // columns, lines) for row in shown[i::deep]))
@@ -208,12 +208,12 @@ def _cell(row: Row, width: int, lines: int) -> Text:
         f"{row.label:>4} {MARKS.get(row.reason or '', ' ')}{row.tokens:>5} ",
         style="green" if row.reason else "cyan",
     )
-    budget = max(width - gutter.cell_len - 1, 1)
-    tail = _tail(printable(row.text[-budget * lines * 2 :], SHOWN), budget, lines)
+    space = max(width - gutter.cell_len - 1, 1)
+    tail = _tail(printable(row.text[-space * lines * 2 :], SHOWN), space, lines)
     out = Text(no_wrap=True, overflow="crop")
     for i in range(lines):
         text = Text(tail[i] if i < len(tail) else "", style="dim" if row.reason else "")
-        text.truncate(budget, pad=True)
+        text.truncate(space, pad=True)
         out += (
             (gutter if i == 0 else Text(" " * gutter.cell_len))
             + text
@@ -222,11 +222,11 @@ def _cell(row: Row, width: int, lines: int) -> Text:
     return out
 
 
-def _tail(text: str, budget: int, lines: int) -> list[str]:
+def _tail(text: str, space: int, lines: int) -> list[str]:
     """The last lines that hold something, long ones broken."""
     broken = [
-        line[i : i + budget]
+        line[i : i + space]
         for line in text.expandtabs(4).split("\n")
-        for i in range(0, len(line), budget)
+        for i in range(0, len(line), space)
     ]
     return [line for line in broken if line.strip()][-lines:]

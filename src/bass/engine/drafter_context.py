@@ -1,4 +1,4 @@
-"""The workbench at which a run's drafter is made."""
+"""What a run offers to the drafter that is made for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

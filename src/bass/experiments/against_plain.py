@@ -82,7 +82,7 @@ def exact_matches(repeat: Repeat) -> dict[int, float]:
     """Of each request that both decoded: 1 if its tokens are those of plain decoding, else 0.
 
     One that the time budget cut is compared as far as it goes. It says something of greedy
-    decoding, and of a coupled verifier beside plain decoding with one; other verifiers draw other
+    decoding, and of a coupled verifier next to plain decoding with one; other verifiers draw other
     tokens from the same law.
     """
     return {request: float(at is None) for request, at in divergences(repeat).items()}

@@ -133,16 +133,16 @@ class _Checks:
                         f"ids go from 0 to {last}."
                     )
         longest = self._longest[key]
-        budget = min(
+        positions = min(
             checkpoint.index.decoder.shape.max_positions
             for checkpoint in (target, draft)
             if checkpoint is not None
         )
-        if longest is not None and longest + settings.max_new_tokens > budget:
+        if longest is not None and longest + settings.max_new_tokens > positions:
             self.problems.add(
                 f"The longest prompt has {longest} tokens, which with `max_new_tokens: "
                 f"{settings.max_new_tokens}` exceeds the context of "
-                f"{budget}: lower it, or shorten the prompt."
+                f"{positions}: lower it, or shorten the prompt."
             )
 
 
@@ -154,5 +154,5 @@ def _length(target: Checkpoint, prompt: Prompt) -> int:
             f"The prompts are texts, and `{target.index.folder}` has no tokenizer: give token "
             "ids, or add its files."
         )
-    budget = target.index.decoder.shape.max_positions
-    return len(target.tokenizer.encode(prompt, most=budget))
+    positions = target.index.decoder.shape.max_positions
+    return len(target.tokenizer.encode(prompt, most=positions))

@@ -95,12 +95,12 @@ class DraftMethod(ABC):
 
     @property
     def needs_draft(self) -> bool:
-        """It asks the workbench for a draft model, so a checkpoint has to be loaded."""
+        """It asks the context for a draft model, so a checkpoint has to be loaded."""
         return False
 
     @property
     def target_layers(self) -> int:
-        """It asks the workbench for so many of the target's first layers."""
+        """It asks the context for so many of the target's first layers."""
         return 0
 
     @property

@@ -133,7 +133,7 @@ class Pass:
     heads: tuple  # of keys, queries to each, their size
     past: tuple
     used: tuple
-    budget: tuple  # positions beyond
+    beyond: tuple  # positions beyond
     window: int
     rule: AttentionRule
     other: AttentionRule  # of another layer
@@ -164,14 +164,14 @@ def passes(draw: Draw) -> Pass:
         return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
 
     rules = st.sampled_from(RULES)
-    heads, past, used, budget = (
+    heads, past, used, beyond = (
         draw(st.sampled_from(HEADS)),
         rows(0, draw(st.sampled_from((20, 70)))),
         rows(0, window),
         rows(1, 3),
     )
     return Pass(
-        heads, past, used, budget, window, draw(rules), draw(rules), draw(st.integers(0, 99))
+        heads, past, used, beyond, window, draw(rules), draw(rules), draw(st.integers(0, 99))
     )
 
 
@@ -186,7 +186,7 @@ def attends(
         torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64)
         for heads in (kv_heads * groups, kv_heads, kv_heads)
     )
-    capacities = case.ends + case.budget
+    capacities = case.ends + case.beyond
     span = max(int(case.ends.max()), 1)
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (case.other, case.rule))
 

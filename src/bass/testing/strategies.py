@@ -185,20 +185,20 @@ class Moment:
     new: tuple  # rows that are given a new prompt before it
     active: tuple
     # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
-    budget: tuple
+    most: tuple
     kept: tuple  # the most that is accepted
     seconds: float
 
     def feedback(self, lengths: np.ndarray) -> Feedback:
         """Of a step in which these lengths were asked for."""
         active = np.array(self.active)
-        drafted = np.minimum(lengths, self.budget).astype(np.int64) * active
+        drafted = np.minimum(lengths, self.most).astype(np.int64) * active
         return Feedback(drafted, np.minimum(drafted, self.kept), active, self.seconds)
 
     def __str__(self) -> str:
         told = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
         rows = (
-            f"active {[int(a) for a in self.active]}, at most {list(self.budget)} drafted and "
+            f"active {[int(a) for a in self.active]}, at most {list(self.most)} drafted and "
             f"{list(self.kept)} accepted"
         )
         return f"{told}{rows} in {shown(self.seconds)} s"
@@ -236,12 +236,12 @@ def feedback_sequences(
         again = draw(st.sets(st.integers(0, most_rows - 1), max_size=most_rows))
         new = tuple(row for row in range(batch) if row in again or not step)
         drawn = draw(some)
-        active, budget, kept = zip(*(drawn[row % len(drawn)] for row in range(batch)), strict=True)
+        active, most, kept = zip(*(drawn[row % len(drawn)] for row in range(batch)), strict=True)
         moments.append(
             Moment(
                 new,
                 active,
-                budget,
+                most,
                 kept,
                 draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0))),
             )
