@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7
         bass] [--repeats 5] [--quantization none int8 fp8 int8-weight] [--results FILE] [--warm-up]
-        [--host] [--no-graphs] [--no-fused]
+        [--host] [--no-graphs]
 
 The pairs have the shapes of real models and random weights in bfloat16: "paper", a target of 7.7B
 with a draft of 310M as in the BASS paper; "llama", Llama 3.1 8B with Llama 3.2 1B. Acceptance is
@@ -41,7 +41,6 @@ from bass.engine.graphs import GraphedStep
 from bass.llm import LLM
 from bass.loading import Models, Strategies, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
-from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.quantized import quantize, quantize_head
 from bass.registry import make
@@ -74,7 +73,7 @@ COLUMNS = (
 def random_model(
     config: LlamaConfig, device: torch.device, arguments: argparse.Namespace, draft: bool = False
 ) -> CausalDecoder:
-    """Weights that keep the stream's size, so that nothing overflows; quantized and fused as `load`
+    """Weights that keep the stream's size, so that nothing overflows; quantized as `load`
     does it.
     """
     model = Llama(config, device, torch.bfloat16).requires_grad_(False)
@@ -89,7 +88,7 @@ def random_model(
         quantize(model, quantization)
         if draft:
             quantize_head(model, quantization)
-    return fuse(model) if arguments.fused else model
+    return model
 
 
 def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
@@ -248,7 +247,6 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--warm-up", action="store_true")
     parser.add_argument("--host", action="store_true")
-    parser.add_argument("--no-fused", dest="fused", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
     asked = parser.parse_args()
     device, console = torch.device("cuda"), Console(width=190, highlight=False)

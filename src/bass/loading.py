@@ -31,7 +31,6 @@ from bass.interfaces import (
 )
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
-from bass.models.fused import fuse
 from bass.models.quantized import quantize_head
 from bass.models.weights import CheckpointIndex, narrow, read_index
 from bass.ops.dispatch import runs_kernels
@@ -97,10 +96,6 @@ class Models:
             else _load_draft(theirs.index, device, kind, quantizations[1], size)
         )
         loaded = ours.index.load(device, kind, quantizations[0])
-        if device.type == "cuda":
-            fuse(loaded)
-            if loaded_draft is not None:
-                fuse(loaded_draft)
         return cls(loaded, loaded_draft, ours.tokenizer, eos, device, kind, quantizations)
 
 

@@ -3,7 +3,11 @@
 B = batch, W = window, V = vocabulary, C = capacity of a row.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +17,7 @@ from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback
 from bass.renamed import renamed
 
 __all__ = [
+    "Angles",
     "AttentionRule",
     "CacheBudget",
     "DecoderShape",
@@ -22,10 +27,12 @@ __all__ = [
     "Noise",
     "PaddedView",
     "PagedView",
+    "Projection",
     "RaggedView",
+    "RotaryTables",
+    "Rotation",
     "RowAssignment",
     "Sequences",
-    "Unturned",
     "Verdict",
 ]
 
@@ -162,21 +169,107 @@ class PagedView:
     table: Int[Tensor, "batch entries"]
 
 
-@dataclass(frozen=True)
-class Unturned:
-    """A window's queries, keys and values as their product leaves them: summands, to be added up
-    and turned by their positions.
+Angles = tuple[Tensor, Tensor]  # cosines, signed sines
 
-    y at position p turns into y cos[p] + (y with its halves swapped) sin[p], where the sign of the
-    first half's sine is in `sin`.
+
+@runtime_checkable
+class RotaryTables(Protocol):
+    """The angles of all positions: what `bass.models.rope.Rotary` knows."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Angles:
+        """Of every position of the context [context, dim]."""
+        ...
+
+    @abstractmethod
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
+        """Of these positions [batch, window, 1, dim]; those of -1 are never used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotary embedding of one window (Su et al., 2021), shared by the layers of a pass.
+
+    y at position p becomes y cos[p] + (y with its halves swapped) sin[p], where `sin` holds the
+    sign of the first half's sine.
     """
 
-    parts: Float[Tensor, "parts batch window heads dim"]  # the heads of q, of k, of v
-    cos: Float[Tensor, "context dim"]
-    sin: Float[Tensor, "context dim"]
+    rotary: RotaryTables
+    positions: Int[Tensor, "batch window"]
+
+    @property
+    def tables(self) -> Angles:
+        """Of every position [context, dim], for kernels, which look positions up."""
+        return self.rotary.tables
+
+    @cached_property
+    def angles(self) -> Angles:
+        """Of the window [batch, window, 1, dim]."""
+        return self.rotary.angles(self.positions)
+
+    def rotate(
+        self, y: Float[Tensor, "batch window heads dim"]
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """The heads at their positions."""
+        cos, sin = self.angles
+        if y.dtype != cos.dtype:
+            cos, sin = cos.to(y.dtype), sin.to(y.dtype)
+        return torch.addcmul(y * cos, y.roll(y.shape[-1] // 2, -1), sin)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A window's queries, keys and values as their product leaves them.
+
+        y = Σ partial_sums ;  q, k = rotation(qk_norm(y's first heads)) ;  v = y's last heads
+
+    Whoever stores or attends completes it: by kernels, or by `rotated`.
+    """
+
+    # the heads of q, of k, of v
+    partial_sums: Float[Tensor, "splits batch window all_heads dim"]
+    heads: int
+    kv_heads: int
+    dtype: torch.dtype  # of q, k and v
+    qk_norm: Callable[[Tensor], Tensor] | None = None  # of the heads of q and k
+    rotation: Rotation | None = None  # None: positions are learned, or unused in this layer
+
+    @classmethod
+    def of(
+        cls,
+        q: Float[Tensor, "batch window heads dim"],
+        k: Float[Tensor, "batch window kv_heads dim"],
+        v: Float[Tensor, "batch window kv_heads dim"],
+    ) -> "Projection":
+        """Of heads that are complete already."""
+        return cls(torch.cat((q, k, v), 2)[None], q.shape[2], k.shape[2], q.dtype)
+
+    def rotated(
+        self,
+    ) -> tuple[
+        Float[Tensor, "batch window heads dim"],
+        Float[Tensor, "batch window kv_heads dim"],
+        Float[Tensor, "batch window kv_heads dim"],
+    ]:
+        """q, k and v, complete."""
+        parts = self.partial_sums
+        y = parts[0] if len(parts) == 1 else parts.sum(0, dtype=torch.float32)
+        qk, v = y.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), 2)
+        if self.qk_norm is not None:
+            qk = self.qk_norm(qk)
+        if self.rotation is not None:
+            qk = self.rotation.rotate(qk)
+        q, k = qk.split_with_sizes((self.heads, self.kv_heads), 2)
+        return q.to(self.dtype), k.to(self.dtype), v.to(self.dtype)
 
 
 __getattr__ = renamed(
     __name__,
-    {"Room": "bass.records.CacheBudget", "Seats": "bass.records.RowAssignment"},
+    {
+        "Room": "bass.records.CacheBudget",
+        "Seats": "bass.records.RowAssignment",
+        "Unturned": "bass.records.Projection",
+    },
 )

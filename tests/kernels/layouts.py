@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bass.kernels.triton import attention
-from bass.ops import reference
+from bass.ops import attention as reference
 
 Rule = tuple[float, int | None, float | None]  # scale, window, soft cap
 BLOCK = 4

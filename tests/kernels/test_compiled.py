@@ -36,7 +36,7 @@ def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) 
         "_linear",
         "_gated",
         "_add_norm",
-        "_turn",
+        "_rotate_and_store",
         "_gate",
         "_quantize",
         "_uniforms",

@@ -14,13 +14,14 @@ from bass.attention import TritonRagged
 from bass.caches import SplitCache
 from bass.engine.scorer import ModelScorer
 from bass.kernels.triton.launch import INTERPRETED
-from bass.models import fused
 from bass.models.llama import Llama, LlamaConfig
+from bass.ops import dispatch
 from bass.records import CacheBudget, RowAssignment
+from kernels.conftest import Choose
 from support.gluon import emulated
 
-ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
-ahead_added: Any = pytest.importorskip("bass.kernels.hopper.gemm_residual")
+gemm: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
+gemm_residual: Any = pytest.importorskip("bass.kernels.hopper.gemm_residual")
 
 
 def model() -> Llama:
@@ -32,7 +33,6 @@ def model() -> Llama:
         parameter.normal_(
             0, parameter.shape[-1] ** -0.5
         ) if parameter.ndim == 2 else parameter.uniform_(0.5, 1.5)
-    fused.fuse(llama)
     return llama
 
 
@@ -57,21 +57,24 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
 )
 @pytest.mark.parametrize("left_out", [None, 1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_blocks_in_five_launches_are_blocks(
-    left_out: int | None, monkeypatch: pytest.MonkeyPatch
+    left_out: int | None, kernels: Choose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llama = model()
-    expected, launched = logits(llama, left_out), []
+    llama, launched = model(), []
+    kernels(True)
+    expected = logits(llama, left_out)
 
-    def in_five(x: Any, rows: int, matrices: Any) -> bool:
-        assert all(ahead.takes(layer.weight) for layer in matrices)
-        launched.append(type(x))
-        return True
+    def counted(*arguments: Any) -> Any:
+        launched.append(len(arguments[0]))
+        return added(*arguments)
 
-    monkeypatch.setattr(fused, "in_five", in_five)
-    for module in (ahead, ahead_added):
+    added = gemm_residual.added
+    monkeypatch.setattr(gemm_residual, "added", counted)
+    monkeypatch.setattr(dispatch, "hopper", lambda _: True)
+    for module in (gemm, gemm_residual):
         monkeypatch.setattr(module, "multiprocessors", lambda _: 5)
-    with emulated(ahead), emulated(ahead_added):
+    with emulated(gemm), emulated(gemm_residual):
         found = logits(llama, left_out)
-    each = [torch.Tensor, *[fused.Carried] * (2 if left_out is None else 1)]
-    assert launched == 2 * each
+    blocks = 3 if left_out is None else 2
+    # twice a block and pass; the last block's sum is the last norm's
+    assert launched == [8] * 2 * (2 * blocks - 1)
     assert (found - expected).norm() <= 0.03 * expected.norm()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bass.ops import reference
+from bass.ops import attention as reference
 from support.gluon import emulated
 
 products: Any = pytest.importorskip("bass.kernels.hopper.gemm")
@@ -100,7 +100,7 @@ class Window:
             self.window,
             self.softcap,
         )
-        assert ahead.knows(self.summands, self.k, self.v, 512)
+        assert ahead.supports(self.summands, self.k, self.v, 512)
         if late:
             with emulated(ahead, [self.summands]), emulated(products):
                 found = ahead.ragged(*arguments)
@@ -148,14 +148,14 @@ def test_two_tiles_at_least_are_in_flight() -> None:
 def test_only_what_fits_is_served() -> None:
     k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
     window = torch.zeros(1, 4, 8, 6, 64)
-    assert ahead.knows(window, k, k, 512)
-    assert not ahead.knows(window, k, k, 513)
-    assert not ahead.knows(window, k.float(), k.float(), 512)
-    assert not ahead.knows(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
-    assert not ahead.knows(
+    assert ahead.supports(window, k, k, 512)
+    assert not ahead.supports(window, k, k, 513)
+    assert not ahead.supports(window, k.float(), k.float(), 512)
+    assert not ahead.supports(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
+    assert not ahead.supports(
         torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512
     )
-    assert not ahead.knows(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
+    assert not ahead.supports(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
 
 
 @pytest.mark.parametrize(
@@ -166,5 +166,5 @@ def test_only_as_many_programs_are_served_as_are_there_at_once(
 ) -> None:
     """Those of up to 16 rows two by two, those of 32 alone."""
     k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
-    assert ahead.knows(torch.zeros(1, most, queries, 2 * (groups + 2), 64), k, k, 512)
-    assert not ahead.knows(torch.zeros(1, most + 1, queries, 2 * (groups + 2), 64), k, k, 512)
+    assert ahead.supports(torch.zeros(1, most, queries, 2 * (groups + 2), 64), k, k, 512)
+    assert not ahead.supports(torch.zeros(1, most + 1, queries, 2 * (groups + 2), 64), k, k, 512)

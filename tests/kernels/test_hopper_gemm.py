@@ -14,9 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels.triton import residual_norm, small_m_gemm
+from bass.kernels.triton import residual_norm
 from bass.kernels.triton.launch import kept_zeros
-from bass.ops import reference
+from support import twins
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
@@ -143,14 +143,14 @@ def test_a_small_matrix_still_gives_many_multiprocessors_something_to_do(
 
 def test_only_aligned_rows_of_one_type_are_served() -> None:
     x, w = torch.zeros(8, 64, dtype=torch.bfloat16), torch.zeros(128, 64, dtype=torch.bfloat16)
-    assert ahead.knows(x, w)
-    assert not ahead.knows(x[:0], w)
-    assert not ahead.knows(x.float(), w.float())
-    assert not ahead.knows(x, w.to(torch.int8))
-    assert not ahead.knows(torch.zeros(33, 64, dtype=torch.bfloat16), w)
-    assert not ahead.knows(x[:, :60], w[:, :60].contiguous())
-    assert not ahead.knows(torch.zeros(8 * 64 + 1, dtype=torch.bfloat16)[1:].view(8, 64), w)
-    assert not ahead.knows(x, torch.zeros(64, 128, dtype=torch.bfloat16).T)
+    assert ahead.supports(x, w)
+    assert not ahead.supports(x[:0], w)
+    assert not ahead.supports(x.float(), w.float())
+    assert not ahead.supports(x, w.to(torch.int8))
+    assert not ahead.supports(torch.zeros(33, 64, dtype=torch.bfloat16), w)
+    assert not ahead.supports(x[:, :60], w[:, :60].contiguous())
+    assert not ahead.supports(torch.zeros(8 * 64 + 1, dtype=torch.bfloat16)[1:].view(8, 64), w)
+    assert not ahead.supports(x, torch.zeros(64, 128, dtype=torch.bfloat16).T)
 
 
 def drawn(rows: int, size: int, kind: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
@@ -185,8 +185,8 @@ def test_products_equal_their_twins_wherever_they_are_cut(
             value = ahead.gated(x, w, "gelu_tanh", x_scale, w_scale, torch.float32)
         meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
         for found, expected in (
-            (y.sum(0), reference.linear(*meant, bias)),
-            (value, reference.gated(*meant, "gelu_tanh")),
+            (y.sum(0), twins.linear(*meant, bias)),
+            (value, twins.gated(*meant, "gelu_tanh")),
         ):
             assert (found.double() - expected).norm() <= 1e-5 * expected.norm(), (n, k, rows)
     assert not kept_zeros("product", multiprocessors, torch.device("cpu")).any()
@@ -224,21 +224,19 @@ def test_products_on_hopper_equal_their_twins(
         x, w = drawn(rows, k, kind, hopper, 0), drawn(n, k, kind, hopper, 1)
         x_scale, w_scale = (torch.rand(size, device=hopper) / 30 + 0.01 for size in (rows, n))
         bias = torch.randn(n, device=hopper)
-        assert ahead.knows(x, w)
+        assert ahead.supports(x, w)
         y = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32)
         meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
-        expected = reference.linear(*meant, bias)
+        expected = twins.linear(*meant, bias)
         assert (y.double().sum(0) - expected).norm() <= tolerance * expected.norm()
         assert torch.equal(y, ahead.linear(x, w, bias, x_scale, w_scale, torch.float32))
-        plain = small_m_gemm.added(
-            ahead.linear(x, w, None, None, None, torch.float32), torch.float32
-        )
+        plain = ahead.linear(x, w, None, None, None, torch.float32).sum(0)
         assert (
             plain.double() - x.double() @ w.double().T
         ).norm() <= tolerance * plain.double().norm()
         for act in ("silu", "gelu", "gelu_tanh"):
             value = ahead.gated(x, w, act, x_scale / 10, w_scale, torch.float32)
-            expected = reference.gated(meant[0] / 10, meant[1], act)
+            expected = twins.gated(meant[0] / 10, meant[1], act)
             assert (value.double() - expected).norm() <= tolerance * expected.norm()
             assert torch.equal(value, ahead.gated(x, w, act, x_scale / 10, w_scale, torch.float32))
     assert not kept_zeros("product", ahead.multiprocessors(hopper), hopper).any()
@@ -259,9 +257,9 @@ def test_a_chain_of_products_in_a_graph_is_the_chain_one_by_one(hopper: torch.de
     def layer(x: torch.Tensor, wait: bool) -> torch.Tensor:
         for i, w in enumerate(ws):
             y = (
-                small_m_gemm.gated(x, w, "silu")
+                ahead.gated(x, w, "silu", None, None, x.dtype)
                 if i % 2 == 0
-                else small_m_gemm.added(small_m_gemm.linear(x, w), torch.bfloat16)
+                else ahead.linear(x, w, None, None, None, x.dtype).sum(0).to(torch.bfloat16)
             )
             x = (
                 y

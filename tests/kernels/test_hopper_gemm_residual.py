@@ -67,13 +67,13 @@ def test_only_matrices_of_bfloat16_that_divide_well_are_served(
 ) -> None:
     monkeypatch.setattr(ahead_added, "multiprocessors", lambda _: 4)
     w = torch.zeros(64, 64, dtype=torch.bfloat16)
-    assert ahead_added.knows(8, w)
-    assert not ahead_added.knows(0, w)
-    assert ahead_added.knows(16, w)
-    assert not ahead_added.knows(17, w)
-    assert not ahead_added.knows(8, w.half())
-    assert not ahead_added.knows(8, w[:, :60].contiguous())
-    assert not ahead_added.knows(8, w[:32])
+    assert ahead_added.supports(8, w)
+    assert not ahead_added.supports(0, w)
+    assert ahead_added.supports(16, w)
+    assert not ahead_added.supports(17, w)
+    assert not ahead_added.supports(8, w.half())
+    assert not ahead_added.supports(8, w[:, :60].contiguous())
+    assert not ahead_added.supports(8, w[:32])
 
 
 def test_what_a_backend_of_the_users_own_gives_is_made_the_matrixs_type_and_aligned(

@@ -16,6 +16,7 @@ from bass.engine.graphs import GraphedStep
 from bass.engine.step import StepReport
 from bass.kernels import support
 from bass.kernels.triton import (
+    activation,
     attention,
     attention_schedule,
     batch_state,
@@ -23,9 +24,8 @@ from bass.kernels.triton import (
     residual_norm,
     small_m_gemm,
 )
-from bass.models.fused import FusedHead
-from bass.models.layers import embedding
 from bass.ops.batch_state import unpack_report
+from bass.ops.embedding import embedding
 from bass.records import Sequences
 from kernels.conftest import Choose
 from kernels.layouts import Problem
@@ -44,8 +44,8 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "linear": lambda x, w: small_m_gemm.linear(x, w),
     "gated": lambda x, w: small_m_gemm.gated(x, w, "silu"),
     "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), w[0], 1e-5)[1],
-    "gate": lambda x, w: residual_norm.gate(x, "silu"),
-    "head": lambda x, w: FusedHead(nn.Parameter(w, requires_grad=False), None)(x),
+    "gate": lambda x, w: activation.gate(x, "silu"),
+    "head": lambda x, w: small_m_gemm.linear(x, w).sum(0),
 }
 
 

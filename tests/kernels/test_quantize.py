@@ -8,8 +8,8 @@ import torch
 
 from bass.kernels.triton.quantize import quantize_rows
 from bass.kernels.triton.residual_norm import add_norm
-from bass.models.layers import RMSNorm
-from bass.models.quantized import E4M3, SMALLEST, quantized_rows
+from bass.ops.norms import RMSNorm
+from bass.ops.quantize import E4M3, SMALLEST, quantized_rows
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 KINDS = [torch.int8, E4M3]

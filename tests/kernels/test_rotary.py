@@ -1,17 +1,26 @@
-"""Tier 3: one kernel that adds up, turns and stores equals the steps taken one by one; it writes
-the window and nothing else.
+"""Tier 3: one kernel that completes, rotates and stores equals the steps taken one by one; it
+writes the window and nothing else.
 """
 
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
 from bass.caches import CACHES, PagedCache
-from bass.interfaces import RotaryStore
-from bass.ops import reference
-from bass.records import AttentionRule, CacheBudget, DecoderShape, RowAssignment, Unturned
+from bass.records import (
+    Angles,
+    AttentionRule,
+    CacheBudget,
+    DecoderShape,
+    Projection,
+    RotaryTables,
+    Rotation,
+    RowAssignment,
+)
+from kernels.conftest import Choose
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
 # The window's positions by row, query heads, key heads, dimension, parts.
@@ -43,13 +52,25 @@ def without_spare(kind: Any, x: torch.Tensor) -> torch.Tensor:
     return (x[:, :-1] if kind is PagedCache else x[..., :-1, :, :]).double()
 
 
+@dataclass(frozen=True)
+class Tables(RotaryTables):
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    @property
+    def tables(self) -> Angles:
+        return self.cos, self.sin
+
+    def angles(self, positions: torch.Tensor) -> Angles:
+        at = positions.clamp(min=0)
+        return self.cos[at][:, :, None], self.sin[at][:, :, None]
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize(
-    "kind", [kind for kind in CACHES.values() if issubclass(kind, RotaryStore)]
-)
-def test_turning_and_storing_at_once_equals_one_after_the_other(
-    kind: Any, name: str, dtype: torch.dtype, device: torch.device
+@pytest.mark.parametrize("kind", CACHES.values())
+def test_completing_and_storing_at_once_equals_one_after_the_other(
+    kind: Any, name: str, dtype: torch.dtype, kernels: Choose, device: torch.device
 ) -> None:
     positions, heads, kv_heads, dim, parts = WINDOWS[name]
     window, every = torch.tensor(positions, device=device), heads + 2 * kv_heads
@@ -57,30 +78,33 @@ def test_turning_and_storing_at_once_equals_one_after_the_other(
     qkv = torch.randn(parts, *window.shape, every, dim, generator=draw).to(
         device, dtype if parts == 1 else torch.float32
     )
-    cos, sin = (torch.randn(99, dim, generator=draw).to(device, dtype) for _ in range(2))
+    tables = Tables(*(torch.randn(99, dim, generator=draw).to(device, dtype) for _ in range(2)))
+    projection = Projection(qkv, heads, kv_heads, dtype, rotation=Rotation(tables, window))
     ours = poisoned(kind, window, kv_heads, dim, dtype)
-    theirs = deepcopy(ours)
+    theirs, wide = deepcopy(ours), replace(projection, partial_sums=qkv.float())
+    q, k, v = wide.rotated()
+    expected = q.to(dtype)
+    theirs.write(1, k.to(dtype), v.to(dtype), window)
 
-    at = window.flatten().clamp(min=0)
-    flat = (qkv.flatten(1, 2), heads + kv_heads, cos[at], sin[at])
-    turned = reference.turn(*flat).to(dtype).view(*window.shape, every, dim)
-    expected, k, v = turned.split_with_sizes((heads, kv_heads, kv_heads), 2)
-    theirs.write(1, k, v, window)
-
-    q = ours.write_turned(1, Unturned(qkv, cos, sin), window)
+    kernels(True)
+    q = ours.store(1, projection, window)
     tolerance = TOLERANCE[dtype]
-    torch.testing.assert_close(q.double(), expected.double(), rtol=tolerance, atol=tolerance)
+    used = window >= 0
+    torch.testing.assert_close(q[used], expected[used], rtol=tolerance, atol=tolerance)
     for mine, other in ((ours.k, theirs.k), (ours.v, theirs.v)):
         torch.testing.assert_close(
             without_spare(kind, mine), without_spare(kind, other), rtol=tolerance, atol=tolerance
         )
 
 
-def test_a_block_that_rows_share_is_not_written(device: torch.device) -> None:
+def test_a_block_that_rows_share_is_not_written(kernels: Choose, device: torch.device) -> None:
     window = torch.tensor([[2, 3], [2, 3]], device=device)
     cache = poisoned(PagedCache, window, 1, 8, torch.float32)
     cache.writable[:, 0] = (cache.k.shape[1] - 1) * cache.k.shape[2]
     qkv = torch.randn(1, 2, 2, 3, 8, generator=torch.Generator().manual_seed(0)).to(device)
-    turn = torch.ones(9, 8, device=device)
-    cache.write_turned(0, Unturned(qkv, turn, 0 * turn), window)
-    assert (cache.k[:, :-1] == 1e4).all()
+    ones = torch.ones(9, 8, device=device)
+    rotation = Rotation(Tables(ones, 0 * ones), window)
+    for on in (True, False):
+        kernels(on)
+        cache.store(0, Projection(qkv, 1, 1, torch.float32, rotation=rotation), window)
+        assert (cache.k[:, :-1] == 1e4).all()

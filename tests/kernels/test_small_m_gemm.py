@@ -1,23 +1,14 @@
-"""Tier 3: products, norms and turns equal their twins; a fused decoder is the decoder, in the
-engine too.
-"""
+"""Tier 3: products of few rows, and norms, equal their twins."""
 
 import itertools
-from copy import deepcopy
 
 import pytest
 import torch
 
-from bass.kernels.triton import residual_norm, small_m_gemm
+from bass.kernels.triton import activation, residual_norm, small_m_gemm
 from bass.kernels.triton.small_m_gemm import Tile
-from bass.models.fused import FusedPreNorm, Stream, fuse
-from bass.models.quantized import quantized_rows
-from bass.ops import reference
-from bass.policies import Fixed
-from bass.sampling import Sampling
-from bass.testing.worlds import LlamaWorld
-from support.engines import Setup, mixed_requests
-from support.oracle import greedy
+from bass.ops.quantize import quantized_rows
+from support import twins
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 SHAPES = [(1, 64, 64), (3, 70, 40), (5, 24, 1100), (17, 130, 96), (64, 66, 72)]  # rows, out, in
@@ -54,7 +45,7 @@ def test_a_product_of_few_rows_equals_its_twin_however_it_is_divided(
         for b in (None, bias):
             y = small_m_gemm.linear(x, w, b, tile=tile)
             assert y.dtype == (dtype if len(y) == 1 else torch.float32)
-            assert_near(small_m_gemm.added(y, dtype), reference.linear(x, w, b), dtype)
+            assert_near(y.sum(0).to(dtype), twins.linear(x, w, b), dtype)
 
 
 def test_the_tiles_of_every_product_fit_in_shared_memory() -> None:
@@ -112,17 +103,14 @@ def test_a_product_of_quantized_numbers_equals_that_of_what_they_stand_for(
         meant_x = x.double() * (1 if x_scale is None else x_scale.double()[:, None])
         meant_w = w.double() * w_scale.double()[:, None]
         for tile in (None, Tile(32, 64, 2, 4, 2)):
-            y = small_m_gemm.added(
-                small_m_gemm.linear(x, w, None, x_scale, w_scale, torch.float32, tile),
-                torch.float32,
-            )
-            assert_near(y, reference.linear(meant_x, meant_w, None), close)
+            y = small_m_gemm.linear(x, w, None, x_scale, w_scale, torch.float32, tile).sum(0)
+            assert_near(y, twins.linear(meant_x, meant_w, None), close)
             if kinds[0] == torch.int8:
-                assert torch.equal(y.double(), reference.linear(meant_x, meant_w, None))
+                assert torch.equal(y.double(), twins.linear(meant_x, meant_w, None))
         if out % 2 == 0:
             small = w_scale / 512  # so that the activation has something to bend
             y = small_m_gemm.gated(x, w, "silu", x_scale, small, torch.float32)
-            assert_near(y, reference.gated(meant_x, meant_w / 512, "silu"), close)
+            assert_near(y, twins.gated(meant_x, meant_w / 512, "silu"), close)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -135,7 +123,7 @@ def test_a_gated_product_equals_its_twin(
             drawn(rows, inner, dtype=dtype, device=device),
             drawn(twice, inner, dtype=dtype, device=device, seed=1),
         )
-        assert_near(small_m_gemm.gated(x, w, act), reference.gated(x, w, act), dtype)
+        assert_near(small_m_gemm.gated(x, w, act), twins.gated(x, w, act), dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -155,7 +143,7 @@ def test_the_sum_and_norm_of_the_stream_equal_their_twin(
         )
         found, expected = (
             residual_norm.add_norm(base, parts, weight, 1e-3),
-            reference.add_norm(base, parts, weight, 1e-3),
+            twins.add_norm(base, parts, weight, 1e-3),
         )
         for ours, theirs in zip(found[:2], expected, strict=True):
             assert_near(ours, theirs.double(), dtype)
@@ -191,33 +179,4 @@ def test_the_gate_after_a_librarys_product_equals_its_twin(act: str, device: tor
         drawn(3, 40, dtype=torch.float32, device=device),
         drawn(2200, 40, dtype=torch.float32, device=device, seed=1),
     )
-    assert_near(residual_norm.gate(x @ w.T, act), reference.gated(x, w, act), torch.float32)
-
-
-def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:
-    for role, model in world.models.items():
-        world.models[role] = fuse(deepcopy(model).to(device))
-        assert all(isinstance(block, FusedPreNorm) for block in world.models[role].blocks)
-    return world
-
-
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.nightly), 3])
-def test_fused_blocks_emit_the_oracles_tokens(batch: int, device: torch.device) -> None:
-    plain, world = LlamaWorld(), fused(LlamaWorld(), device)
-    requests = (
-        mixed_requests(plain, count=3, longest=7) if device.type == "cpu" else mixed_requests(plain)
-    )
-    outcome = Setup(
-        world, device, policy=Fixed(2), warp=Sampling(temperature=0), batch=batch
-    ).outcome(requests)
-    assert outcome.tokens == [greedy(plain, request.prompt, request.limit) for request in requests]
-    assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]
-
-
-def test_a_stream_adds_up_to_what_a_plain_block_wants(device: torch.device) -> None:
-    base, parts = (
-        drawn(6, 4, dtype=torch.float32, device=device),
-        drawn(2, 6, 4, dtype=torch.float32, device=device, seed=1),
-    )
-    waiting = Stream(base, parts, torch.Size((2, 3, 4)))
-    torch.testing.assert_close(waiting.added(), (base + parts[0] + parts[1]).view(2, 3, 4))
+    assert_near(activation.gate(x @ w.T, act), twins.gated(x, w, act), torch.float32)

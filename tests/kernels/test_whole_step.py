@@ -1,6 +1,5 @@
 """Tier 3: with every kernel in its place, the engine emits the tokens that it emits with torch."""
 
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from bass.caches import CACHES
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, Verifier
 from bass.kernels.triton import rejection_sampling, sampling
-from bass.models.fused import FusedPreNorm, fuse
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
@@ -103,36 +101,27 @@ def test_a_step_by_kernels_emits_what_a_step_by_torch_does(
     verifier=("rejection", "typical", "block"),
     warp=("plain", "greedy"),
 )
-def test_a_fused_pair_by_kernels_emits_what_a_plain_one_does_by_torch(
+def test_a_pair_by_kernels_emits_what_it_does_by_torch(
     cache: str, drafter: str, verifier: str, warp: str, kernels: Choose, device: torch.device
 ) -> None:
     """Blocks, attention, cache, and the whole step; and two blocks of a row's cache, where it has
     blocks.
     """
     world = LlamaWorld(layers=2 if drafter == "self" else 1)
-    both = fused(world, device), world
     requests = [
         Request(prompt, len(prompt) + new, row_key(1, prompt, 0))
         for prompt, new in (([3, 1, 3], 2), ([9], 3))
     ]
     outcomes = []
-    for on, own in zip((True, False), both, strict=True):
+    for on in (True, False):
         kernels(on)
         pairing = PAIRINGS[cache] if on else (CACHES["padded"], BACKENDS["sdpa"])
         setup = Setup(
-            own, device, pairing, Fixed(2), drafter, VERIFIERS[verifier](), WARPS[warp], batch=2
+            world, device, pairing, Fixed(2), drafter, VERIFIERS[verifier](), WARPS[warp], batch=2
         )
         outcomes.append(setup.outcome(requests))
     assert_alike(*outcomes)
     assert outcomes[0].acceptance()[0] > 0
-
-
-def fused(world: LlamaWorld, device: torch.device) -> LlamaWorld:
-    made = LlamaWorld(layers=world.layers)
-    for role, model in world.models.items():
-        made.models[role] = fuse(deepcopy(model).to(device))
-        assert all(isinstance(block, FusedPreNorm) for block in made.models[role].blocks)
-    return made
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
 from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
-from bass.models.fused import FusedPreNorm
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
@@ -208,8 +207,8 @@ def test_two_generations_at_once_have_engines_of_their_own(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_a_fused_pair_generates_in_every_dtype(dtype: str, tmp_path: Path) -> None:
-    """In float32 the tokens are those of the plain blocks on a CPU."""
+def test_a_pair_by_kernels_generates_in_every_dtype(dtype: str, tmp_path: Path) -> None:
+    """In float32 the tokens are those of torch on a CPU."""
     target, draft = (
         write_checkpoint(tmp_path / name, None, 32, layers, 53, context=256)
         for name, layers in (("a", 3), ("b", 2))
@@ -218,7 +217,6 @@ def test_a_fused_pair_generates_in_every_dtype(dtype: str, tmp_path: Path) -> No
         device: bass.load(target, draft, device=device, dtype=dtype, policy=OwnPast())
         for device in ("cuda", "cpu")
     }
-    assert all(isinstance(block, FusedPreNorm) for block in made["cuda"].models.target.blocks)
     results = {
         d: llm.generate([[3, 1, 4], [1, 5]], max_new_tokens=24, temperature=0).completions
         for d, llm in made.items()

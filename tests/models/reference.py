@@ -7,8 +7,10 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from bass.interfaces import Attend
 from bass.models.decoder import CausalDecoder
 from bass.models.weights import load_decoder
+from bass.records import Projection
 from models.cases import Case
 
 
@@ -47,20 +49,25 @@ def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
     rules = decoder.shape.rules
     place = torch.arange(tokens.shape[1])
 
-    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        rule, groups = rules[layer], q.shape[2] // k.shape[2]
-        k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
-        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * rule.scale
-        if rule.softcap is not None:
-            scores = rule.softcap * torch.tanh(scores / rule.softcap)
-        hidden = place > place[:, None]
-        if rule.window is not None:
-            hidden |= place <= place[:, None] - rule.window
-        return torch.einsum(
-            "bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v
-        )
+    class Causal(Attend):
+        def __call__(self, layer: int, projection: Projection) -> torch.Tensor:
+            q, k, v = projection.rotated()
+            rule, groups = rules[layer], q.shape[2] // k.shape[2]
+            k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
+            scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * rule.scale
+            if rule.softcap is not None:
+                scores = rule.softcap * torch.tanh(scores / rule.softcap)
+            hidden = place > place[:, None]
+            if rule.window is not None:
+                hidden |= place <= place[:, None] - rule.window
+            return torch.einsum(
+                "bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v
+            )
 
-    return decoder.unembed(decoder.hidden(tokens, place.expand(tokens.shape), attend))
+        def store(self, layer: int, projection: Projection) -> None:
+            raise AssertionError("whole sequences are attended to, not stored")
+
+    return decoder.unembed(decoder.hidden(tokens, place.expand(tokens.shape), Causal()))
 
 
 def deviation(case: Case, folder: Path, model: PreTrainedModel) -> float:

@@ -25,8 +25,11 @@ from triton.runtime.jit import JITFunction
 from bass.kernels.hopper import attention as hopper_attention
 from bass.kernels.hopper import gemm, gemm_residual
 from bass.kernels.triton import (
+    activation,
     attention,
     batch_state,
+    embedding,
+    kv_store,
     launch,
     noise,
     quantize,
@@ -145,7 +148,7 @@ def everything() -> None:
     )
     for act in ("gelu", "gelu_tanh"):
         small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
-        residual_norm.gate(numbers(3, 2200), act)
+        activation.gate(numbers(3, 2200), act)
     for kind in (None, torch.int8, E4M3) if CAPABILITY >= 89 else (None, torch.int8):
         residual_norm.add_norm(
             numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind
@@ -158,11 +161,13 @@ def everything() -> None:
         numbers(2, 8, dtype=I64),
         numbers(64, 8, 128),
     )
-    residual_norm.turn(
+    kv_store.rotate_and_store(
         window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128)
     )
-    residual_norm.turn(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
-    residual_norm.turn(window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16)
+    kv_store.rotate_and_store(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
+    kv_store.rotate_and_store(
+        window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16
+    )
     for heads, kv_heads, dim, queries, splits in (
         (32, 32, 128, 8, 5),
         (32, 8, 128, 8, 1),
@@ -235,7 +240,7 @@ def everything() -> None:
         numbers(2, 3, dtype=I64),
     )
     rejection_sampling.emit(draft, row, probs[:, 0], uniforms)
-    residual_norm.embedded(numbers(90, 2048), tokens)
+    embedding.embedded(numbers(90, 2048), tokens)
     batch_state.last(tokens, row, flags, 2)
     batch_state.draft_positions(row, row, 3)
     for chances in (numbers(2, 3, 51200, dtype=F32), None):
@@ -262,7 +267,10 @@ if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
     for module in (
+        activation,
         attention,
+        embedding,
+        kv_store,
         small_m_gemm,
         noise,
         quantize,

@@ -14,7 +14,7 @@ from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
-from bass.records import AttentionRule, CacheBudget, DecoderShape
+from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.testing.dense import dense_attention
 from bass.testing.worlds import poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
@@ -86,8 +86,8 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
         positions = torch.tensor(places, device=device)
         run = CachedAttend(cache, backend, backend.plan(positions, span), positions, shape.rules)
         # another layer, which may have another rule
-        run(0, *(part(values, first, width) for values in (q, k, v)))
-        return run(1, *(part(values, first, width) for values in (q, k, v)))
+        run(0, Projection.of(*(part(values, first, width) for values in (q, k, v))))
+        return run(1, Projection.of(*(part(values, first, width) for values in (q, k, v))))
 
     if max(past):
         attend([0] * batch, past, max(past))
@@ -123,7 +123,9 @@ def test_what_lies_at_higher_positions_changes_no_bit_of_the_output(
         cache.v.fill_(poison)
         backend, positions = backend_type(), torch.tensor([[0, 1, 2], [0, -1, -1]], device=device)
         outs.append(
-            CachedAttend(cache, backend, backend.plan(positions, 8), positions, RULES)(0, q, k, v)
+            CachedAttend(cache, backend, backend.plan(positions, 8), positions, RULES)(
+                0, Projection.of(q, k, v)
+            )
         )
     for out in outs[1:]:
         assert torch.equal(out[0], outs[0][0])

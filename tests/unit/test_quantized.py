@@ -18,29 +18,22 @@ from torch import Tensor, nn
 
 import bass
 from bass.drafters import ModelDraft
-from bass.engine.cost import model_cost
 from bass.errors import CheckpointError, OptionError, StrategyError
 from bass.interfaces import Quantization
-from bass.models.fused import fuse
 from bass.models.gptj import GPTJ, GPTJConfig
-from bass.models.layers import Linear
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.quantized import (
-    E4M3,
-    LARGEST,
     QUANTIZATIONS,
     Fp8,
     Int8,
     Int8Weight,
     NoQuantization,
-    QuantizedLinear,
-    integer_product,
     quantize,
     quantize_head,
-    quantized_rows,
-    widened,
 )
 from bass.models.weights import load_decoder, read_index, save_decoder
+from bass.ops.linear import Linear, QuantizedLinear
+from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
 from bass.policies import Fixed
 from bass.records import CacheBudget
 from bass.testing.policies import ByRow
@@ -274,14 +267,6 @@ def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_befor
         )
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
-def test_a_fused_decoder_is_counted_to_read_the_same_bytes(pair: Pair, name: str) -> None:
-    """Its head may be the embedding under a second name."""
-    decoder = read_index(pair.target).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
-    before = model_cost(decoder)
-    assert model_cost(fuse(decoder)) == before
-
-
 def kinds(decoder: Any) -> set[torch.dtype | None]:
     return {m.activations for m in decoder.modules() if isinstance(m, QuantizedLinear)}
 
@@ -410,7 +395,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     decoder = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
     with pytest.raises(CheckpointError, match="save it before"):
         save_decoder(decoder, tmp_path / "again")
-    with pytest.raises(OptionError, match=r"`Llama` have no `bass.models.layers.Linear`"):
+    with pytest.raises(OptionError, match=r"`Llama` have no `bass.ops.linear.Linear`"):
         quantize(decoder, Int8())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     with pytest.raises(

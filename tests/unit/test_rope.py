@@ -17,7 +17,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 import bass
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from bass.models.rope import RopeScaling, Rotary, pair_order, rotate, speeds
+from bass.models.rope import RopeScaling, Rotary, pair_order, speeds
 from bass.models.sources import head_rows
 from bass.models.weights import load_decoder
 from models.cases import COMMON, Case
@@ -101,7 +101,7 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
 
     order = torch.as_tensor(pair_order(head_dim, rotary_dim, interleaved))
     rotary = Rotary(head_dim, 100.0, 64, None, CPU, torch.float64, rotary_dim)
-    turned = (rotate(x[None, :, None, order], rotary(positions[None]))[0, :, 0] for x in (q, k))
+    turned = (rotary(positions[None]).rotate(x[None, :, None, order])[0, :, 0] for x in (q, k))
     torch.testing.assert_close(next(turned) @ next(turned).T, theirs, rtol=1e-4, atol=1e-4)
 
 
@@ -128,9 +128,7 @@ def test_scores_depend_on_the_distance_of_positions_alone(name: str) -> None:
 
     def score(at: int, of: int) -> float:
         return float(
-            (
-                rotate(q, rotary(torch.tensor([[at]]))) * rotate(k, rotary(torch.tensor([[of]])))
-            ).sum()
+            (rotary(torch.tensor([[at]])).rotate(q) * rotary(torch.tensor([[of]])).rotate(k)).sum()
         )
 
     for at, of in [(0, 0), (7, 3), (40, 1), (300, 299)]:
@@ -171,7 +169,7 @@ def test_a_dynamic_position_is_turned_as_if_the_context_ended_there() -> None:
     rotary = Rotary(16, 10000.0, 24, RopeScaling.from_json(raw["rope_scaling"]), CPU, torch.float64)
     for position in (0, 22, 23, 24, 25, 40, 71):
         speed, _ = ROPE_INIT_FUNCTIONS["dynamic"](theirs, CPU, seq_len=position + 1)
-        cos, sin = rotary(torch.tensor([[position]]))
+        cos, sin = rotary.angles(torch.tensor([[position]]))
         angle = position * speed.double()
         torch.testing.assert_close(cos[0, 0, 0], angle.cos().repeat(2), rtol=0, atol=1e-5)
         torch.testing.assert_close(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.attention.kernels import check_triton
 from bass.interfaces import AttentionBackend
-from bass.ops import reference
+from bass.ops import attention
 from bass.records import AttentionRule, PaddedView
 
 # compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then
@@ -79,7 +79,7 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
         if q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM):
-            return reference.padded(
+            return attention.padded(
                 q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
             )
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.attention.sdpa import SDPA, MaskPlan
 from bass.interfaces import AttentionBackend
-from bass.ops.reference import gather
+from bass.ops.attention import gather
 from bass.records import AttentionRule, PaddedView, PagedView
 
 

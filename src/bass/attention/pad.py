@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import KernelBackend, PositionPlan
+from bass.ops import attention
 from bass.records import AttentionRule, PaddedView
 
 
@@ -25,8 +26,4 @@ class TritonPad(KernelBackend[PaddedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.attention import padded  # it needs Triton
-
-        return padded(
-            q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
-        )
+        return attention.triton_padded(q, view, plan.positions, plan.span, rule)

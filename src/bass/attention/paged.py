@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import KernelBackend, PositionPlan
+from bass.ops import attention
 from bass.records import AttentionRule, PagedView
 
 
@@ -29,16 +30,4 @@ class TritonPaged(KernelBackend[PagedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.attention import paged  # it needs Triton
-
-        return paged(
-            q,
-            view.k,
-            view.v,
-            view.table,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-        )
+        return attention.triton_paged(q, view, plan.positions, plan.span, rule)

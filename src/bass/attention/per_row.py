@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import AttentionBackend
-from bass.ops.reference import attend
+from bass.ops.attention import attend
 from bass.records import AttentionRule, RaggedView
 
 

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.attention.kernels import KernelBackend, PositionPlan
-from bass.interfaces import RotaryBackend
-from bass.records import AttentionRule, RaggedView, Unturned
+from bass.interfaces import KVCache
+from bass.ops import attention
+from bass.records import AttentionRule, Projection, RaggedView
 
 
 @final
 @dataclass(frozen=True)
-class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
+class TritonRagged(KernelBackend[RaggedView]):
     """Each row at its own length, its keys divided over several blocks, so that a short batch fills
     the chip.
     """
@@ -28,32 +29,20 @@ class TritonRagged(KernelBackend[RaggedView], RotaryBackend):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.attention import ragged  # it needs Triton
+        return attention.triton_ragged(q, view, plan.positions, plan.span, rule)
 
-        return ragged(
-            q,
-            view.k,
-            view.v,
-            view.starts,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-        )
-
-    def run_turned(
-        self, window: Unturned, view: RaggedView, plan: PositionPlan, rule: AttentionRule
-    ) -> Float[Tensor, "batch window heads dim"] | None:
-        from bass.kernels.triton.launch import gluon  # it needs Triton
-
-        if not view.k.is_cuda or not gluon(view.k.device):
-            return None
-        from bass.kernels.hopper import attention as ahead
-
-        places = view.k, view.v, view.starts, plan.positions
-        if not ahead.knows(window.parts, view.k, view.v, plan.span):
-            return None
-        return ahead.ragged(
-            window.parts, window.cos, window.sin, *places, rule.scale, rule.window, rule.softcap
-        )
+    def attend(
+        self,
+        cache: KVCache[RaggedView],
+        layer: int,
+        projection: Projection,
+        positions: Int[Tensor, "batch window"],
+        plan: PositionPlan,
+        rule: AttentionRule,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        view = cache.view(layer)
+        if not cache.writable_view or not attention.supports_projection(
+            projection, view, plan.span
+        ):
+            return super().attend(cache, layer, projection, positions, plan, rule)
+        return attention.hopper_projection(projection, view, positions, rule)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, PositionPlan
 from bass.interfaces import View
-from bass.ops import reference
+from bass.ops import attention
 from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 
@@ -33,7 +33,7 @@ class Reference(Float64[PaddedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.padded(
+        return attention.padded(
             q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
         )
 
@@ -52,7 +52,7 @@ class ReferenceRagged(Float64[RaggedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.ragged(
+        return attention.ragged(
             q,
             view.k,
             view.v,
@@ -79,7 +79,7 @@ class ReferencePaged(Float64[PagedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return reference.paged(
+        return attention.paged(
             q,
             view.k,
             view.v,

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import KernelBackend, PositionPlan
+from bass.ops import attention
 from bass.records import AttentionRule, RaggedView
 
 
@@ -25,17 +26,4 @@ class TritonSplit(KernelBackend[RaggedView]):
         plan: PositionPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.attention import ragged  # it needs Triton
-
-        return ragged(
-            q,
-            view.k,
-            view.v,
-            view.starts,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-            each_row=True,
-        )
+        return attention.triton_ragged(q, view, plan.positions, plan.span, rule, each_row=True)

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache, RotaryStore
-from bass.records import CacheBudget, DecoderShape, PaddedView, RowAssignment, Unturned
+from bass.interfaces import KVCache
+from bass.ops import kv_store
+from bass.records import CacheBudget, DecoderShape, PaddedView, Projection, RowAssignment
 
 
 @final
-class PaddedCache(KVCache[PaddedView], RotaryStore):
+class PaddedCache(KVCache[PaddedView]):
     """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
 
     Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times
@@ -51,12 +52,12 @@ class PaddedCache(KVCache[PaddedView], RotaryStore):
         keys.index_put_(index, k)
         values.index_put_(index, v)
 
-    def write_turned(
-        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    def store(
+        self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.residual_norm import turn  # it needs Triton
-
-        return turn(window.parts, window.cos, window.sin, positions, *self._slots[layer])
+        if not kv_store.supports(projection, self.k):
+            return super().store(layer, projection, positions)
+        return kv_store.store(projection, positions, *self._slots[layer])
 
     def view(self, layer: int) -> PaddedView:
         return self._views[layer]

@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache, RotaryStore
-from bass.records import CacheBudget, DecoderShape, PagedView, RowAssignment, Unturned
+from bass.interfaces import KVCache
+from bass.ops import kv_store
+from bass.records import CacheBudget, DecoderShape, PagedView, Projection, RowAssignment
 
 BLOCK = 16  # positions
 
 
 @final
-class PagedCache(KVCache[PagedView], RotaryStore):
+class PagedCache(KVCache[PagedView]):
     """Keys and values [layers, blocks + 1, block, kv_heads, head_dim]; the last block is the spare
     one.
 
@@ -106,19 +107,13 @@ class PagedCache(KVCache[PagedView], RotaryStore):
         keys.index_put_((slots,), k)
         values.index_put_((slots,), v)
 
-    def write_turned(
-        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    def store(
+        self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.residual_norm import turn  # it needs Triton
-
-        return turn(
-            window.parts,
-            window.cos,
-            window.sin,
-            positions,
-            *self._slots[layer],
-            self.writable,
-            self._block,
+        if not kv_store.supports(projection, self.k):
+            return super().store(layer, projection, positions)
+        return kv_store.store(
+            projection, positions, *self._slots[layer], self.writable, self._block
         )
 
     def view(self, layer: int) -> PagedView:

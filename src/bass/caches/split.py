@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import KVCache, RotaryStore
-from bass.records import CacheBudget, DecoderShape, RaggedView, RowAssignment, Unturned
+from bass.interfaces import KVCache
+from bass.ops import kv_store
+from bass.records import CacheBudget, DecoderShape, Projection, RaggedView, RowAssignment
 
 
 @final
 @dataclass(frozen=True)
-class SplitCache(KVCache[RaggedView], RotaryStore):
+class SplitCache(KVCache[RaggedView]):
     """Keys and values [layers, pool + 1, kv_heads, head_dim]; the last slot is the spare one.
 
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
@@ -26,6 +27,7 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
 
     view_type: ClassVar[type] = RaggedView
     paper: ClassVar[str] = "Qian et al., 2024 (BASS-SPLIT)"
+    writable_view: ClassVar[bool] = True
     k: Float[Tensor, "layers slots kv_heads dim"]
     v: Float[Tensor, "layers slots kv_heads dim"]
     starts: Int[Tensor, " batch"]  # device
@@ -45,20 +47,12 @@ class SplitCache(KVCache[RaggedView], RotaryStore):
         self.k[layer].index_put_((slots,), k)
         self.v[layer].index_put_((slots,), v)
 
-    def write_turned(
-        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
+    def store(
+        self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        from bass.kernels.triton.residual_norm import turn  # it needs Triton
-
-        return turn(
-            window.parts,
-            window.cos,
-            window.sin,
-            positions,
-            self.k[layer],
-            self.v[layer],
-            self.starts,
-        )
+        if not kv_store.supports(projection, self.k):
+            return super().store(layer, projection, positions)
+        return kv_store.store(projection, positions, self.k[layer], self.v[layer], self.starts)
 
     def view(self, layer: int) -> RaggedView:
         return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)

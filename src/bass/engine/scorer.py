@@ -16,19 +16,16 @@ from bass.interfaces import (
     Decoder,
     ForwardingRowStore,
     KVCache,
-    RotaryAttend,
-    RotaryBackend,
-    RotaryStore,
     RowStore,
     Scorer,
 )
-from bass.records import AttentionRule, RowAssignment, Unturned
+from bass.records import AttentionRule, Projection, RowAssignment
 
 
 @final
 @dataclass(frozen=True)
-class CachedAttend(Attend, RotaryAttend):
-    """Writes the window's keys and values, then lets its queries attend to the cache."""
+class CachedAttend(Attend):
+    """Stores the window's keys and values in a cache, then lets its queries attend to it."""
 
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
@@ -36,23 +33,15 @@ class CachedAttend(Attend, RotaryAttend):
     positions: Int[Tensor, "batch window"]
     rules: tuple[AttentionRule, ...]
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.cache.write(layer, k, v, self.positions)
-        return self._run(layer, q)
+    def __call__(
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return self.backend.attend(
+            self.cache, layer, projection, self.positions, self.plan, self._rule(layer)
+        )
 
-    def rotary(self, layer: int, window: Unturned) -> Tensor | None:
-        if isinstance(self.backend, RotaryBackend):
-            out = self.backend.run_turned(
-                window, self.cache.view(layer), self.plan, self._rule(layer)
-            )
-            if out is not None:
-                return out
-        if not isinstance(self.cache, RotaryStore):
-            return None
-        return self._run(layer, self.cache.write_turned(layer, window, self.positions))
-
-    def _run(self, layer: int, q: Tensor) -> Tensor:
-        return self.backend.run(q, self.cache.view(layer), self.plan, self._rule(layer))
+    def store(self, layer: int, projection: Projection) -> None:
+        self.cache.store(layer, projection, self.positions)
 
     def _rule(self, layer: int) -> AttentionRule:
         return self.rules[layer]
@@ -64,20 +53,22 @@ class StopForward(Exception):
 
 @final
 @dataclass(frozen=True)
-class FillAttend(Attend, RotaryAttend):
+class FillAttend(Attend):
     """Attends in every layer but the last, whose output a prefill does not need."""
 
     attend: CachedAttend
     last_layer: int
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
         if layer == self.last_layer:
-            self.attend.cache.write(layer, k, v, self.attend.positions)
+            self.store(layer, projection)
             raise StopForward
-        return self.attend(layer, q, k, v)
+        return self.attend(layer, projection)
 
-    def rotary(self, layer: int, window: Unturned) -> Tensor | None:
-        return None if layer == self.last_layer else self.attend.rotary(layer, window)
+    def store(self, layer: int, projection: Projection) -> None:
+        self.attend.store(layer, projection)
 
 
 @final

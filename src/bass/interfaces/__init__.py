@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 from bass.renamed import renamed
 
 if TYPE_CHECKING:
-    from bass.interfaces.attention import AttentionBackend, Plan, RotaryBackend
-    from bass.interfaces.cache import ForwardingRowStore, KVCache, RotaryStore, RowStore, View
+    from bass.interfaces.attention import AttentionBackend, Plan
+    from bass.interfaces.cache import ForwardingRowStore, KVCache, RowStore, View
     from bass.interfaces.drafting import (
         Drafter,
         DrafterContext,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Scorer,
         StopRule,
     )
-    from bass.interfaces.model import Attend, Decoder, Quantization, RotaryAttend
+    from bass.interfaces.model import Attend, Decoder, Quantization
     from bass.interfaces.policy import DraftLengthPolicy, State
     from bass.interfaces.verification import Verifier, Warp
 
@@ -55,9 +55,6 @@ __all__ = [
     "KVCache",
     "Plan",
     "Quantization",
-    "RotaryAttend",
-    "RotaryBackend",
-    "RotaryStore",
     "RowStore",
     "Scorer",
     "State",
@@ -79,9 +76,6 @@ _HOMES = {
     "KVCache": "cache",
     "Plan": "attention",
     "Quantization": "model",
-    "RotaryAttend": "model",
-    "RotaryBackend": "attention",
-    "RotaryStore": "cache",
     "RowStore": "cache",
     "Scorer": "drafting",
     "StopRule": "drafting",
@@ -93,8 +87,16 @@ _HOMES = {
 }
 
 
+_OLD = {
+    "RotaryAttend": "bass.interfaces.Attend",
+    "RotaryBackend": "bass.interfaces.AttentionBackend.attend",
+    "RotaryStore": "bass.interfaces.KVCache.store",
+    "Workbench": "bass.interfaces.DrafterContext",
+}
+
+
 def __getattr__(name: str) -> Any:
     """The interfaces, imported when first used: those of policies need no torch."""
     if name not in _HOMES:
-        return renamed(__name__, {"Workbench": "bass.interfaces.DrafterContext"})(name)
+        return renamed(__name__, _OLD)(name)
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

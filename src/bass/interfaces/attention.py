@@ -1,14 +1,14 @@
 """What attends to the view of a cache."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces.cache import View
-from bass.records import AttentionRule, Unturned
+from bass.interfaces.cache import KVCache, View
+from bass.records import AttentionRule, Projection
 
 Plan = TypeVar("Plan")
 
@@ -42,16 +42,18 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         """Attend in one layer, whose scale, window and soft cap are `rule`'s."""
         ...
 
+    def attend(
+        self,
+        cache: KVCache[View],
+        layer: int,
+        projection: Projection,
+        positions: Int[Tensor, "batch window"],
+        plan: Plan,
+        rule: AttentionRule,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """Store the projection's keys and values in the cache, then attend with its queries.
 
-class RotaryBackend(ABC):
-    """What a backend may have beside: one kernel that also does what a `RotaryStore` does."""
-
-    @abstractmethod
-    def run_turned(
-        self, window: Unturned, view: Any, plan: Any, rule: AttentionRule
-    ) -> Float[Tensor, "batch window heads dim"] | None:
-        """As `write_turned`, then `run`;
-
-        None, and nothing written, for what the kernel does not serve.
+        A backend with one kernel for all of it overrides this.
         """
-        ...
+        q = cache.store(layer, projection, positions)
+        return self.run(q, cache.view(layer), plan, rule)

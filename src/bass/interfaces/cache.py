@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.records import CacheBudget, DecoderShape, RowAssignment, Unturned
+from bass.records import CacheBudget, DecoderShape, Projection, RowAssignment
 
 View = TypeVar("View")
 
@@ -20,6 +20,8 @@ class KVCache(ABC, Generic[View]):
 
     view_type: ClassVar[type]
     paper: ClassVar[str] = ""
+    # `view` shows where `write` puts keys and values, unchanged: a backend may write them itself
+    writable_view: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -50,6 +52,17 @@ class KVCache(ABC, Generic[View]):
         positions: Int[Tensor, "batch window"],
     ) -> None: ...
 
+    def store(
+        self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """Complete the projection, write its keys and values, and return its queries.
+
+        A cache with one kernel for all of it overrides this.
+        """
+        q, k, v = projection.rotated()
+        self.write(layer, k, v, positions)
+        return q
+
     @abstractmethod
     def view(self, layer: int) -> View: ...
 
@@ -72,19 +85,6 @@ class KVCache(ABC, Generic[View]):
 
         Follows a `reserve` of the same seats, after which the source's prompt was written.
         """
-        ...
-
-
-class RotaryStore(ABC):
-    """What a cache may have beside: one kernel that adds up and turns a window, and writes its keys
-    and values.
-    """
-
-    @abstractmethod
-    def write_turned(
-        self, layer: int, window: Unturned, positions: Int[Tensor, "batch window"]
-    ) -> Float[Tensor, "batch window heads dim"]:
-        """As `write`. Returns the queries, turned."""
         ...
 
 

@@ -7,31 +7,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.records import DecoderShape, Unturned
+from bass.records import DecoderShape, Projection
 
 
 @runtime_checkable
 class Attend(Protocol):
-    """Stores a layer's keys and values, then attends. Given to the decoder as an argument."""
+    """What a decoder needs of a cache and a backend, given to it as an argument."""
 
     @abstractmethod
     def __call__(
-        self,
-        layer: int,
-        q: Float[Tensor, "batch window heads dim"],
-        k: Float[Tensor, "batch window kv_heads dim"],
-        v: Float[Tensor, "batch window kv_heads dim"],
-    ) -> Float[Tensor, "batch window heads dim"]: ...
-
-
-class RotaryAttend(ABC):
-    """What an `Attend` may have beside: it takes what has not been turned."""
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """Store a layer's keys and values, then attend."""
+        ...
 
     @abstractmethod
-    def rotary(
-        self, layer: int, window: Unturned
-    ) -> Float[Tensor, "batch window heads dim"] | None:
-        """None where neither the backend nor the cache has a kernel for it."""
+    def store(self, layer: int, projection: Projection) -> None:
+        """Store a layer's keys and values alone."""
         ...
 
 

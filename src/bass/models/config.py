@@ -7,8 +7,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from bass.errors import CheckpointError
-from bass.models.layers import ACTIVATIONS
 from bass.models.rope import RopeScaling
+from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule, DecoderShape
 
 LARGEST = 2**31 - 1  # of any size in a config

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bass.models.config import FamilyConfig, check_heads, check_turning
-from bass.models.layers import ACTIVATIONS
+from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule, DecoderShape
 
 

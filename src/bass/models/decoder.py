@@ -8,30 +8,20 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
 from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, RotaryConfig
 from bass.models.config_gpt import GPTConfig, SharedNormConfig
-from bass.models.layers import (
-    MLP,
-    Attention,
-    GatedMLP,
-    HeadNorm,
-    LayerNorm,
-    Linear,
-    OffsetRMSNorm,
-    Parallel,
-    PreNorm,
-    RMSNorm,
-    SandwichNorm,
-    embedding,
-)
-from bass.models.rope import Angles, Rotary
+from bass.models.layers import MLP, Attention, GatedMLP, Parallel, PreNorm, SandwichNorm
+from bass.models.rope import Rotary
 from bass.models.sources import WeightSource
-from bass.records import DecoderShape
+from bass.ops.embedding import embedding
+from bass.ops.linear import Linear, dense
+from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm
+from bass.ops.residual import Residual
+from bass.records import DecoderShape, Rotation
 
 
 class CausalDecoder(nn.Module, Decoder):
@@ -86,8 +76,8 @@ class CausalDecoder(nn.Module, Decoder):
         """What enters the first block."""
         return embedding(tokens, self.embed)
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
-        """What each block knows of the positions; None where they are part of the embedding."""
+    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
+        """The rotary embedding of each block; None where positions are part of the embedding."""
         return itertools.repeat(None)
 
     def hidden(
@@ -96,7 +86,8 @@ class CausalDecoder(nn.Module, Decoder):
         positions: Int[Tensor, "batch window"],
         attend: Attend,
     ) -> Float[Tensor, "batch window hidden"]:
-        return self.norm(self.through(tokens, positions, attend, len(self.blocks)))
+        x = self.through(tokens, positions, attend, len(self.blocks))
+        return x.normed(self.norm).tensor()
 
     def through(
         self,
@@ -104,21 +95,18 @@ class CausalDecoder(nn.Module, Decoder):
         positions: Int[Tensor, "batch window"],
         attend: Attend,
         count: int,
-    ) -> Any:
-        """What leaves the first `count` blocks, as the norm takes it: a tensor [B,W,E], unless the
-        blocks are fused.
-        """
-        x: Any = self.embedded(tokens, positions)
-        for layer, (block, angles) in enumerate(
-            zip(itertools.islice(self.blocks, count), self.angles(positions), strict=False)
-        ):
-            x = block(x, angles, attend, layer)
+    ) -> Residual:
+        """The residual stream that leaves the first `count` blocks."""
+        x = Residual(self.embedded(tokens, positions))
+        blocks, rotations = itertools.islice(self.blocks, count), self.rotations(positions)
+        for layer, (block, rotation) in enumerate(zip(blocks, rotations, strict=False)):
+            x = block(x, rotation, attend, layer)
         return x
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        return (
-            F.linear(hidden, self.embed, self.head_bias) if self.head is None else self.head(hidden)
-        )
+        if self.head is None:
+            return dense(hidden, self.embed, self.head_bias)
+        return self.head(hidden)
 
 
 class RotaryDecoder(CausalDecoder):
@@ -134,7 +122,7 @@ class RotaryDecoder(CausalDecoder):
         c = config
         super().__init__(c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.rotary: nn.Module = Rotary(
+        self.rotary = Rotary(
             c.head_dim,
             c.rope_theta,
             c.max_position_embeddings,
@@ -144,7 +132,7 @@ class RotaryDecoder(CausalDecoder):
             rotary_dim,
         )
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         return itertools.repeat(self.rotary(positions))
 
 
@@ -251,7 +239,7 @@ class SharedNormDecoder(CausalDecoder):
         )
         self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         return itertools.repeat(self.rotary(positions))
 
 

@@ -43,7 +43,8 @@ class FirstLayers(Decoder):
         positions: Int[Tensor, "batch window"],
         attend: Attend,
     ) -> Float[Tensor, "batch window hidden"]:
-        return self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))
+        x = self.decoder.through(tokens, positions, attend, self.count)
+        return x.normed(self.decoder.norm).tensor()
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return self.decoder.unembed(hidden)

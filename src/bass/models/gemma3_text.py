@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from bass.errors import CheckpointError
 from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta
 from bass.models.decoder import GemmaDecoder, gemma_block
-from bass.models.layers import HeadNorm, offset_scaled
-from bass.models.rope import Angles, RopeScaling, Rotary
+from bass.models.rope import RopeScaling, Rotary
 from bass.models.sources import GEMMA_NORMS, WeightSource, gated_sources, qk_norm_sources
+from bass.ops.norms import HeadNorm, offset_scaled
+from bass.records import Rotation
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Gemma3Text(GemmaDecoder):
         )
         self.kinds = c.kinds
 
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Iterable[Angles | None]:
+    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         by_kind = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
         return [by_kind[kind] for kind in self.kinds]
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 from bass.models.config import FamilyConfig
 from bass.models.config_gpt import GPTConfig
 from bass.models.decoder import GPTDecoder
-from bass.models.layers import ACTIVATIONS
 from bass.models.sources import WeightSource, fused_rows, gpt_sources
+from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule
 
 

@@ -10,9 +10,11 @@ from torch import nn
 
 from bass.models.config import Config, FamilyConfig, RotaryConfig, check_turning
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Parallel, PreNorm
+from bass.models.layers import MLP, Attention, Parallel, PreNorm
 from bass.models.rope import pair_order
 from bass.models.sources import WeightSource, fused_rows, head_rows, plain, with_bias
+from bass.ops.activation import ACTIVATIONS
+from bass.ops.norms import LayerNorm
 
 
 @dataclass(frozen=True)

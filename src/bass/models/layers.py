@@ -5,169 +5,25 @@ Layers define `__call__` themselves: that of `nn.Module` looks for hooks first, 
 small decoder's step on a CPU.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from bass.interfaces import Attend
-from bass.models.rope import Angles, rotate
-from bass.ops import dispatch
+from bass.ops.activation import ACTIVATIONS
+from bass.ops.linear import Linear, Operand, Product, gated_linear, linear, project_qkv
+from bass.ops.norms import HeadNorm
+from bass.ops.residual import Residual
+from bass.records import Projection, Rotation
+from bass.renamed import renamed
 
-_tanh_gelu = partial(F.gelu, approximate="tanh")
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "swish": F.silu,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_new": _tanh_gelu,
-    "gelu_fast": _tanh_gelu,
-    "gelu_pytorch_tanh": _tanh_gelu,
-}
+__getattr__ = renamed(
+    __name__,
+    {name: f"bass.ops.norms.{name}" for name in ("LayerNorm", "OffsetRMSNorm", "RMSNorm")}
+    | {"embedding": "bass.ops.embedding.embedding"},
+)
 
-
-def embedding(
-    tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
-) -> Float[Tensor, "*rows size"]:
-    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes
-    a fifth of torch's time.
-
-    A table that is being trained is looked up by torch: the kernel has no gradient.
-    """
-    if dispatch.use_kernels(table) and not (table.requires_grad and torch.is_grad_enabled()):
-        from bass.kernels.triton.residual_norm import embedded
-
-        return embedded(table, tokens)
-    return F.embedding(tokens, table)
-
-
-class Linear(nn.Module):
-    """y = x Wᵀ + b; the weight has shape [out, in], the bias is None unless asked for."""
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        bias: bool = False,
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(
-            torch.empty(out_features, in_features, device=device, dtype=dtype)
-        )
-        self.bias = (
-            nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        )
-
-    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
-        return F.linear(x, self.weight, self.bias)
-
-
-class UnitRMS:
-    """x / sqrt(mean(x²) + eps), in float32 at least.
-
-    On a CPU `torch.rms_norm` is nine operations, three of which are enough: x * sqrt(n) /
-    hypot(|x|, sqrt(n * eps)).
-    """
-
-    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
-        self.size, self.eps, self.wide = size, eps, torch.promote_types(dtype, torch.float32)
-        # used on a CPU alone
-        self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=self.wide).unbind()
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        if not x.is_cpu:
-            return torch.rms_norm(x.to(self.wide), (self.size,), None, self.eps)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
-        return torch.addcdiv(self.zero, x, torch.hypot(norm, self.floor), value=self.size**0.5)
-
-
-def scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """`unit` rounded to `dtype`, then times the weights."""
-    return unit.to(dtype) * weight
-
-
-def offset_scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """`unit` times 1 + the weights, then rounded to `dtype`."""
-    return torch.addcmul(unit, unit, weight).to(dtype)
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019), the statistics in float32 at
-    least.
-    """
-
-    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
-        self.unit = UnitRMS(size, eps, dtype)
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        if not x.is_cpu:
-            return torch.rms_norm(x, self.weight.shape, self.weight, self.unit.eps)
-        return scaled(self.unit(x), self.weight, x.dtype)
-
-
-class OffsetRMSNorm(nn.Module):
-    """RMSNorm whose weights are stored as their distance from 1, and multiplied in before rounding
-    (Gemma).
-    """
-
-    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
-        self.unit = UnitRMS(size, eps, dtype)
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        return offset_scaled(self.unit(x), self.weight, x.dtype)
-
-
-class HeadNorm(nn.Module):
-    """Each head of q and k normalised by itself; those of q share their weights, and those of k.
-
-    The weights stand here once for every head (`qk_norm_sources` repeats them), so that q and k
-    take one product together.
-    """
-
-    def __init__(
-        self,
-        heads: int,
-        head_dim: int,
-        eps: float,
-        device: torch.device,
-        dtype: torch.dtype,
-        scale: Callable[..., Tensor] = scaled,
-    ) -> None:
-        """`heads`: those of q and k together. `scale`: `scaled` or `offset_scaled`."""
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads * head_dim, device=device, dtype=dtype))
-        self.shape, self.unit, self.scale = (heads, head_dim), UnitRMS(head_dim, eps, dtype), scale
-
-    def __call__(
-        self, x: Float[Tensor, "batch window heads dim"]
-    ) -> Float[Tensor, "batch window heads dim"]:
-        return self.scale(self.unit(x), self.weight.view(self.shape), x.dtype)
-
-
-class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., 2016)."""
-
-    def __init__(
-        self, size: int, eps: float, device: torch.device, dtype: torch.dtype, affine: bool = True
-    ) -> None:
-        super().__init__()
-        self.shape, self.eps = (size,), eps
-        self.weight, self.bias = (
-            nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if affine else None
-            for _ in range(2)
-        )
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+Hidden = Float[Tensor, "batch window hidden"] | Operand  # complete, or a norm not computed yet
 
 
 class GatedMLP(nn.Module):
@@ -187,9 +43,8 @@ class GatedMLP(nn.Module):
         self.down = Linear(inner, hidden, device, dtype, bias)
         self.act = ACTIVATIONS[act]
 
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(self.act(gate) * up)
+    def __call__(self, x: Hidden) -> Product:
+        return linear(gated_linear(x, self.gate_up, self.act), self.down)
 
 
 class MLP(nn.Module):
@@ -209,13 +64,13 @@ class MLP(nn.Module):
         self.down = Linear(inner, hidden, device, dtype, bias)
         self.act = ACTIVATIONS[act]
 
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        return self.down(self.act(self.up(x)))
+    def __call__(self, x: Hidden) -> Product:
+        return linear(self.act(linear(x, self.up).tensor()), self.down)
 
 
 class Attention(nn.Module):
-    """Queries, keys and values in one product; turned by their positions if there are angles;
-    attended; projected back.
+    """Queries, keys and values in one product; rotated by their positions, unless these are
+    learned; attended; projected back.
     """
 
     def __init__(
@@ -230,124 +85,101 @@ class Attention(nn.Module):
     ) -> None:
         """`heads`: of queries, of keys and values, and the dimensions of each.
 
-        `qk_norm`: what q and k go through before they turn.
+        `qk_norm`: what q and k go through before they are rotated.
         """
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = heads
-        self.qkv = Linear(
-            hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, device, dtype, bias
-        )
-        self.out = Linear(self.heads * self.head_dim, hidden, device, dtype, out_bias)
+        self.heads = heads
+        count, kv_count, dim = heads
+        self.qkv = Linear(hidden, (count + 2 * kv_count) * dim, device, dtype, bias)
+        self.out = Linear(count * dim, hidden, device, dtype, out_bias)
         self.qk_norm = qk_norm
 
-    def __call__(
-        self,
-        x: Float[Tensor, "batch window hidden"],
-        angles: Angles | None,
-        attend: Attend,
-        layer: int,
-    ) -> Float[Tensor, "batch window hidden"]:
-        batch, window, _ = x.shape
-        qkv = self.qkv(x).view(batch, window, -1, self.head_dim)
-        qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
-        if self.qk_norm is not None:
-            qk = self.qk_norm(qk)
-        if angles is not None:
-            qk = rotate(qk, angles)
-        q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
-        return self.out(attend(layer, q, k, v).flatten(-2))
+    def project(self, x: Hidden, rotation: Rotation | None) -> Projection:
+        """Queries, keys and values, not complete yet."""
+        return project_qkv(x, self.qkv, self.heads, self.qk_norm, rotation)
+
+    def __call__(self, x: Hidden, rotation: Rotation | None, attend: Attend, layer: int) -> Product:
+        return linear(attend(layer, self.project(x, rotation)).flatten(-2), self.out)
 
 
-class PreNorm(nn.Module):
-    """A block that normalises what each of its halves reads, and adds what they give to the
-    stream.
-    """
+class Block(nn.Module):
+    """Attention and an MLP, each with its norm: the parts of `PreNorm`, `PostNorm`, `Parallel`."""
 
     def __init__(
-        self, attention_norm: nn.Module, attention: nn.Module, mlp_norm: nn.Module, mlp: nn.Module
+        self,
+        attention_norm: nn.Module,
+        attention: Attention,
+        mlp_norm: nn.Module,
+        mlp: GatedMLP | MLP,
     ) -> None:
         super().__init__()
-        self.attention_norm, self.attention, self.mlp_norm, self.mlp = (
-            attention_norm,
-            attention,
-            mlp_norm,
-            mlp,
-        )
+        self.attention_norm, self.attention = attention_norm, attention
+        self.mlp_norm, self.mlp = mlp_norm, mlp
+
+
+class PreNorm(Block):
+    """Normalises what each half reads, and adds what it computes to the stream."""
 
     def __call__(
-        self,
-        x: Float[Tensor, "batch window hidden"],
-        angles: Angles | None,
-        attend: Attend,
-        layer: int,
-    ) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), angles, attend, layer)
-        return x + self.mlp(self.mlp_norm(x))
+        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
+    ) -> Residual:
+        x = x.plus(self.attention(x.normed(self.attention_norm), rotation, attend, layer))
+        return x.plus(self.mlp(x.normed(self.mlp_norm)))
+
+
+class PostNorm(Block):
+    """Normalises the stream after each half has been added."""
+
+    def __call__(
+        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
+    ) -> Residual:
+        x = x.plus(self.attention(x.tensor(), rotation, attend, layer))
+        x = Residual(x.normed(self.attention_norm).tensor())
+        return Residual(x.plus(self.mlp(x.tensor())).normed(self.mlp_norm).tensor())
 
 
 class Parallel(nn.Module):
-    """A block both of whose halves read what enters it: x + attention(norm(x)) + mlp(norm(x)), with
-    one norm or two.
-    """
+    """Both halves read what enters: x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
 
     def __init__(
         self,
         attention_norm: nn.Module,
-        attention: nn.Module,
+        attention: Attention,
         mlp_norm: nn.Module | None,
-        mlp: nn.Module,
+        mlp: GatedMLP | MLP,
     ) -> None:
         """`mlp_norm` is None where the halves share `attention_norm`."""
         super().__init__()
-        self.attention_norm, self.attention, self.mlp_norm, self.mlp = (
-            attention_norm,
-            attention,
-            mlp_norm,
-            mlp,
-        )
+        self.attention_norm, self.attention = attention_norm, attention
+        self.mlp_norm, self.mlp = mlp_norm, mlp
 
     def __call__(
-        self,
-        x: Float[Tensor, "batch window hidden"],
-        angles: Angles | None,
-        attend: Attend,
-        layer: int,
-    ) -> Tensor:
-        read = self.attention_norm(x)
-        read_by_mlp = read if self.mlp_norm is None else self.mlp_norm(x)
-        return x + self.attention(read, angles, attend, layer) + self.mlp(read_by_mlp)
+        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
+    ) -> Residual:
+        read = x.normed(self.attention_norm)
+        read_by_mlp = read if self.mlp_norm is None else x.normed(self.mlp_norm)
+        attended = self.attention(read, rotation, attend, layer)
+        return x.plus(attended).plus(self.mlp(read_by_mlp))
 
 
-class SandwichNorm(nn.Module):
-    """A block that normalises what each of its halves reads and what it gives, before that is added
-    to the stream (Gemma 2).
-    """
+class SandwichNorm(Block):
+    """Normalises what each half reads, and what it computes before that is added (Gemma 2)."""
 
     def __init__(
         self,
         attention_norm: nn.Module,
-        attention: nn.Module,
+        attention: Attention,
         attention_out_norm: nn.Module,
         mlp_norm: nn.Module,
-        mlp: nn.Module,
+        mlp: GatedMLP | MLP,
         mlp_out_norm: nn.Module,
     ) -> None:
-        super().__init__()
-        self.attention_norm, self.attention, self.attention_out_norm = (
-            attention_norm,
-            attention,
-            attention_out_norm,
-        )
-        self.mlp_norm, self.mlp, self.mlp_out_norm = mlp_norm, mlp, mlp_out_norm
+        super().__init__(attention_norm, attention, mlp_norm, mlp)
+        self.attention_out_norm, self.mlp_out_norm = attention_out_norm, mlp_out_norm
 
     def __call__(
-        self,
-        x: Float[Tensor, "batch window hidden"],
-        angles: Angles | None,
-        attend: Attend,
-        layer: int,
-    ) -> Tensor:
-        x = x + self.attention_out_norm(
-            self.attention(self.attention_norm(x), angles, attend, layer)
-        )
-        return x + self.mlp_out_norm(self.mlp(self.mlp_norm(x)))
+        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
+    ) -> Residual:
+        attended = self.attention(x.normed(self.attention_norm), rotation, attend, layer)
+        x = x.plus(attended, through=self.attention_out_norm)
+        return x.plus(self.mlp(x.normed(self.mlp_norm)), through=self.mlp_out_norm)

@@ -12,8 +12,8 @@ from torch import nn
 
 from bass.models.config import FamilyConfig, GatedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.layers import RMSNorm
 from bass.models.sources import WeightSource, gated_sources
+from bass.ops.norms import RMSNorm
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.interfaces import Attend
 from bass.models.config import FamilyConfig, check_heads
 from bass.models.decoder import CausalDecoder
-from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, Linear, PreNorm, embedding
-from bass.models.rope import Angles
+from bass.models.layers import MLP, Attention, PostNorm, PreNorm
 from bass.models.sources import WeightSource, plain, with_bias
+from bass.ops.activation import ACTIVATIONS
+from bass.ops.embedding import embedding
+from bass.ops.linear import Linear
+from bass.ops.norms import LayerNorm
 from bass.records import AttentionRule, DecoderShape
 
 FIRST_PLACE = 2  # row of the table of positions that belongs to position 0
@@ -75,31 +77,6 @@ class OPTConfig(FamilyConfig):
     def normed_last(self) -> bool:
         """What the last block gives is normalised."""
         return self.do_layer_norm_before and not self._remove_final_layer_norm
-
-
-class PostNorm(nn.Module):
-    """A block that normalises the stream after each of its halves has been added."""
-
-    def __init__(
-        self, attention_norm: nn.Module, attention: nn.Module, mlp_norm: nn.Module, mlp: nn.Module
-    ) -> None:
-        super().__init__()
-        self.attention_norm, self.attention, self.mlp_norm, self.mlp = (
-            attention_norm,
-            attention,
-            mlp_norm,
-            mlp,
-        )
-
-    def __call__(
-        self,
-        x: Float[Tensor, "batch window hidden"],
-        angles: Angles | None,
-        attend: Attend,
-        layer: int,
-    ) -> Tensor:
-        x = self.attention_norm(x + self.attention(x, angles, attend, layer))
-        return self.mlp_norm(x + self.mlp(x))
 
 
 @final

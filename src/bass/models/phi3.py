@@ -13,9 +13,9 @@ from torch import nn
 from bass.errors import CheckpointError
 from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_turning
 from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.layers import RMSNorm
 from bass.models.rope import pair_order
 from bass.models.sources import WeightSource, gated_sources, head_rows, with_bias
+from bass.ops.norms import RMSNorm
 
 
 @dataclass(frozen=True)

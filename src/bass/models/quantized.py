@@ -19,185 +19,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
-from bass.models.layers import Linear
-from bass.ops import dispatch
-
-E4M3 = torch.float8_e4m3fn
-LARGEST = {torch.int8: 127.0, E4M3: 448.0}
-# of what is taken for the largest number of a row: a row of zeros is divided by it
-SMALLEST = 1e-30
-# numbers of a weight that are in the compute type at a time, where it is not multiplied in 8 bits
-WIDENED = 1 << 24
-
-
-def quantized_rows(
-    x: Float[Tensor, "*rows size"], kind: torch.dtype
-) -> tuple[Num[Tensor, "*rows size"], Float[Tensor, " *rows"]]:
-    """Each row in `kind`, int8 or e4m3, half to even; and its scale, float32.
-
-    Scaling a row by a power of 2 scales its scale alone.
-    """
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    top = x.abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
-    # a tensor: by a number, torch divides with the rounding of its reciprocal
-    largest = torch.full_like(top, LARGEST[kind])
-    scaled = x * (largest / top)  # by rounding it may pass L by a few millionths, and rounds to it
-    return (scaled.round() if kind == torch.int8 else scaled).to(kind), (top / largest).squeeze(
-        -1
-    ).float()
-
-
-@final
-class QuantizedLinear(nn.Module):
-    """y = x Wᵀ + b with W in 8 bits [out, in] and its `scale` [out].
-
-    `activations`: the type that x is quantized to; None: as it is.
-    """
-
-    def __init__(
-        self,
-        weight: Num[Tensor, "out in"],
-        scale: Float[Tensor, " out"],
-        bias: Float[Tensor, " out"] | None,
-        activations: torch.dtype | None,
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(weight, requires_grad=False)
-        self.scale = nn.Parameter(scale, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        self.activations = activations
-
-    @classmethod
-    def of(
-        cls,
-        weight: Float[Tensor, "out in"],
-        bias: Float[Tensor, " out"] | None,
-        kind: torch.dtype,
-        activations: torch.dtype | None,
-    ) -> "QuantizedLinear":
-        """From a weight in full; a part of it at a time is in float32 meanwhile."""
-        parts = [
-            quantized_rows(part, kind)
-            for part in weight.detach().split(max(1, WIDENED // weight.shape[1]))
-        ]
-        return cls(
-            torch.cat([q for q, _ in parts]),
-            torch.cat([scale for _, scale in parts]),
-            bias,
-            activations,
-        )
-
-    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
-        rows = x.reshape(-1, x.shape[-1])
-        kernels = dispatch.use_kernels(rows)
-        if kernels and len(rows) <= _most_rows() and x.dtype != torch.float64:
-            y = self._few(rows)
-        elif self.activations is None:
-            y = self._widened(rows)
-        else:
-            q, scale = (
-                _rows_by_kernel(rows, self.activations)
-                if kernels
-                else quantized_rows(rows, self.activations)
-            )
-            y = scaled_product(q, self.weight, scale, self.scale, self.bias, x.dtype)
-        return y.view(*x.shape[:-1], -1)
-
-    def _few(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        """The rows of a decoding step, on a GPU."""
-        from bass.kernels.triton import small_m_gemm
-
-        q, scale = (x, None) if self.activations is None else _rows_by_kernel(x, self.activations)
-        return small_m_gemm.added(
-            small_m_gemm.linear(q, self.weight, self.bias, scale, self.scale, x.dtype), x.dtype
-        )
-
-    def _widened(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        """With the weight in x's type again, a part of its rows at a time."""
-        count, y = max(1, WIDENED // self.weight.shape[1]), x.new_empty((len(x), len(self.weight)))
-        wide = torch.promote_types(x.dtype, torch.float32)
-        for first in range(0, len(self.weight), count):
-            part = slice(first, first + count)
-            weight = widened(self.weight[part], wide).mul_(self.scale[part, None]).to(x.dtype)
-            y[:, part] = F.linear(x, weight, None if self.bias is None else self.bias[part])
-        return y
-
-
-def scaled_product(
-    x: Num[Tensor, "rows in"],
-    w: Num[Tensor, "out in"],
-    x_scale: Float[Tensor, " rows"],
-    w_scale: Float[Tensor, " out"],
-    bias: Float[Tensor, " out"] | None,
-    dtype: torch.dtype,
-) -> Float[Tensor, "rows out"]:
-    """(x wᵀ) · scales + b, for any number of rows.
-
-    Sums of int8 are exact, those of e4m3 in float32 at least.
-    """
-    wide = torch.promote_types(dtype, torch.float32)
-    if x.dtype == torch.int8:
-        total = integer_product(x, w).to(wide)
-    elif not x.is_cuda or any(size % 16 for size in w.shape):
-        total = widened(x, wide) @ widened(w, wide).T
-    elif dtype == torch.bfloat16:  # the one type that takes a scale for each row
-        return torch.ops.aten._scaled_mm(
-            x, w.T, x_scale[:, None], w_scale[None], bias=bias, out_dtype=dtype
-        )
-    else:
-        one = torch.ones((), device=x.device)
-        total = torch.ops.aten._scaled_mm(x, w.T, one, one, out_dtype=torch.float32).to(wide)
-    y = total.mul_(x_scale[:, None]).mul_(w_scale)
-    return (y if bias is None else y.add_(bias)).to(dtype)
-
-
-def integer_product(
-    x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]
-) -> Shaped[Tensor, "rows out"]:
-    """x wᵀ of int8, without rounding.
-
-    A GPU's product takes 17 rows or more, and sizes that are multiples of 8.
-    """
-    if not x.is_cuda:
-        return torch.ops.aten._int_mm(x, w.T)
-    if any(size % 8 for size in w.shape):
-        return x.double() @ w.double().T
-    return torch.ops.aten._int_mm(F.pad(x, (0, 0, 0, max(0, 32 - len(x)))), w.T)[: len(x)]
-
-
-def widened(q: Num[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
-    """The same numbers in `dtype`, float32 or float64.
-
-    Of e4m3 a CPU takes the bits apart, 16 times as fast as torch's conversion: sign, exponent and
-    mantissa, put where float16 has them, are the number over 256, subnormal ones too.
-    """
-    if q.dtype != E4M3 or not q.is_cpu:
-        return q.to(dtype)
-    # of the sign, copied on widening
-    bits = q.view(torch.int8).to(torch.int16).bitwise_left_shift_(7).bitwise_and_(~(1 << 14))
-    return bits.view(torch.float16).to(dtype).mul_(256)
-
-
-def _rows_by_kernel(
-    x: Float[Tensor, "rows size"], kind: torch.dtype
-) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
-    from bass.kernels.triton.quantize import quantize_rows
-
-    return quantize_rows(x, kind)
-
-
-def _most_rows() -> int:
-    from bass.kernels.triton.small_m_gemm import MOST_ROWS
-
-    return MOST_ROWS
+from bass.ops.linear import Linear, QuantizedLinear
+from bass.ops.quantize import E4M3
 
 
 @final
@@ -289,7 +119,7 @@ def quantizable(decoder: CausalDecoder) -> list[str]:
     ]
     if not names:
         raise OptionError(
-            f"The blocks of `{type(decoder).__name__}` have no `bass.models.layers.Linear`: give "
+            f"The blocks of `{type(decoder).__name__}` have no `bass.ops.linear.Linear`: give "
             "no quantization."
         )
     return names

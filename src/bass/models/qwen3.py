@@ -11,8 +11,8 @@ from torch import nn
 
 from bass.models.config import FamilyConfig, WindowedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.layers import HeadNorm, RMSNorm
 from bass.models.sources import WeightSource, gated_sources, qk_norm_sources
+from bass.ops.norms import HeadNorm, RMSNorm
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.errors import CheckpointError
+from bass.records import Angles, Rotation
 
 NEEDED = {  # by kind of scaling, the fields that have no default
     "linear": ("factor",),
@@ -19,7 +20,6 @@ NEEDED = {  # by kind of scaling, the fields that have no default
     "longrope": ("short_factor", "long_factor"),
 }
 LARGEST = 1e9  # of any factor or length in a rope scaling
-Angles = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,8 @@ class Rotary(nn.Module):
         # The sign gives the sine of the first half its minus; the cosine does not see it.
         self.register_buffer("speed", torch.cat((-pairs, pairs)).to(device), persistent=False)
         self.trained, self.factor, self.dtype = trained, 0.0, dtype
+        self.context = trained if scaling is None else scaling.context(trained)
+        self._tables: Angles | None = None
         if scaling is not None and scaling.kind == "dynamic":
             self.factor = scaling.factor
             exponent = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
@@ -224,9 +226,21 @@ class Rotary(nn.Module):
             scale = torch.cat((torch.full_like(turning, factor), torch.ones_like(still))).repeat(2)
             self.register_buffer("scale", scale.to(device), persistent=False)
 
-    def __call__(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        """Cosines and signed sines [B,W,1,D], in the decoder's dtype; those of position -1 ("no
-        token") are never used.
+    def __call__(self, positions: Int[Tensor, "batch window"]) -> Rotation:
+        """The rotation of a window, for all layers of a pass."""
+        return Rotation(self, positions)
+
+    @property
+    def tables(self) -> Angles:
+        """Angles of every position of the context [context, dim]; made when first asked for."""
+        if self._tables is None or self._tables[0].device != self.speed.device:
+            cos, sin = self.angles(torch.arange(self.context, device=self.speed.device)[None])
+            self._tables = cos[0, :, 0].contiguous(), sin[0, :, 0].contiguous()
+        return self._tables
+
+    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
+        """Cosines and signed sines [batch, window, 1, dim], in the decoder's type; those of
+        position -1 ("no token") are never used.
         """
         places = positions[..., None, None]
         angle = places * self.speed
@@ -238,16 +252,6 @@ class Rotary(nn.Module):
         if self.scaled:
             cos, sin = cos * self.scale, sin * self.scale
         return cos.to(self.dtype), sin.to(self.dtype)
-
-
-def rotate(
-    x: Float[Tensor, "batch window heads dim"], angles: Angles
-) -> Float[Tensor, "batch window heads dim"]:
-    """`x` turned by the angles of its positions: x * cos + (x with its halves swapped) * signed
-    sin.
-    """
-    cos, sin = angles
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:

@@ -11,8 +11,10 @@ from torch import nn
 
 from bass.models.config import FamilyConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import ACTIVATIONS, MLP, Attention, LayerNorm, PreNorm
+from bass.models.layers import MLP, Attention, PreNorm
 from bass.models.sources import LLAMA_NORMS, WeightSource, plain, with_bias
+from bass.ops.activation import ACTIVATIONS
+from bass.ops.norms import LayerNorm
 
 
 @dataclass(frozen=True)

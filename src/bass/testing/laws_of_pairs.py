@@ -14,7 +14,7 @@ from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
 from bass.loading import backend_for, cache_class
-from bass.records import AttentionRule, CacheBudget, DecoderShape
+from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.registry import REGISTRIES
 from bass.testing import runs
 from bass.testing.dense import dense_attention
@@ -209,8 +209,8 @@ def attends(
                 cache, backend, backend.plan(positions, span), positions, shape.rules
             )
             # another layer, which may have another rule
-            run(0, *(part(values, first, width) for values in (q, k, v)))
-            return run(1, *(part(values, first, width) for values in (q, k, v)))
+            run(0, Projection.of(*(part(values, first, width) for values in (q, k, v))))
+            return run(1, Projection.of(*(part(values, first, width) for values in (q, k, v))))
 
         everywhere = torch.arange(int(capacities.max()), device=device).expand(batch, -1)
         everywhere = torch.where(

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
-from bass.models.layers import Linear
 from bass.models.llama import Llama, LlamaConfig
+from bass.ops.linear import Linear
 from bass.records import CacheBudget, RowAssignment
 from bass.testing.dense import dense_logits
 

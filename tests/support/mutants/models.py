@@ -1,21 +1,42 @@
 """Defects of models and of pairing them."""
 
-from support.mutants.killers import FIRST, IN_FIVE, PAIRS
+from support.mutants.killers import BY_KERNELS, FIRST, IN_FIVE, PAIRS
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "a block takes what was left for another's norm",
-        "FusedPreNorm._in_five",
-        "isinstance(x, Carried) and x.weight is first.weight",
-        "isinstance(x, Carried)",
+        "a product that is added by itself leaves its norm as the stream",
+        "Residual.rms_rows",
+        "left.stream.view(shape)",
+        "left.weighted.view(shape)",
         (*IN_FIVE,),
+    ),
+    Mutant(
+        "a pending product is added again by the next reader",
+        "Residual.rms_rows",
+        "self._base, self._pending = stream.view(shape), ()",
+        "self._base = stream.view(shape)",
+        (BY_KERNELS,),
+    ),
+    Mutant(
+        "what is pending is forgotten by the kernel of the next norm",
+        "Residual.rms_rows",
+        "None if last is None else last.product.partial_sums()",
+        "None",
+        (BY_KERNELS,),
+    ),
+    Mutant(
+        "what was pending is added again",
+        "Residual.tensor",
+        "self._pending = ()",
+        "",
+        ("models/test_families.py::test_logits_equal_those_of_transformers",),
     ),
     Mutant(
         "a target drafts for itself without its norm",
         "FirstLayers.hidden",
-        "self.decoder.norm(self.decoder.through(tokens, positions, attend, self.count))",
-        "self.decoder.through(tokens, positions, attend, self.count)",
+        "x.normed(self.decoder.norm).tensor()",
+        "x.tensor()",
         (FIRST,),
     ),
     Mutant(
@@ -26,28 +47,11 @@ MUTANTS = (
         (FIRST,),
     ),
     Mutant(
-        "a fused block hands on its norm as the stream",
-        "FusedPreNorm.__call__",
-        (
-            "Stream(stream, product(activations(inner, self.mlp.down), self.mlp.down, "
-            "stream.dtype), "
-            "shape)"
-        ),
-        (
-            "Stream(normed.x, product(activations(inner, self.mlp.down), self.mlp.down, "
-            "stream.dtype), shape)"
-        ),
-        ("kernels/test_small_m_gemm.py::test_fused_blocks_emit_the_oracles_tokens",),
-    ),
-    Mutant(
-        "a fused draft's head forgets its scales",
-        "fuse",
-        (
-            "if isinstance(decoder.head, Linear):\n    decoder.head = "
-            "FusedHead(decoder.head.weight, decoder.head.bias)"
-        ),
-        "decoder.head = FusedHead(decoder.head.weight, decoder.head.bias)",
-        ("models/test_fused.py::test_a_quantized_head_stays_as_it_is",),
+        "a quantized product by a kernel forgets its scales",
+        "linear._scale",
+        "layer.scale if isinstance(layer, QuantizedLinear) else None",
+        "None",
+        ("kernels/test_models.py::test_a_quantized_decoder_by_kernels_gives_the_logits_of_torch",),
     ),
     Mutant(
         "a draft's head is quantized with its padding",

@@ -324,7 +324,7 @@ def _attend_turned(
         mbarrier.invalidate(full.index(stage))
 
 
-def knows(
+def supports(
     window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int
 ) -> bool:
     """Whether the kernel serves such a window, and keys and values so placed."""

@@ -283,14 +283,16 @@ def _product(
                         )
 
 
-def knows(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
+def supports(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
     """Whether the kernel knows the numbers and their places: of one type, rows that begin at
     multiples of 16 bytes.
     """
-    return 0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and takes(x) and takes(w)
+    return (
+        0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and supports_matrix(x) and supports_matrix(w)
+    )
 
 
-def takes(x: Num[Tensor, "rows size"]) -> bool:
+def supports_matrix(x: Num[Tensor, "rows size"]) -> bool:
     """Whether the kernel knows the numbers of a matrix and their places."""
     return (
         x.dtype in KINDS

@@ -23,7 +23,13 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.hopper.gemm import ROOM, descriptor, multiprocessors, rows_in_block, takes
+from bass.kernels.hopper.gemm import (
+    ROOM,
+    descriptor,
+    multiprocessors,
+    rows_in_block,
+    supports_matrix,
+)
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w
@@ -129,12 +135,12 @@ def tile_for(n: int, processors: int) -> int | None:
     return fitting[0] if fitting else None
 
 
-def knows(rows: int, w: Float[Tensor, "out in"]) -> bool:
+def supports(rows: int, w: Float[Tensor, "out in"]) -> bool:
     """Whether the kernel knows so many rows and this matrix, and divides it well."""
     return (
         0 < rows <= MOST_ROWS
         and w.dtype == torch.bfloat16
-        and takes(w)
+        and supports_matrix(w)
         and tile_for(len(w), multiprocessors(w.device)) is not None
     )
 
@@ -148,7 +154,7 @@ def added(
 ) -> Added:
     """stream + x wᵀ + bias, for a norm with this weight. What it `serves`."""
     x, stream = x.to(w.dtype), stream.contiguous()  # as a backend of the user's own may give it
-    x = x if takes(x) else x.clone(memory_format=torch.contiguous_format)
+    x = x if supports_matrix(x) else x.clone(memory_format=torch.contiguous_format)
     (rows, k), n = x.shape, len(w)
     tile = tile_for(n, multiprocessors(x.device))
     assert tile is not None

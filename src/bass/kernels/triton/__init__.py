@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bass.kernels.triton import (
+        activation,
         attention,
         attention_schedule,
         batch_state,
+        embedding,
+        kv_store,
         launch,
         noise,
         quantize,
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "activation",
     "attention",
     "attention_schedule",
     "batch_state",
+    "embedding",
+    "kv_store",
     "launch",
     "noise",
     "quantize",

@@ -26,7 +26,7 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from bass.kernels.support import MOST_SHARED, shared_memory
-from bass.kernels.triton.launch import dependent, gluon, operand, wait_for_inputs
+from bass.kernels.triton.launch import dependent, operand, wait_for_inputs
 
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
 MULTIPROCESSORS = 132  # of an H100 or H200
@@ -182,8 +182,6 @@ def linear(
     default x's.
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
-    if tile is None and (early := _ahead(x, w)):
-        return early.linear(x, w, bias, x_scale, w_scale, dtype or x.dtype)
     tile = tile or tile_for(
         n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device)
     )
@@ -218,8 +216,6 @@ def gated(
     rows. act: silu, gelu or gelu_tanh.
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0] // 2
-    if tile is None and (early := _ahead(x, w)):
-        return early.gated(x, w, act, x_scale, w_scale, dtype or x.dtype)
     tile = tile or tile_for(
         2 * n, k, rows, x.element_size(), w.element_size(), True, shared_memory(x.device)
     )
@@ -234,11 +230,6 @@ def gated(
             ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
-
-
-def added(parts: Float[Tensor, "splits rows out"], dtype: torch.dtype) -> Float[Tensor, "rows out"]:
-    """The summands in one piece."""
-    return parts[0] if len(parts) == 1 else parts.sum(0).to(dtype)
 
 
 def tile_for(
@@ -300,15 +291,6 @@ def _divided(k: int, tile: Tile) -> tuple[int, int]:
     blocks = -(-k // tile.bk)
     share = -(-blocks // tile.splits)
     return -(-blocks // share), share * tile.bk
-
-
-def _ahead(x: Tensor, w: Tensor) -> Any:
-    """The module whose kernel is ahead of these, where it serves: on Hopper."""
-    if not x.is_cuda or not gluon(x.device):
-        return None
-    from bass.kernels.hopper import gemm
-
-    return gemm if gemm.knows(x, w) else None
 
 
 def _sum(x: Tensor) -> tl.dtype:

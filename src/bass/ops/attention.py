@@ -1,17 +1,24 @@
-"""The kernels of `attention.py`, `dense.py` and `stream.py` in plain torch and float64: what they
-must equal.
+"""Attention of a window's queries over the positions that a view holds.
+
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
 B = batch, W = window, G = query heads per key head, S = span. A query at position p sees the
 positions 0..p of its row, of these the last `window` if that is given. One at -1 sees nothing; its
 output is zero.
+
+`padded`, `ragged` and `paged` are plain torch in float64, which everything else may be compared
+with; the names that begin with `triton_` are Triton's kernels of the same.
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.kernels import hopper
+from bass.kernels import triton as kernels
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
+from bass.ops import dispatch
+from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
 
 def attend(
@@ -108,45 +115,59 @@ def gather(
     return pool[table[:, : -(-span // pool.shape[1])]].flatten(1, 2)[:, :span]
 
 
-def linear(
-    x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-) -> Float[Tensor, "rows out"]:
-    """x wᵀ + b."""
-    y = x.double() @ w.double().T
-    return y if bias is None else y + bias.double()
+def triton_padded(
+    q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
+) -> Queries:
+    """One launch for the batch; each row walks through all `span` positions."""
+    return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule))
 
 
-def gated(
-    x: Float[Tensor, "rows in"], w: Float[Tensor, "twice in"], act: str
-) -> Float[Tensor, "rows inner"]:
-    """act(gate) · up, where the first half of w's rows makes the gates."""
-    gate, up = linear(x, w, None).chunk(2, -1)
-    if act == "silu":
-        return F.silu(gate) * up
-    return F.gelu(gate, approximate="tanh" if act == "gelu_tanh" else "none") * up
-
-
-def add_norm(
-    stream: Float[Tensor, "rows size"],
-    parts: Float[Tensor, "splits rows size"] | None,
-    weight: Float[Tensor, " size"],
-    eps: float,
-) -> tuple[Float[Tensor, "rows size"], Float[Tensor, "rows size"]]:
-    """s' = s + Σ parts, rounded as the stream is; and s' / sqrt(mean(s'²) + eps) · weight."""
-    summed = stream if parts is None else (stream.double() + parts.double().sum(0)).to(stream.dtype)
-    wide = summed.double()
-    return summed, wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
-
-
-def turn(
-    y: Float[Tensor, "splits rows heads dim"],
-    turning: int,
-    cos: Float[Tensor, "rows dim"],
-    sin: Float[Tensor, "rows dim"],
-) -> Float[Tensor, "rows heads dim"]:
-    """Σ y, its first `turning` heads turned: y cos + (y with its halves swapped) · signed sin."""
-    total = y.double().sum(0)
-    turned = (
-        total * cos.double()[:, None] + total.roll(y.shape[-1] // 2, -1) * sin.double()[:, None]
+def triton_ragged(
+    q: Queries,
+    view: RaggedView,
+    positions: Positions,
+    span: int,
+    rule: AttentionRule,
+    each_row: bool = False,
+) -> Queries:
+    """One launch for the batch, or one for each row; a row ends at its own last position."""
+    return kernels.attention.ragged(
+        q, view.k, view.v, view.starts, positions, span, *_parts(rule), each_row=each_row
     )
-    return torch.cat((turned[:, :turning], total[:, turning:]), 1)
+
+
+def triton_paged(
+    q: Queries, view: PagedView, positions: Positions, span: int, rule: AttentionRule
+) -> Queries:
+    """As `triton_ragged`; keys are found through the block table."""
+    return kernels.attention.paged(q, view.k, view.v, view.table, positions, span, *_parts(rule))
+
+
+def supports_projection(projection: Projection, view: RaggedView, span: int) -> bool:
+    """Whether one kernel of Hopper's completes, stores and attends with the projection."""
+    return (
+        dispatch.hopper(view.k)
+        and projection.rotation is not None
+        and projection.qk_norm is None
+        and hopper.attention.supports(projection.partial_sums, view.k, view.v, span)
+    )
+
+
+def hopper_projection(
+    projection: Projection, view: RaggedView, positions: Positions, rule: AttentionRule
+) -> Queries:
+    """Completes a projection that it supports, stores its keys and values, and attends."""
+    assert projection.rotation is not None
+    return hopper.attention.ragged(
+        projection.partial_sums,
+        *projection.rotation.tables,
+        view.k,
+        view.v,
+        view.starts,
+        positions,
+        *_parts(rule),
+    )
+
+
+def _parts(rule: AttentionRule) -> tuple[float, int | None, float | None]:
+    return rule.scale, rule.window, rule.softcap

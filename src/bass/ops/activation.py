@@ -1,0 +1,40 @@
+"""Activation functions by the names that checkpoints have for them, and the gate of a gated MLP."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from bass.kernels import triton as kernels
+from bass.ops import dispatch
+
+Activation = Callable[[Tensor], Tensor]
+_tanh_gelu = partial(F.gelu, approximate="tanh")
+ACTIVATIONS: dict[str, Activation] = {
+    "silu": F.silu,
+    "swish": F.silu,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
+}
+# those that kernels know, by their names for them
+IN_KERNELS: dict[Activation, str] = {F.silu: "silu", F.gelu: "gelu", _tanh_gelu: "gelu_tanh"}
+
+
+def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*rows inner"]:
+    """act(gate) · up, where the first half of a row's numbers are the gates (Shazeer, 2020)."""
+    if (
+        act in IN_KERNELS
+        and dispatch.use_kernels(y)
+        and y.dtype in dispatch.DTYPES
+        and not (torch.is_grad_enabled() and y.requires_grad)
+    ):
+        rows = y.reshape(-1, y.shape[-1])
+        return kernels.activation.gate(rows, IN_KERNELS[act]).view(*y.shape[:-1], -1)
+    gates, up = y.chunk(2, -1)
+    return act(gates) * up

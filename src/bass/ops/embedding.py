@@ -1,0 +1,22 @@
+"""Rows of a table."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.kernels import triton as kernels
+from bass.ops import dispatch
+
+
+def embedding(
+    tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
+) -> Float[Tensor, "*rows size"]:
+    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes
+    a fifth of torch's time.
+
+    A table that is being trained is looked up by torch: the kernel has no gradient.
+    """
+    if dispatch.use_kernels(table) and not (table.requires_grad and torch.is_grad_enabled()):
+        return kernels.embedding.embedded(table, tokens)
+    return F.embedding(tokens, table)

@@ -1,0 +1,111 @@
+"""Norms, as modules that hold their weights. Statistics are made in float32 at least."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class UnitRMS:
+    """x / sqrt(mean(x²) + eps), in float32 at least.
+
+    On a CPU `torch.rms_norm` is nine operations, three of which are enough: x * sqrt(n) /
+    hypot(|x|, sqrt(n * eps)).
+    """
+
+    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
+        self.size, self.eps, self.wide = size, eps, torch.promote_types(dtype, torch.float32)
+        # used on a CPU alone
+        self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=self.wide).unbind()
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        if not x.is_cpu:
+            return torch.rms_norm(x.to(self.wide), (self.size,), None, self.eps)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
+        return torch.addcdiv(self.zero, x, torch.hypot(norm, self.floor), value=self.size**0.5)
+
+
+def scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """`unit` rounded to `dtype`, then times the weights."""
+    return unit.to(dtype) * weight
+
+
+def offset_scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """`unit` times 1 + the weights, then rounded to `dtype`."""
+    return torch.addcmul(unit, unit, weight).to(dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019), the statistics in float32 at
+    least.
+    """
+
+    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
+        self.unit = UnitRMS(size, eps, dtype)
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        if not x.is_cpu:
+            return torch.rms_norm(x, self.weight.shape, self.weight, self.unit.eps)
+        return scaled(self.unit(x), self.weight, x.dtype)
+
+
+class OffsetRMSNorm(nn.Module):
+    """RMSNorm whose weights are stored as their distance from 1, and multiplied in before rounding
+    (Gemma).
+    """
+
+    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
+        self.unit = UnitRMS(size, eps, dtype)
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        return offset_scaled(self.unit(x), self.weight, x.dtype)
+
+
+class HeadNorm(nn.Module):
+    """Each head of q and k normalised by itself; those of q share their weights, and those of k.
+
+    The weights stand here once for every head (`qk_norm_sources` repeats them), so that q and k
+    take one product together.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        eps: float,
+        device: torch.device,
+        dtype: torch.dtype,
+        scale: Callable[..., Tensor] = scaled,
+    ) -> None:
+        """`heads`: those of q and k together. `scale`: `scaled` or `offset_scaled`."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads * head_dim, device=device, dtype=dtype))
+        self.shape, self.unit, self.scale = (heads, head_dim), UnitRMS(head_dim, eps, dtype), scale
+
+    def __call__(
+        self, x: Float[Tensor, "batch window heads dim"]
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return self.scale(self.unit(x), self.weight.view(self.shape), x.dtype)
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., 2016)."""
+
+    def __init__(
+        self, size: int, eps: float, device: torch.device, dtype: torch.dtype, affine: bool = True
+    ) -> None:
+        super().__init__()
+        self.shape, self.eps = (size,), eps
+        self.weight, self.bias = (
+            nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if affine else None
+            for _ in range(2)
+        )
+
+    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
+        return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)

@@ -1,0 +1,176 @@
+"""The residual stream, and its norms, as values.
+
+    x.plus(product)   s' = s + scale · through(product) ; nothing is computed yet
+    x.normed(norm)    norm(s), in the form in which the product that reads it wants it
+
+    hidden, residual = norm(hidden, residual)     as other engines write it
+    x.plus(product).normed(norm)                  here
+
+What is pending is added by the kernel that makes the next norm, from the partial sums of the
+product. Of up to 16 rows on Hopper the product itself adds it, and leaves the norm to the product
+that follows (`hopper.gemm_residual`), so that no launch is spent on either. Elsewhere torch adds
+and normalises, one after the other.
+"""
+
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bass.kernels import hopper
+from bass.kernels import triton as kernels
+from bass.ops import dispatch
+from bass.ops.linear import Linear, Operand, Product, Rows, quantized_to, rows_of
+from bass.ops.norms import RMSNorm
+
+Norm = Any  # a module that takes a tensor to a tensor of the same shape
+
+
+class Summand(NamedTuple):
+    """What is to be added to a stream: scale · through(product)."""
+
+    product: Product
+    scale: float
+    through: Norm | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the product itself."""
+        return self.scale == 1.0 and self.through is None
+
+    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+        y = self.product.tensor()
+        if self.through is not None:
+            y = self.through(y)
+        return y if self.scale == 1.0 else y * self.scale
+
+
+@final
+class Residual:
+    """The residual stream [batch, window, hidden] between two layers.
+
+    A value: `plus` makes another one. What is pending is added once, when it is first read.
+    """
+
+    __slots__ = ("_base", "_pending")
+
+    def __init__(
+        self, base: Float[Tensor, "batch window hidden"], pending: tuple[Summand, ...] = ()
+    ) -> None:
+        self._base, self._pending = base, pending
+
+    @property
+    def like(self) -> Float[Tensor, "batch window hidden"]:
+        """A tensor of the same shape, type and place."""
+        return self._base
+
+    def plus(
+        self, product: Product, scale: float = 1.0, through: nn.Module | None = None
+    ) -> "Residual":
+        """The stream with scale · through(product) added; `through`: a norm (Gemma 2)."""
+        return Residual(self._base, (*self._pending, Summand(product, scale, through)))
+
+    def normed(self, norm: nn.Module) -> "Normed":
+        """A norm of the stream, to be read by one product or several."""
+        return Normed(self, norm)
+
+    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+        """Complete."""
+        for summand in self._pending:
+            self._base = self._base + summand.tensor()
+        self._pending = ()
+        return self._base
+
+    def rms_rows(self, norm: Any, layer: Any) -> Rows:
+        """The norm by a kernel, for a layer's product (None: as numbers); completes the stream."""
+        shape = self._base.shape
+        base = self._base.reshape(-1, shape[-1])
+        if layer is not None and self._added_by_product(layer):
+            [product], eps = (s.product for s in self._pending), norm.unit.eps
+            left = hopper.gemm_residual.added(
+                product.rows().x, product.layer.weight, product.layer.bias, base, norm.weight
+            )
+            self._base, self._pending = left.stream.view(shape), ()
+            return Rows(left.weighted, hopper.gemm.Squares(left.sums, eps))
+        *others, last = self._pending or (None,)
+        if others or (last is not None and not (last.plain and last.product.by_kernel)):
+            base, last = self.tensor().reshape(-1, shape[-1]), None
+        parts = None if last is None else last.product.partial_sums()
+        kind = None if layer is None else quantized_to(layer)
+        stream, normed, scale = kernels.residual_norm.add_norm(
+            base, parts, norm.weight, norm.unit.eps, kind
+        )
+        self._base, self._pending = stream.view(shape), ()
+        return Rows(normed, scale)
+
+    def _added_by_product(self, layer: Any) -> bool:
+        """Whether Hopper's product adds itself to the stream, and the layer's completes the norm.
+
+        Rows before their norm may be too large for float16.
+        """
+        base, pending = self._base, self._pending
+        if len(pending) != 1 or base.dtype != torch.bfloat16 or not dispatch.hopper(base):
+            return False
+        product, plain = pending[0].product, pending[0].plain
+        matrices = product.layer, layer
+        rows = base.numel() // base.shape[-1]
+        return (
+            plain
+            and product.by_kernel
+            and all(type(m) is Linear and m.weight.dtype == base.dtype for m in matrices)
+            and hopper.gemm_residual.supports(rows, product.layer.weight)
+            and hopper.gemm.supports_matrix(layer.weight)
+        )
+
+
+@final
+class Normed(Operand):
+    """norm(stream), computed as the first product wants it and kept for the others."""
+
+    __slots__ = ("_norm", "_residual", "_rows", "_tensor")
+
+    def __init__(self, residual: Residual, norm: nn.Module) -> None:
+        self._residual, self._norm = residual, norm
+        self._tensor: Tensor | None = None
+        self._rows: dict[torch.dtype | None, Rows] = {}
+
+    @property
+    def like(self) -> Float[Tensor, "batch window hidden"]:
+        return self._residual.like
+
+    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+        if self._tensor is None:
+            self._tensor = self._computed()
+        return self._tensor
+
+    def _computed(self) -> Tensor:
+        like, rows = self.like, self._rows.get(None)
+        if rows is not None and rows.scale is None:
+            return rows.x.view(like.shape)
+        if _by_kernel(like, self._norm):
+            return self._residual.rms_rows(self._norm, None).x.view(like.shape)
+        return self._norm(self._residual.tensor())
+
+    def rows(self, layer: nn.Module) -> Rows:
+        kind = quantized_to(layer)
+        rows = self._rows.get(kind)
+        if rows is not None and (kind is not None or _readable(rows, layer)):
+            return rows
+        if self._tensor is None and rows is None and _by_kernel(self.like, self._norm):
+            rows = self._residual.rms_rows(self._norm, layer)
+        else:
+            rows = rows_of(self.tensor(), layer)
+        self._rows[kind] = rows
+        return rows
+
+
+def _by_kernel(like: Tensor, norm: Any) -> bool:
+    return type(norm) is RMSNorm and dispatch.few_rows(like, norm.weight)
+
+
+def _readable(rows: Rows, layer: nn.Module) -> bool:
+    """Whether a layer that does not quantize can complete the norm of these rows, if need be."""
+    return rows.scale is None or (
+        type(layer) is Linear and hopper.gemm.supports(rows.x, layer.weight)
+    )

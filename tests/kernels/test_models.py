@@ -1,0 +1,70 @@
+"""Tier 3: a decoder by kernels is the decoder, in the engine too."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bass.attention import BACKENDS, ON_CUDA
+from bass.caches import CACHES
+from bass.interfaces import Quantization
+from bass.models.quantized import Fp8, Int8, Int8Weight, quantize, quantize_head
+from bass.models.weights import load_decoder
+from bass.policies import Fixed
+from bass.sampling import Sampling
+from bass.testing.worlds import LlamaWorld
+from kernels.conftest import Choose
+from models.cases import CASES
+from models.reference import causal_logits, make
+from support.engines import Setup, mixed_requests
+from support.oracle import greedy
+
+FIRST = {case.family: case for case in reversed(CASES)}
+NIGHTLY = [pytest.param(q, marks=pytest.mark.nightly) for q in (Fp8(), Int8Weight())]
+TOKENS = torch.randint(0, 90, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("family", sorted(FIRST))
+def test_a_decoder_by_kernels_gives_the_logits_of_torch(
+    family: str, tmp_path: Path, kernels: Choose
+) -> None:
+    make(FIRST[family]).save_pretrained(tmp_path)
+    decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    found = []
+    for on in (False, True):
+        kernels(on)
+        found.append(causal_logits(decoder, TOKENS))
+    assert not torch.equal(*found)
+    assert (found[1] - found[0]).abs().max() <= 1e-5 * found[0].abs().max()
+
+
+@pytest.mark.parametrize("quantization", [Int8(), *NIGHTLY], ids=lambda q: type(q).__name__)
+def test_a_quantized_decoder_by_kernels_gives_the_logits_of_torch(
+    quantization: Quantization, tmp_path: Path, kernels: Choose
+) -> None:
+    make(FIRST["llama"]).save_pretrained(tmp_path)
+    decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    decoder = quantize_head(quantize(decoder, quantization), quantization)
+    found = []
+    for on in (False, True):
+        kernels(on)
+        found.append(causal_logits(decoder, TOKENS))
+    assert not torch.equal(*found)
+    assert (found[1] - found[0]).abs().max() <= 1e-2 * found[0].abs().max()
+
+
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.nightly), 3])
+def test_blocks_by_kernels_emit_the_oracles_tokens(
+    batch: int, kernels: Choose, device: torch.device
+) -> None:
+    world = LlamaWorld()
+    requests = (
+        mixed_requests(world, count=3, longest=7) if device.type == "cpu" else mixed_requests(world)
+    )
+    kernels(True)
+    pairing = CACHES["padded"], BACKENDS[ON_CUDA[0]]
+    outcome = Setup(
+        world, device, pairing, policy=Fixed(2), warp=Sampling(temperature=0), batch=batch
+    ).outcome(requests)
+    assert outcome.tokens == [greedy(world, request.prompt, request.limit) for request in requests]
+    assert 0 < outcome.acceptance()[1] < outcome.acceptance()[0]
