@@ -258,11 +258,7 @@ def main() -> None:
         f"bf16 products {peaks.flops / 1e12:.0f} TFLOP/s"
     )
     table = Table(*COLUMNS.split(","))
-    how = (
-        f"{asked.cache} {asked.attention}"
-        + (" unfused" if not asked.fused else "")
-        + (" eager" if not asked.graphs else "")
-    )
+    how = f"{asked.cache} {asked.attention}" + (" eager" if not asked.graphs else "")
     for name in asked.pairs:
         for quantization in asked.quantization:
             arguments = argparse.Namespace(**vars(asked) | {"quantization": quantization})

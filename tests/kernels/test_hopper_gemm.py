@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from bass.kernels.triton import residual_norm
 from bass.kernels.triton.launch import kept_zeros
+from bass.kernels.triton.residual_norm import Norm
 from support import twins
 from support.gluon import emulated
 
@@ -265,7 +266,7 @@ def test_a_chain_of_products_in_a_graph_is_the_chain_one_by_one(hopper: torch.de
                 y
                 if i % 2 == 0
                 else residual_norm.add_norm(
-                    y, None, torch.ones(y.shape[1], device=hopper, dtype=y.dtype), 1e-5
+                    y, None, Norm(torch.ones(y.shape[1], device=hopper, dtype=y.dtype), 1e-5)
                 )[1]
             )
             if wait:

@@ -24,6 +24,7 @@ from bass.kernels.triton import (
     residual_norm,
     small_m_gemm,
 )
+from bass.kernels.triton.residual_norm import Norm
 from bass.ops.batch_state import unpack_report
 from bass.ops.embedding import embedding
 from bass.records import Sequences
@@ -43,7 +44,7 @@ def every_other(x: torch.Tensor) -> torch.Tensor:
 ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "linear": lambda x, w: small_m_gemm.linear(x, w),
     "gated": lambda x, w: small_m_gemm.gated(x, w, "silu"),
-    "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), w[0], 1e-5)[1],
+    "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), Norm(w[0], 1e-5))[1],
     "gate": lambda x, w: activation.gate(x, "silu"),
     "head": lambda x, w: small_m_gemm.linear(x, w).sum(0),
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bass.kernels.triton.quantize import quantize_rows
-from bass.kernels.triton.residual_norm import add_norm
+from bass.kernels.triton.residual_norm import Norm, add_norm
 from bass.ops.norms import RMSNorm
 from bass.ops.quantize import E4M3, SMALLEST, quantized_rows
 
@@ -80,7 +80,7 @@ def test_a_norm_before_it_is_the_norm(
         )
         norm.weight.copy_(drawn(size, dtype=torch.float32, device=device, seed=1))
         expected = norm(x.float())
-        _, q, scale = add_norm(x, None, norm.weight, 1e-3, kind)
+        _, q, scale = add_norm(x, None, Norm(norm.weight, 1e-3), kind)
         assert scale is not None
         torch.testing.assert_close(scale, quantized_rows(expected, kind)[1], rtol=1e-5, atol=0)
         step = scale[:, None] * (0.5001 if kind == torch.int8 else 0)

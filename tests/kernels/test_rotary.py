@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bass.caches import CACHES, PagedCache
+from bass.ops.norms import HeadNorm, offset_scaled, scaled
 from bass.records import (
     Angles,
     AttentionRule,
@@ -69,8 +70,20 @@ class Tables(RotaryTables):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("kind", CACHES.values())
+@pytest.mark.parametrize(
+    ("normed", "scale", "rotated"),
+    [(False, scaled, True), (True, scaled, True), (True, offset_scaled, False)],
+    ids=["rotary", "norm and rotary", "norm"],
+)
 def test_completing_and_storing_at_once_equals_one_after_the_other(
-    kind: Any, name: str, dtype: torch.dtype, kernels: Choose, device: torch.device
+    kind: Any,
+    name: str,
+    dtype: torch.dtype,
+    normed: bool,
+    scale: Any,
+    rotated: bool,
+    kernels: Choose,
+    device: torch.device,
 ) -> None:
     positions, heads, kv_heads, dim, parts = WINDOWS[name]
     window, every = torch.tensor(positions, device=device), heads + 2 * kv_heads
@@ -79,7 +92,11 @@ def test_completing_and_storing_at_once_equals_one_after_the_other(
         device, dtype if parts == 1 else torch.float32
     )
     tables = Tables(*(torch.randn(99, dim, generator=draw).to(device, dtype) for _ in range(2)))
-    projection = Projection(qkv, heads, kv_heads, dtype, rotation=Rotation(tables, window))
+    norm = HeadNorm(heads + kv_heads, dim, 1e-3, device, torch.float32, scale)
+    norm.requires_grad_(False).weight.copy_(torch.randn(norm.weight.shape, generator=draw))
+    qk_norm = norm if normed else None
+    rotation = Rotation(tables, window) if rotated else None
+    projection = Projection(qkv, heads, kv_heads, dtype, qk_norm, rotation)
     ours = poisoned(kind, window, kv_heads, dim, dtype)
     theirs, wide = deepcopy(ours), replace(projection, partial_sums=qkv.float())
     q, k, v = wide.rotated()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bass.kernels.triton import activation, residual_norm, small_m_gemm
+from bass.kernels.triton.residual_norm import Norm
 from bass.kernels.triton.small_m_gemm import Tile
 from bass.ops.quantize import quantized_rows
 from support import twins
@@ -142,7 +143,7 @@ def test_the_sum_and_norm_of_the_stream_equal_their_twin(
             else None
         )
         found, expected = (
-            residual_norm.add_norm(base, parts, weight, 1e-3),
+            residual_norm.add_norm(base, parts, Norm(weight, 1e-3)),
             twins.add_norm(base, parts, weight, 1e-3),
         )
         for ours, theirs in zip(found[:2], expected, strict=True):
@@ -160,9 +161,9 @@ def test_the_norm_in_8_bits_is_the_norm_then_quantized(
         drawn(130, dtype=torch.float32, device=device, seed=1),
     )
     parts = drawn(2, 5, 130, dtype=torch.float32, device=device, seed=2)
-    summed, normed, _ = residual_norm.add_norm(base, parts, weight, 1e-3)
+    summed, normed, _ = residual_norm.add_norm(base, parts, Norm(weight, 1e-3))
     q, scale = quantized_rows(normed, kind)
-    found = residual_norm.add_norm(base, parts, weight, 1e-3, kind)
+    found = residual_norm.add_norm(base, parts, Norm(weight, 1e-3), kind)
     assert torch.equal(found[0], summed)
     torch.testing.assert_close(found[2], scale, rtol=1e-6, atol=0)
     assert found[1].dtype == kind

@@ -38,6 +38,7 @@ from bass.kernels.triton import (
     sampling,
     small_m_gemm,
 )
+from bass.kernels.triton.residual_norm import Norm
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
 # of an A100, an L40, an H100: bytes of shared memory of a program
@@ -150,9 +151,15 @@ def everything() -> None:
         small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
         activation.gate(numbers(3, 2200), act)
     for kind in (None, torch.int8, E4M3) if CAPABILITY >= 89 else (None, torch.int8):
-        residual_norm.add_norm(
-            numbers(8, 4096), numbers(2, 8, 4096, dtype=F32), numbers(4096), 1e-5, kind
-        )
+        for norm in (
+            Norm(numbers(4096), 1e-5),
+            Norm(numbers(4096), 1e-5, "layer", numbers(4096)),
+            Norm(None, 1e-5, "layer"),
+        ):
+            parts = numbers(2, 8, 4096, dtype=F32)
+            residual_norm.add_norm(numbers(8, 4096), parts, norm, kind, others=parts)
+        offset = Norm(numbers(4096), 1e-5, "offset_rms")
+        residual_norm.add_norm(numbers(8, 4096), parts, offset, kind, through=offset)
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
     angles, window, positions, pool = (
@@ -161,13 +168,12 @@ def everything() -> None:
         numbers(2, 8, dtype=I64),
         numbers(64, 8, 128),
     )
-    kv_store.rotate_and_store(
-        window, angles, angles, positions, numbers(2, 64, 8, 128), numbers(2, 64, 8, 128)
-    )
-    kv_store.rotate_and_store(window, angles, angles, positions, pool, pool, numbers(2, dtype=I64))
-    kv_store.rotate_and_store(
-        window, angles, angles, positions, pool, pool, numbers(2, 5, dtype=I64), 16
-    )
+    both, norm = (angles, angles), kv_store.HeadNorm(numbers(40 * 128), 1e-5, True)
+    padded = numbers(2, 64, 8, 128)
+    kv_store.rotate_and_store(window, both, None, positions, padded, padded)
+    kv_store.rotate_and_store(window, None, norm, positions, padded, padded)
+    for place, page in ((numbers(2, dtype=I64), None), (numbers(2, 5, dtype=I64), 16)):
+        kv_store.rotate_and_store(window, both, norm, positions, pool, pool, place, page)
     for heads, kv_heads, dim, queries, splits in (
         (32, 32, 128, 8, 5),
         (32, 8, 128, 8, 1),

@@ -8,19 +8,22 @@ from torch import Tensor
 
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
+from bass.ops.norms import HeadNorm, offset_scaled, scaled
 from bass.records import Projection
+
+SCALES = (scaled, offset_scaled)  # of a norm of heads
 
 
 def supports(projection: Projection, k: Tensor) -> bool:
-    """Whether the kernel serves the projection of a decoding step: rotated heads, without norms."""
-    parts = projection.partial_sums
+    """Whether the kernel serves the projection of a decoding step."""
+    parts, norm = projection.partial_sums, projection.qk_norm
     rows = parts.shape[1] * parts.shape[2]
     return (
         dispatch.use_kernels(k)
         and k.dtype in dispatch.DTYPES
         and rows <= dispatch.MOST_ROWS
-        and projection.rotation is not None
-        and projection.qk_norm is None
+        and parts.shape[4] % 2 == 0
+        and (norm is None or (isinstance(norm, HeadNorm) and norm.scale in SCALES))
     )
 
 
@@ -37,7 +40,16 @@ def store(
     Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
     k[place[b, p // page] + p % page].
     """
-    assert projection.rotation is not None
+    norm, rotation = projection.qk_norm, projection.rotation
     return kernels.kv_store.rotate_and_store(
-        projection.partial_sums, *projection.rotation.tables, positions, k, v, place, page
+        projection.partial_sums,
+        None if rotation is None else rotation.tables,
+        None
+        if not isinstance(norm, HeadNorm)
+        else kernels.kv_store.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled),
+        positions,
+        k,
+        v,
+        place,
+        page,
     )

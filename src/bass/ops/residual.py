@@ -22,9 +22,11 @@ from bass.kernels import hopper
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.ops.linear import Linear, Operand, Product, Rows, quantized_to, rows_of
-from bass.ops.norms import RMSNorm
+from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
 Norm = Any  # a module that takes a tensor to a tensor of the same shape
+# the norms that kernels know, by their names for them
+KINDS = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}
 
 
 class Summand(NamedTuple):
@@ -82,35 +84,55 @@ class Residual:
         self._pending = ()
         return self._base
 
-    def rms_rows(self, norm: Any, layer: Any) -> Rows:
-        """The norm by a kernel, for a layer's product (None: as numbers); completes the stream."""
+    def rows(self, norm: Any, layer: Any) -> Rows:
+        """A norm by a kernel, for a layer's product (None: as numbers); completes the stream."""
         shape = self._base.shape
         base = self._base.reshape(-1, shape[-1])
-        if layer is not None and self._added_by_product(layer):
-            [product], eps = (s.product for s in self._pending), norm.unit.eps
+        if layer is not None and self._added_by_product(norm, layer):
+            [product] = (summand.product for summand in self._pending)
             left = hopper.gemm_residual.added(
                 product.rows().x, product.layer.weight, product.layer.bias, base, norm.weight
             )
             self._base, self._pending = left.stream.view(shape), ()
-            return Rows(left.weighted, hopper.gemm.Squares(left.sums, eps))
-        *others, last = self._pending or (None,)
-        if others or (last is not None and not (last.plain and last.product.by_kernel)):
-            base, last = self.tensor().reshape(-1, shape[-1]), None
-        parts = None if last is None else last.product.partial_sums()
-        kind = None if layer is None else quantized_to(layer)
-        stream, normed, scale = kernels.residual_norm.add_norm(
-            base, parts, norm.weight, norm.unit.eps, kind
+            return Rows(left.weighted, hopper.gemm.Squares(left.sums, norm.unit.eps))
+        if not self._added_by_norm():
+            base = self.tensor().reshape(-1, shape[-1])
+        parts = [summand.product.partial_sums() for summand in self._pending]
+        scale, through = 1.0, None
+        if self._pending:
+            scale, through = self._pending[0].scale, self._pending[0].through
+        stream, normed, scales = kernels.residual_norm.add_norm(
+            base,
+            parts[0] if parts else None,
+            _numbers(norm),
+            None if layer is None else quantized_to(layer),
+            parts[1] if len(parts) == 2 else None,
+            scale,
+            None if through is None else _numbers(through),
         )
         self._base, self._pending = stream.view(shape), ()
-        return Rows(normed, scale)
+        return Rows(normed, scales)
 
-    def _added_by_product(self, layer: Any) -> bool:
+    def _added_by_norm(self) -> bool:
+        """Whether the kernel of the next norm adds what is pending: one product, or two alike."""
+        pending = self._pending
+        if any(not summand.product.by_kernel for summand in pending):
+            return False
+        if len(pending) == 2:
+            one, other = pending
+            return one.through is other.through is None and one.scale == other.scale
+        throughs = [type(summand.through) for summand in pending]
+        return throughs in ([], [type(None)], [RMSNorm], [OffsetRMSNorm])
+
+    def _added_by_product(self, norm: Any, layer: Any) -> bool:
         """Whether Hopper's product adds itself to the stream, and the layer's completes the norm.
 
         Rows before their norm may be too large for float16.
         """
         base, pending = self._base, self._pending
-        if len(pending) != 1 or base.dtype != torch.bfloat16 or not dispatch.hopper(base):
+        if len(pending) != 1 or type(norm) is not RMSNorm:
+            return False
+        if base.dtype != torch.bfloat16 or not dispatch.hopper(base):
             return False
         product, plain = pending[0].product, pending[0].plain
         matrices = product.layer, layer
@@ -149,7 +171,7 @@ class Normed(Operand):
         if rows is not None and rows.scale is None:
             return rows.x.view(like.shape)
         if _by_kernel(like, self._norm):
-            return self._residual.rms_rows(self._norm, None).x.view(like.shape)
+            return self._residual.rows(self._norm, None).x.view(like.shape)
         return self._norm(self._residual.tensor())
 
     def rows(self, layer: nn.Module) -> Rows:
@@ -158,7 +180,7 @@ class Normed(Operand):
         if rows is not None and (kind is not None or _readable(rows, layer)):
             return rows
         if self._tensor is None and rows is None and _by_kernel(self.like, self._norm):
-            rows = self._residual.rms_rows(self._norm, layer)
+            rows = self._residual.rows(self._norm, layer)
         else:
             rows = rows_of(self.tensor(), layer)
         self._rows[kind] = rows
@@ -166,7 +188,14 @@ class Normed(Operand):
 
 
 def _by_kernel(like: Tensor, norm: Any) -> bool:
-    return type(norm) is RMSNorm and dispatch.few_rows(like, norm.weight)
+    return type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+
+
+def _numbers(norm: Any) -> Any:
+    """What the kernel must know of a norm: a `residual_norm.Norm`."""
+    if isinstance(norm, LayerNorm):
+        return kernels.residual_norm.Norm(norm.weight, norm.eps, "layer", norm.bias)
+    return kernels.residual_norm.Norm(norm.weight, norm.unit.eps, KINDS[type(norm)])
 
 
 def _readable(rows: Rows, layer: nn.Module) -> bool:

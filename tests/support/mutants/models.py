@@ -1,29 +1,50 @@
 """Defects of models and of pairing them."""
 
-from support.mutants.killers import BY_KERNELS, FIRST, IN_FIVE, PAIRS
+from support.mutants.killers import BY_KERNELS, DECODERS, FIRST, IN_FIVE, PAIRS
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         "a product that is added by itself leaves its norm as the stream",
-        "Residual.rms_rows",
+        "Residual.rows",
         "left.stream.view(shape)",
         "left.weighted.view(shape)",
         (*IN_FIVE,),
     ),
     Mutant(
         "a pending product is added again by the next reader",
-        "Residual.rms_rows",
+        "Residual.rows",
         "self._base, self._pending = stream.view(shape), ()",
         "self._base = stream.view(shape)",
         (BY_KERNELS,),
     ),
     Mutant(
         "what is pending is forgotten by the kernel of the next norm",
-        "Residual.rms_rows",
-        "None if last is None else last.product.partial_sums()",
+        "Residual.rows",
+        "parts[0] if parts else None",
         "None",
         (BY_KERNELS,),
+    ),
+    Mutant(
+        "a parallel block's second product is forgotten by the kernel of the next norm",
+        "Residual.rows",
+        "parts[1] if len(parts) == 2 else None",
+        "None",
+        (DECODERS,),
+    ),
+    Mutant(
+        "a kernel adds a product without the norm that it goes through",
+        "Residual.rows",
+        "None if through is None else _numbers(through)",
+        "None",
+        (DECODERS,),
+    ),
+    Mutant(
+        "a kernel's norm of heads reaches over the values",
+        "_rotate_and_store",
+        "tl.where(rotates, low * unit * low_by, low)",
+        "low * unit * low_by",
+        ("kernels/test_rotary.py::test_completing_and_storing_at_once_equals_one_after_the_other",),
     ),
     Mutant(
         "what was pending is added again",

@@ -1,11 +1,12 @@
 """A window's queries, keys and values completed; keys and values stored.
 
-    y = Σ_i partial_sums_i ;  the heads of q and k rotated: y cos + (y with its halves swapped) ·
-    signed sin; k and v to their slots
+    y = Σ_i partial_sums_i ;  the heads of q and k normalised: y / sqrt(mean(y²) + eps) · weight,
+    and rotated: y cos + (y with its halves swapped) · signed sin; k and v to their slots
 
 Sums are made in float32; the partial sums come from products whose K was divided.
 """
 
+from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
@@ -19,13 +20,22 @@ from bass.kernels.triton.launch import dependent, wait_for_inputs
 HEADS = 4  # of one program
 
 
+@dataclass(frozen=True)
+class HeadNorm:
+    """A norm of each head of q and k. `offset`: the weights are their distance from 1."""
+
+    weight: Float[Tensor, " heads_dim"]
+    eps: float
+    offset: bool
+
+
 @triton.jit(do_not_specialize=["queries", "part_size", "place_row", "position_row"])
 @no_type_check
 def _rotate_and_store(
-    y, q, cos, sin, k, v, place, positions, queries, heads, part_size,
+    y, q, cos, sin, norm, k, v, place, positions, queries, heads, part_size, eps,
     k_row, k_key, k_head, v_row, v_key, v_head, place_row, position_row, position_query,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, PARTS: tl.constexpr, LAYOUT: tl.constexpr,
-    PAGE: tl.constexpr, HEADS: tl.constexpr,
+    PAGE: tl.constexpr, HEADS: tl.constexpr, NORM: tl.constexpr, ROTARY: tl.constexpr,
     WIDTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -50,16 +60,29 @@ def _rotate_and_store(
     for part in tl.static_range(PARTS):
         low += tl.load(begin + part * part_size, mask=live, other=0.0).to(tl.float32)
         high += tl.load(begin + part * part_size + half, mask=live, other=0.0).to(tl.float32)
-    angle = tl.maximum(position, 0) * DIM + i
-    low_cos = tl.load(cos + angle, mask=i < half, other=0.0).to(tl.float32)
-    high_cos = tl.load(cos + angle + half, mask=i < half, other=0.0).to(tl.float32)
-    low_sin = tl.load(sin + angle, mask=i < half, other=0.0).to(tl.float32)
-    high_sin = tl.load(sin + angle + half, mask=i < half, other=0.0).to(tl.float32)
     # the number of a key head; that of a value head is KV_HEADS less
     key = head - (heads - 2 * KV_HEADS)
-    turns = (key < KV_HEADS)[:, None]
-    first = tl.where(turns, low * low_cos[None, :] + high * low_sin[None, :], low)
-    second = tl.where(turns, high * high_cos[None, :] + low * high_sin[None, :], high)
+    rotates = (key < KV_HEADS)[:, None]
+    first, second = low, high
+    if NORM != "":
+        weights = norm + head[:, None] * DIM + i[None, :]
+        known = live & rotates
+        low_by = tl.load(weights, mask=known, other=0.0).to(tl.float32)
+        high_by = tl.load(weights + half, mask=known, other=0.0).to(tl.float32)
+        if NORM == "offset_rms":
+            low_by, high_by = low_by + 1.0, high_by + 1.0
+        unit = tl.rsqrt((tl.sum(low * low, 1) + tl.sum(high * high, 1)) / DIM + eps)[:, None]
+        first = tl.where(rotates, low * unit * low_by, low)
+        second = tl.where(rotates, high * unit * high_by, high)
+    if ROTARY:
+        low, high = first, second
+        angle = tl.maximum(position, 0) * DIM + i
+        low_cos = tl.load(cos + angle, mask=i < half, other=0.0).to(tl.float32)
+        high_cos = tl.load(cos + angle + half, mask=i < half, other=0.0).to(tl.float32)
+        low_sin = tl.load(sin + angle, mask=i < half, other=0.0).to(tl.float32)
+        high_sin = tl.load(sin + angle + half, mask=i < half, other=0.0).to(tl.float32)
+        first = tl.where(rotates, low * low_cos[None, :] + high * low_sin[None, :], low)
+        second = tl.where(rotates, high * high_cos[None, :] + low * high_sin[None, :], high)
     q_at = q + (token.to(tl.int64) * (heads - 2 * KV_HEADS) + head)[:, None] * DIM + i[None, :]
     k_at = k + row * k_row + slot * k_key + key[:, None] * k_head + i[None, :]
     v_at = v + row * v_row + slot * v_key + (key - KV_HEADS)[:, None] * v_head + i[None, :]
@@ -78,24 +101,25 @@ def _rotate_and_store(
 
 def rotate_and_store(
     parts: Float[Tensor, "parts batch window every dim"],
-    cos: Float[Tensor, "context dim"],
-    sin: Float[Tensor, "context dim"],
+    angles: tuple[Float[Tensor, "context dim"], Float[Tensor, "context dim"]] | None,
+    norm: HeadNorm | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "*slots kv_heads dim"],
     v: Float[Tensor, "*slots kv_heads dim"],
-    place: Int[Tensor, "batch *entries"] | None = None,
+    place: Int[Tensor, "batch ..."] | None = None,
     page: int | None = None,
 ) -> Float[Tensor, "batch window heads dim"]:
-    """Add up a window's partial sums, rotate its queries and keys, write keys and values, and
-    return the queries. -1 is written nowhere.
+    """Add up a window's partial sums, normalise and rotate its queries and keys, write keys and
+    values, and return the queries. -1 is written nowhere.
 
-    The heads of `parts` are those of q, of k and of v. `cos`, `sin`: of all positions, with the
-    sign that the half it meets wants.
+    The heads of `parts` are those of q, of k and of v. `angles`: cosines and signed sines of all
+    positions; None: nothing is rotated.
 
     Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
     k[place[b, p // page] + p % page]. The last axis of k and v is contiguous.
     """
-    parts, cos, sin = (x.contiguous() for x in (parts, cos, sin))
+    parts = parts.contiguous()
+    cos, sin = (None, None) if angles is None else (x.contiguous() for x in angles)
     splits, batch, queries, heads, dim = parts.shape
     kv_heads = k.shape[-2]
     q = k.new_empty(batch, queries, heads - 2 * kv_heads, dim)
@@ -104,11 +128,13 @@ def rotate_and_store(
     launch: Any = _rotate_and_store[(batch * queries, -(-heads // HEADS))]
     with torch.cuda.device_of(k):
         launch(
-            parts, q, cos, sin, k, v, place, positions, queries, heads, parts[0].numel(),
+            parts, q, cos, sin, None if norm is None else norm.weight, k, v, place, positions,
+            queries, heads, parts[0].numel(), 0.0 if norm is None else norm.eps,
             *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0),
             *positions.stride(),
             KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS,
-            WIDTH=1 << (dim // 2 - 1).bit_length(),
+            NORM="" if norm is None else "offset_rms" if norm.offset else "rms",
+            ROTARY=angles is not None, WIDTH=1 << (dim // 2 - 1).bit_length(),
             num_warps=2, **dependent(k),
         )  # fmt: skip
     return q

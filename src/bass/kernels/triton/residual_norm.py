@@ -1,11 +1,16 @@
 """The residual sum and the norm after it.
 
-    s' = s + Σ_i partial_sums_i ;  n = s' / sqrt(mean(s'²) + eps) · weight, in 8 bits with a scale
-    if the next product wants that
+    s' = s + scale · through(Σ_i partial_sums_i) [+ scale · Σ_i others_i] ;  n = norm(s')
 
+    rms          norm(x) = x / sqrt(mean(x²) + eps) · weight
+    offset_rms   norm(x) = x / sqrt(mean(x²) + eps) · (1 + weight)
+    layer        norm(x) = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias
+
+n is in 8 bits with a scale if the next product wants that. `through` is such a norm, or nothing.
 Sums are made in float32; the partial sums come from products whose K was divided.
 """
 
+from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
@@ -18,27 +23,79 @@ from bass.kernels.triton.launch import dependent, wait_for_inputs
 from bass.kernels.triton.quantize import in_8_bits, options
 
 
-@triton.jit(do_not_specialize=["rows"])
+@dataclass(frozen=True)
+class Norm:
+    """A norm's numbers. `kind`: rms, offset_rms or layer, as above."""
+
+    weight: Float[Tensor, " size"] | None
+    eps: float
+    kind: str = "rms"
+    bias: Float[Tensor, " size"] | None = None
+
+
+@triton.jit
 @no_type_check  # Triton reads the source, not the function
+def _loaded(weight, bias, i, live, KIND: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+    """What a norm multiplies by, and what it adds."""
+    scale = tl.full(i.shape, 1.0, tl.float32)
+    shift = tl.zeros(i.shape, dtype=tl.float32)
+    if WEIGHT:
+        scale = tl.load(weight + i, mask=live, other=0.0).to(tl.float32)
+        if KIND == "offset_rms":
+            scale += 1.0
+    if BIAS:
+        shift = tl.load(bias + i, mask=live, other=0.0).to(tl.float32)
+    return scale, shift
+
+
+@triton.jit
+@no_type_check
+def _unit(x, live, size, eps, KIND: tl.constexpr):
+    """A row of mean square 1, after its mean is taken away if the norm does so."""
+    if KIND == "layer":
+        x = tl.where(live, x - tl.sum(x, 0) / size, 0.0)
+    return x * tl.rsqrt(tl.sum(x * x, 0) / size + eps)
+
+
+@triton.jit
+@no_type_check
+def _sum(parts, row, rows, size, i, live, SPLITS: tl.constexpr):
+    total = tl.zeros(i.shape, dtype=tl.float32)
+    for split in tl.static_range(SPLITS):
+        total += tl.load(parts + (split * rows + row) * size + i, mask=live, other=0.0).to(
+            tl.float32
+        )
+    return total
+
+
+@triton.jit(do_not_specialize=["rows"])
+@no_type_check
 def _add_norm(
-    stream, parts, weight, summed, normed, scales, rows, size, eps,
-    SPLITS: tl.constexpr, WIDTH: tl.constexpr, IN_8_BITS: tl.constexpr, LARGEST: tl.constexpr,
-    SMALLEST: tl.constexpr,
-    INTEGER: tl.constexpr, BY_HAND: tl.constexpr, PDL: tl.constexpr,
+    stream, parts, others, weight, bias, through_weight, summed, normed, scales, rows, size, eps,
+    scale, through_eps,
+    SPLITS: tl.constexpr, OTHERS: tl.constexpr, KIND: tl.constexpr, WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr, THROUGH: tl.constexpr, WIDTH: tl.constexpr, IN_8_BITS: tl.constexpr,
+    LARGEST: tl.constexpr, SMALLEST: tl.constexpr, INTEGER: tl.constexpr, BY_HAND: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     live = i < size
-    scale = tl.load(weight + i, mask=live, other=0.0).to(tl.float32)
+    by, shift = _loaded(weight, bias, i, live, KIND, WEIGHT, BIAS)
+    if THROUGH != "":
+        through_by, _ = _loaded(through_weight, bias, i, live, THROUGH, True, False)
     wait_for_inputs(PDL)
     x = tl.load(stream + row * size + i, mask=live, other=0.0).to(tl.float32)
-    for split in tl.static_range(SPLITS):
-        x += tl.load(parts + (split * rows + row) * size + i, mask=live, other=0.0).to(tl.float32)
+    if SPLITS > 0:
+        y = _sum(parts, row, rows, size, i, live, SPLITS)
+        if THROUGH != "":
+            y = _unit(y, live, size, through_eps, THROUGH) * through_by
+        x += y * scale
+    if OTHERS > 0:
+        x += _sum(others, row, rows, size, i, live, OTHERS) * scale
     rounded = x.to(summed.dtype.element_ty)
     if SPLITS > 0:
         tl.store(summed + row * size + i, rounded, mask=live)
-    x = rounded.to(tl.float32)
-    unit = x * tl.rsqrt(tl.sum(x * x, 0) / size + eps)
-    value = unit * scale
+    value = _unit(rounded.to(tl.float32), live, size, eps, KIND) * by + shift
     if IN_8_BITS:
         value, own_scale = in_8_bits(value, LARGEST, SMALLEST, INTEGER, BY_HAND)
         tl.store(scales + row, own_scale)
@@ -48,27 +105,32 @@ def _add_norm(
 def add_norm(
     stream: Float[Tensor, "rows size"],
     parts: Float[Tensor, "splits rows size"] | None,
-    weight: Float[Tensor, " size"],
-    eps: float,
+    norm: Norm,
     kind: torch.dtype | None = None,
+    others: Float[Tensor, "others rows size"] | None = None,
+    scale: float = 1.0,
+    through: Norm | None = None,
 ) -> tuple[Float[Tensor, "rows size"], Num[Tensor, "rows size"], Float[Tensor, " rows"] | None]:
-    """The stream with `parts` added, and its norm times weight, in `kind` (int8 or e4m3) with a
-    scale for each row if that is given.
+    """The stream with `parts`, and `others` if there are two, added, and its norm, in `kind` (int8
+    or e4m3) with a scale for each row if that is given.
 
-    Without parts the stream is given back as it is.
+    Without parts the stream is given back as it is. `through`: an rms or offset_rms.
     """
     stream, (rows, size) = stream.contiguous(), stream.shape
     normed = torch.empty_like(stream, dtype=kind)
     scales = None if kind is None else stream.new_empty(rows, dtype=torch.float32)
     summed = stream if parts is None else torch.empty_like(stream)
-    width, splits = 1 << (size - 1).bit_length(), 0 if parts is None else len(parts)
+    width = 1 << (size - 1).bit_length()
     launch: Any = _add_norm[(rows,)]
     with torch.cuda.device_of(stream):
         launch(
-            stream, stream if parts is None else parts, weight, summed, normed, scales, rows, size,
-            eps,
-            SPLITS=splits, WIDTH=width, IN_8_BITS=kind is not None,
-            num_warps=8 if width > 2048 else 4,
+            stream, parts, others, norm.weight, norm.bias,
+            None if through is None else through.weight, summed, normed, scales, rows, size,
+            norm.eps, scale, 0.0 if through is None else through.eps,
+            SPLITS=0 if parts is None else len(parts), OTHERS=0 if others is None else len(others),
+            KIND=norm.kind, WEIGHT=norm.weight is not None, BIAS=norm.bias is not None,
+            THROUGH="" if through is None else through.kind, WIDTH=width,
+            IN_8_BITS=kind is not None, num_warps=8 if width > 2048 else 4,
             **options(kind or torch.int8), **dependent(stream),
         )  # fmt: skip
     return summed, normed, scales
