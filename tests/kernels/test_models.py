@@ -26,29 +26,29 @@ TOKENS = torch.randint(0, 90, (2, 9), generator=torch.Generator().manual_seed(0)
 
 @pytest.mark.parametrize("family", sorted(FIRST))
 def test_a_decoder_by_kernels_gives_the_logits_of_torch(
-    family: str, tmp_path: Path, kernels: Choose
+    family: str, tmp_path: Path, kernels: Choose, device: torch.device
 ) -> None:
     make(FIRST[family]).save_pretrained(tmp_path)
-    decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    decoder = load_decoder(tmp_path, device, torch.float32)
     found = []
     for on in (False, True):
         kernels(on)
-        found.append(causal_logits(decoder, TOKENS))
+        found.append(causal_logits(decoder, TOKENS.to(device)))
     assert not torch.equal(*found)
     assert (found[1] - found[0]).abs().max() <= 1e-5 * found[0].abs().max()
 
 
 @pytest.mark.parametrize("quantization", [Int8(), *NIGHTLY], ids=lambda q: type(q).__name__)
 def test_a_quantized_decoder_by_kernels_gives_the_logits_of_torch(
-    quantization: Quantization, tmp_path: Path, kernels: Choose
+    quantization: Quantization, tmp_path: Path, kernels: Choose, device: torch.device
 ) -> None:
     make(FIRST["llama"]).save_pretrained(tmp_path)
-    decoder = load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+    decoder = load_decoder(tmp_path, device, torch.float32)
     decoder = quantize_head(quantize(decoder, quantization), quantization)
     found = []
     for on in (False, True):
         kernels(on)
-        found.append(causal_logits(decoder, TOKENS))
+        found.append(causal_logits(decoder, TOKENS.to(device)))
     assert not torch.equal(*found)
     assert (found[1] - found[0]).abs().max() <= 1e-2 * found[0].abs().max()
 

@@ -47,7 +47,7 @@ def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
     formula.
     """
     rules = decoder.shape.rules
-    place = torch.arange(tokens.shape[1])
+    place = torch.arange(tokens.shape[1], device=tokens.device)
 
     class Causal(Attend):
         def __call__(self, layer: int, projection: Projection) -> torch.Tensor:

@@ -94,5 +94,11 @@ def test_only_kernels_know_triton() -> None:
             assert not [name for name in imports(path) if name.split(".")[0] == "triton"], path
 
 
+def test_only_ops_know_kernels() -> None:
+    for path in FILES:
+        if package(path) not in ("kernels", "ops"):
+            assert not [name for name in imports(path) if name.startswith("bass.kernels")], path
+
+
 def test_annotations_are_evaluated_so_that_they_can_be_checked() -> None:
     assert not [path for path in FILES if "__future__.annotations" in imports(path)]

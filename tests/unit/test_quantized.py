@@ -32,8 +32,10 @@ from bass.models.quantized import (
     quantize_head,
 )
 from bass.models.weights import load_decoder, read_index, save_decoder
-from bass.ops.linear import Linear, QuantizedLinear
+from bass.ops import dispatch
+from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
 from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
+from bass.ops.residual import Residual
 from bass.policies import Fixed
 from bass.records import CacheBudget
 from bass.testing.policies import ByRow
@@ -489,3 +491,42 @@ def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path)
     assert torch.equal(loaded.head.weight, decoder.head.weight)  # type: ignore[union-attr]
     for ours, theirs in zip(loaded.blocks, decoder.blocks, strict=True):
         assert torch.equal(ours.attention.qkv.bias, theirs.attention.qkv.bias)  # type: ignore[union-attr]
+
+
+class Adapted(Linear):
+    """Low-rank: its own idea of the product."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return 2 * super().__call__(x)
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.layer(x)
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_another_module_in_the_place_of_a_linear_layer_is_called_as_it_is(
+    on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where kernels serve ours: a subclass may compute something else."""
+    monkeypatch.setattr(dispatch, "use_kernels", lambda _: on)
+    x, layer = drawn(2, 3, 16), Linear(16, 8, torch.device("cpu"), torch.float32)
+    layer.requires_grad_(False).weight.copy_(drawn(8, 16, seed=1))
+    adapted = Adapted(16, 8, torch.device("cpu"), torch.float32)
+    adapted.load_state_dict(layer.state_dict())
+    expected = 2 * (x @ layer.weight.T)
+    for other in (Doubled(layer), adapted):
+        torch.testing.assert_close(linear(x, other).tensor(), expected)
+        qkv = project_qkv(x, other, (2, 1, 2)).partial_sums.sum(0)
+        torch.testing.assert_close(qkv.flatten(2), expected)
+        gates, up = expected.chunk(2, -1)
+        gated = gated_linear(x, other, torch.relu)
+        torch.testing.assert_close(gated, gates.relu() * up)
+        stream = Residual(drawn(2, 3, 8, seed=2))
+        found = stream.plus(linear(x, other)).tensor()
+        torch.testing.assert_close(found, stream.tensor() + expected)
