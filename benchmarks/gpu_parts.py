@@ -21,7 +21,7 @@ from bass.engine.parts import parts_of, seconds_of
 from bass.llm import LLM
 from bass.ops.batch_state import last
 from bass.ops.noise import step_noise
-from bass.records import History
+from bass.records import History, Window
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
@@ -40,7 +40,8 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
     parts["draft_sampling"] = 0.0
     if k and isinstance(drafter, ModelDrafter):
         noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-        logits = drafter.scorer(*last(rows, 1), step.span(length, rows.capacity))
+        window = Window(*last(rows, 1), step.span(length, rows.capacity))
+        logits = drafter.scorer(window).logits
 
         def sample_drafts() -> None:
             drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []

@@ -36,7 +36,7 @@ from rich.table import Table
 import bass
 from bass import pair
 from bass.engine.scorer import ModelScorer
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Window
 from bass.registry import names
 from bass.text import Tokenizer
 
@@ -81,7 +81,8 @@ def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
             )
         scorer = ModelScorer(models.target, cache, parts.attention, len(rows))
         logprobs = (
-            scorer(tokens.to(models.device), positions.to(models.device), span)[:, :-1]
+            scorer(Window(tokens.to(models.device), positions.to(models.device), span))
+            .logits[:, :-1]
             .float()
             .log_softmax(-1)
         )

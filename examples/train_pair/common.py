@@ -16,7 +16,9 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from bass.interfaces import Attend
 from bass.models.llama import Llama, LlamaConfig
+from bass.records import Projection, Window
 
 CONTEXT = 1024
 TARGET = LlamaConfig(
@@ -66,15 +68,20 @@ class Recipe:
         return min(1.0, (step + 1) / self.warmup, (self.steps - step) / (self.decay * self.steps))
 
 
-def attend_causally(
-    layer: int,
-    q: Float[Tensor, "batch window heads dim"],
-    k: Float[Tensor, "batch window kv dim"],
-    v: Float[Tensor, "batch window kv dim"],
-) -> Float[Tensor, "batch window heads dim"]:
+class CausalAttend(Attend):
     """Attention of a whole text to itself; nothing is stored."""
-    q, k, v = (x.transpose(1, 2).to(v.dtype) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+
+    def __call__(
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
+        dtype = projection.partial_sums.dtype  # that of autocast, if it is on
+        q, k, v = (x.transpose(1, 2).to(dtype) for x in projection.rotated())
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(
+            1, 2
+        )
+
+    def store(self, layer: int, projection: Projection) -> None:
+        raise NotImplementedError("a whole text is attended to, never stored")
 
 
 def logits_of(
@@ -82,7 +89,8 @@ def logits_of(
 ) -> Float[Tensor, "batch window vocab"]:
     """Logits of the token after each of `tokens`, which start at position 0."""
     positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    return model.unembed(model.hidden(tokens, positions, attend_causally))
+    window = Window(tokens, positions, tokens.shape[1])
+    return model.unembed(model.hidden(window, CausalAttend())[0])
 
 
 @torch.no_grad()

@@ -16,20 +16,22 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import CONTEXT, attend_causally
+from common import CONTEXT, CausalAttend
 from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from bass.interfaces import Attend
 from bass.models.llama import Llama
 from bass.models.weights import load_decoder
+from bass.records import Projection, Window
 
 TEMPERATURES = (0.0, 0.2, 0.2, 0.2, 0.6, 0.8, 0.8, 1.0, 1.0, 1.0)
 PROMPT_LENGTHS = (32, 64, 128, 256, 512)
 
 
 @dataclass
-class Aligned:
+class Aligned(Attend):
     """Keys and values of rows that are all at the same position: the prompt first, then one token
     at a time.
     """
@@ -39,22 +41,23 @@ class Aligned:
     start: int = 0
 
     def __call__(
-        self,
-        layer: int,
-        q: Float[Tensor, "batch window heads dim"],
-        k: Float[Tensor, "batch window kv_heads dim"],
-        v: Float[Tensor, "batch window kv_heads dim"],
+        self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        stop = self.start + q.shape[1]
-        self.k[layer, :, self.start : stop], self.v[layer, :, self.start : stop] = k, v
+        self.store(layer, projection)
+        q, k, _ = projection.rotated()
         if q.shape[1] > 1:
-            return attend_causally(layer, q, k, v)
+            return CausalAttend()(layer, projection)
         # One query sees everything: the heads that share keys are laid along the window.
-        shared = q[:, 0].unflatten(1, (k.shape[2], -1))
+        shared, stop = q[:, 0].unflatten(1, (k.shape[2], -1)), self.start + 1
         keys, values = (x[layer, :, :stop].transpose(1, 2) for x in (self.k, self.v))
         return F.scaled_dot_product_attention(shared.to(keys.dtype), keys, values).flatten(1, 2)[
             :, None
         ]
+
+    def store(self, layer: int, projection: Projection) -> None:
+        _, k, v = projection.rotated()
+        stop = self.start + k.shape[1]
+        self.k[layer, :, self.start : stop], self.v[layer, :, self.start : stop] = k, v
 
 
 @torch.no_grad()
@@ -81,7 +84,8 @@ def generate(
     window = tokens[:, :prompt]
     for position in range(prompt, length):
         places = torch.arange(cache.start, position, device=weight.device).expand(batch, -1)
-        logits = model.unembed(model.hidden(window, places, cache)[:, -1]).float()
+        hidden, _ = model.hidden(Window(window, places, position), cache)
+        logits = model.unembed(hidden[:, -1]).float()
         noise = torch.empty_like(logits).exponential_(generator=generator).log_()
         tokens[:, position] = (logits / divisor - noise * scale).argmax(-1)
         cache.start, window = position, tokens[:, position : position + 1]

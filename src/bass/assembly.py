@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bass.engine.cost import pass_cost
-from bass.engine.drafter_context import RunContext, draw_for
+from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
@@ -64,11 +64,11 @@ def assemble(
         limits = -(-budget.limits // CAPACITY_STEP) * CAPACITY_STEP
         budget = replace(budget, limits=limits, shared=np.zeros_like(budget.shared))
 
-    def scorer(decoder: CausalDecoder) -> ModelScorer:
+    def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
         cache = parts.cache.allocate(decoder.shape, budget, models.device, models.dtype)
-        return ModelScorer(decoder, cache, parts.attention, budget.batch)
+        return ModelScorer(decoder, cache, parts.attention, budget.batch, layers)
 
-    target = scorer(models.target)
+    target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
     make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
     context = RunContext(
         target,
@@ -76,9 +76,11 @@ def assemble(
         warp,
         draw_for(parts.verifier),
         parts.stop_rule,
+        budget.batch,
+        capacity := int(budget.limits.max()),
         PassLog(pass_cost(models.target)),
     )
-    sequences = Sequences.empty(budget.batch, int(budget.limits.max()), list(eos), models.device)
+    sequences = Sequences.empty(budget.batch, capacity, list(eos), models.device)
     step = SpeculativeStep(
         target, parts.drafter.build(context), parts.verifier, warp, context.vocab_size, context.log
     )

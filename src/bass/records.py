@@ -22,6 +22,7 @@ __all__ = [
     "CacheBudget",
     "DecoderShape",
     "Draft",
+    "Features",
     "Feedback",
     "History",
     "Noise",
@@ -32,8 +33,10 @@ __all__ = [
     "RotaryTables",
     "Rotation",
     "RowAssignment",
+    "Scored",
     "Sequences",
     "Verdict",
+    "Window",
 ]
 
 
@@ -75,6 +78,33 @@ class Sequences:
     def capacity(self) -> int:
         """Tokens that a row has room for."""
         return self.tokens.shape[1] - 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens that a model reads, on the device: of the rows from `start` on, -1 as a position where
+    there is none.
+
+    span: no position in use is beyond it; on the host.
+    """
+
+    tokens: Int[Tensor, "batch window"]
+    positions: Int[Tensor, "batch window"]
+    span: int
+    start: int = 0
+
+
+Features = tuple[Float[Tensor, "batch window hidden"], ...]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a model says of a window: the logits of each next token, and hidden states for drafters
+    that read them (`DraftMethod.target_features`).
+    """
+
+    logits: Float[Tensor, "batch window vocab"]
+    features: Features = ()
 
 
 @dataclass(frozen=True)

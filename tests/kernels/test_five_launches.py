@@ -16,7 +16,7 @@ from bass.engine.scorer import ModelScorer
 from bass.kernels.triton.launch import INTERPRETED
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops import dispatch
-from bass.records import CacheBudget, RowAssignment
+from bass.records import CacheBudget, RowAssignment, Window
 from kernels.conftest import Choose
 from support.gluon import emulated
 
@@ -48,7 +48,8 @@ def logits(llama: Llama, left_out: int | None) -> torch.Tensor:
     scorer, found = ModelScorer(llama, cache, TritonRagged(), 2), []
     for begin in (0, 4):
         tokens = torch.arange(8).view(2, 4) * 11 % 96 + begin
-        found.append(scorer(tokens, torch.arange(begin, begin + 4).repeat(2, 1), 16).double())
+        window = Window(tokens, torch.arange(begin, begin + 4).repeat(2, 1), 16)
+        found.append(scorer(window).logits.double())
     return torch.cat(found, 1)
 
 

@@ -27,7 +27,7 @@ from bass.interfaces import (
     Verifier,
 )
 from bass.policies import Fixed
-from bass.records import Draft, Noise, Sequences, Verdict
+from bass.records import Draft, Noise, Scored, Sequences, Verdict, Window
 from bass.sampling import Sampling
 from bass.testing.engine import By, Scorers, same_prompt
 from bass.testing.policies import ByRow, Cycle
@@ -200,11 +200,11 @@ class OverflowingScorer(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return self.inner
 
-    def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
-        logits = self.inner(tokens, positions, span).clone()
-        bad = (positions[BAD_ROW, -1] > 8)[None, None]
+    def __call__(self, window: Window) -> Scored:
+        logits = self.inner(window).logits.clone()
+        bad = (window.positions[BAD_ROW, -1] > 8)[None, None]
         logits[BAD_ROW, :, 2:3] = torch.where(bad, self.value, logits[BAD_ROW, :, 2:3])
-        return logits
+        return Scored(logits)
 
 
 @pytest.mark.parametrize("verifier", EVERY_VERIFIER)
@@ -266,9 +266,9 @@ class LostAfterTheEnd(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return self.inner
 
-    def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
-        logits = self.inner(tokens, positions, span)
-        return torch.where((tokens == END)[..., None], torch.nan, logits)
+    def __call__(self, window: Window) -> Scored:
+        logits = self.inner(window).logits
+        return Scored(torch.where((window.tokens == END)[..., None], torch.nan, logits))
 
 
 class Own(Verifier):

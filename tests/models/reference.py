@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from bass.interfaces import Attend
 from bass.models.decoder import CausalDecoder
 from bass.models.weights import load_decoder
-from bass.records import Projection
+from bass.records import Projection, Window
 from models.cases import Case
 
 
@@ -67,7 +67,8 @@ def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
         def store(self, layer: int, projection: Projection) -> None:
             raise AssertionError("whole sequences are attended to, not stored")
 
-    return decoder.unembed(decoder.hidden(tokens, place.expand(tokens.shape), Causal()))
+    window = Window(tokens, place.expand(tokens.shape), tokens.shape[1])
+    return decoder.unembed(decoder.hidden(window, Causal())[0])
 
 
 def deviation(case: Case, folder: Path, model: PreTrainedModel) -> float:

@@ -5,7 +5,7 @@ at.
 import numpy as np
 import torch
 
-from bass.records import Feedback
+from bass.records import Feedback, Window
 from support.engines import Setup, same_prompt
 
 
@@ -25,7 +25,7 @@ def first_tokens(
     s.tokens[:, : len(prompt)] = torch.tensor(prompt)
     positions = torch.arange(len(prompt) - 1, device=s.lens.device).expand(samples, -1)
     for store in (step.target, step.drafter):
-        store.fill(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity, 0)
+        store.fill(Window(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity))
     state, lens, drafted = (
         policy.init(samples),
         np.full(samples, len(prompt)),

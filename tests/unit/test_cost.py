@@ -16,6 +16,7 @@ from bass.engine.passes import (
     work_of,
 )
 from bass.interfaces import Scorer
+from bass.records import Scored, Window
 
 TARGET = PassCost(
     ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None)
@@ -95,15 +96,13 @@ def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
 
 def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> None:
     class Silent(Scorer):
-        def __call__(
-            self, tokens: torch.Tensor, positions: torch.Tensor, span: int
-        ) -> torch.Tensor:
-            return torch.zeros(*tokens.shape, 2)
+        def __call__(self, window: Window) -> Scored:
+            return Scored(torch.zeros(*window.tokens.shape, 2))
 
     log = PassLog()
     scorer, fill = LoggedScorer(Silent(), log, TARGET, DRAFT), torch.tensor([[3, 4]])
-    scorer.fill(fill, fill, 8, 1)  # of the second row of three alone
-    scorer(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8)
+    scorer.fill(Window(fill, fill, 8, 1))  # of the second row of three alone
+    scorer(Window(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8))
     report = torch.arange(6).reshape(3, 2)
     packed, layout = with_positions(report, log.take())
     assert log.take() == ()

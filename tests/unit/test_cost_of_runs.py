@@ -12,7 +12,6 @@ import bass
 from bass import llm as public
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks
-from bass.engine.scorer import FillAttend
 from bass.engine.slots import Slots
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
@@ -90,14 +89,18 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
             watching.prefilling = False
 
     monkeypatch.setattr(Slots, "admit", admitted)
-    for kind in (FirstLayers, CausalDecoder):
-        plain: Any = kind.hidden
+    for kind, name in (
+        (FirstLayers, "hidden"),
+        (CausalDecoder, "hidden"),
+        (CausalDecoder, "fill"),
+    ):
+        plain: Any = getattr(kind, name)
 
-        def seen(self: Any, tokens: Any, positions: Any, attend: Any, plain: Any = plain) -> Any:
-            watching.see(self, positions, isinstance(attend, FillAttend))
-            return plain(self, tokens, positions, attend)
+        def seen(self: Any, window: Any, *rest: Any, plain: Any = plain, name: str = name) -> Any:
+            watching.see(self, window.positions, name == "fill")
+            return plain(self, window, *rest)
 
-        monkeypatch.setattr(kind, "hidden", seen)
+        monkeypatch.setattr(kind, name, seen)
     return watching
 
 

@@ -16,7 +16,7 @@ from bass.engine.drafter_context import OwnDraw
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
-from bass.records import Draft, Sequences
+from bass.records import Draft, Scored, Sequences, Window
 from bass.registry import make
 from bass.sampling import Sampling
 from bass.stop_rules import Confidence, Entropy, Svip
@@ -209,8 +209,8 @@ def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_r
 class Anywhere(Scorer):
     """Scores on any device, the one without memory too."""
 
-    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, span: int) -> torch.Tensor:
-        return torch.zeros(*tokens.shape, VOCAB, device=tokens.device)
+    def __call__(self, window: Window) -> Scored:
+        return Scored(torch.zeros(*window.tokens.shape, VOCAB, device=window.tokens.device))
 
 
 @pytest.mark.parametrize("rule", [None, Confidence(), Entropy(), Svip()], ids=repr)
@@ -350,14 +350,13 @@ def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> No
     scorer = generation.run.step.target
     hidden = scorer.decoder.hidden
 
-    def watched(tokens: torch.Tensor, positions: torch.Tensor, attend: Any) -> torch.Tensor:
-        windows.append(positions.clone())
-        return hidden(tokens, positions, attend)
+    def watched(window: Window, *rest: Any) -> Any:
+        windows.append(window.positions.clone())
+        return hidden(window, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scorer.decoder, "hidden", watched)
         result = generation.result()
-    windows = windows[1:]  # without the prefill
     assert len(windows) == len(result.trace)
     assert all((window[0, 1:] == -1).all() for window in windows)
     assert windows[0].shape[1] == 5

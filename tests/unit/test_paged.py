@@ -11,13 +11,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 import bass
+from bass.drafters import NoDrafter
 from bass.engine.requests import Request
 from bass.engine.slots import Slots, room_for
 from bass.interfaces import RowStore
-from bass.records import AttentionRule, CacheBudget, DecoderShape, RowAssignment, Sequences
+from bass.records import (
+    AttentionRule,
+    CacheBudget,
+    DecoderShape,
+    Features,
+    RowAssignment,
+    Sequences,
+    Window,
+)
 from support.layouts import LAYOUTS, READ, in_blocks_of
 from unit.checkpoints import Pair
 
@@ -79,7 +87,8 @@ class StoredRows(RowStore):
     def copy_rows(self, assignment: RowAssignment) -> None:
         self.cache.copy_rows(assignment)
 
-    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
+    def fill(self, window: Window) -> Features:
+        tokens, positions, start = window.tokens, window.positions, window.start
         values = (
             (64 * tokens + positions)
             .float()[..., None, None]
@@ -87,6 +96,7 @@ class StoredRows(RowStore):
         )
         for layer in range(SHAPE.layers):
             self.cache.rows(start, start + len(tokens)).write(layer, values, -values, positions)
+        return ()
 
 
 @dataclass
@@ -110,7 +120,8 @@ class Engine:
         queue = deque(range(len(self.requests)))
         self.slots = Slots(
             rows,
-            (self.store,),
+            self.store,
+            NoDrafter(),
             np.full(self.batch, -1),
             np.zeros(self.batch, dtype=np.int64),
             queue,
@@ -151,7 +162,7 @@ class Engine:
             ]
             if len(committed) == limit or self.random.random() < 0.3:
                 ends.append(row)
-        self.store.fill(tokens, positions, 0, 0)
+        self.store.fill(Window(tokens, positions, 0))
         self.check()
         for row in ends:
             self.slots.release(row)

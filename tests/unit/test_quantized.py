@@ -37,7 +37,7 @@ from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, proje
 from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
 from bass.ops.residual import Residual
 from bass.policies import Fixed
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Window
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
@@ -178,7 +178,7 @@ def logits(of: LlamaWorld, device: torch.device) -> Tensor:
         device
     )
     scorer = of.scorer("target", FIRST_PAIRING, CacheBudget.of(np.full(3, 32)), device)
-    return scorer(tokens, torch.arange(20, device=device).expand(3, 20), 32)
+    return scorer(Window(tokens, torch.arange(20, device=device).expand(3, 20), 32)).logits
 
 
 @pytest.mark.parametrize("name", EIGHT_BITS)

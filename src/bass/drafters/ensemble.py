@@ -15,7 +15,7 @@ from bass.drafters.validity import check_answer, check_columns
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Noise, RowAssignment, Sequences
+from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
 
 
 @final
@@ -45,12 +45,22 @@ class Ensemble(DraftMethod):
         return max(method.target_layers for method in self.methods)
 
     @property
+    def target_features(self) -> tuple[int, ...]:
+        return tuple(sorted({i for method in self.methods for i in method.target_features}))
+
+    @property
     def obeys_stop_rules(self) -> bool:
         return any(method.obeys_stop_rules for method in self.methods)
 
     def build(self, context: DrafterContext) -> Drafter:
+        all_layers = self.target_features
         return EnsembleDrafter(
-            tuple(method.build(context) for method in self.methods), context.vocab_size
+            tuple(method.build(context) for method in self.methods),
+            context.vocab_size,
+            tuple(
+                tuple(all_layers.index(layer) for layer in method.target_features)
+                for method in self.methods
+            ),
         )
 
 
@@ -69,6 +79,11 @@ class EnsembleDrafter(Drafter):
 
     drafters: tuple[Drafter, ...]
     vocab_size: int
+    reads: tuple[tuple[int, ...], ...] = ()  # of each part, its places in the features
+
+    def __post_init__(self) -> None:
+        if not self.reads:
+            object.__setattr__(self, "reads", ((),) * len(self.drafters))
 
     @property
     def label(self) -> str:
@@ -78,15 +93,21 @@ class EnsembleDrafter(Drafter):
         for drafter in self.drafters:
             drafter.reserve(assignment)
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
+    def fill(self, window: Window) -> Features:
         for drafter in self.drafters:
-            drafter.fill(tokens, positions, span, start)
+            drafter.fill(window)
+        return ()
+
+    @property
+    def observes(self) -> bool:
+        return any(drafter.observes for drafter in self.drafters)
+
+    def observe(
+        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
+    ) -> None:
+        for drafter, own in zip(self.drafters, self.reads, strict=True):
+            if drafter.observes:
+                drafter.observe(window, tuple(features[i] for i in own), accepted)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
@@ -166,4 +187,4 @@ def tell(
     window = torch.cat((last, drafted[:, :-1]), 1)
     ahead = torch.arange(window.shape[1], device=window.device)
     fed = (ahead < lengths[:, None]) & (position >= 0)
-    drafter.fill(window, torch.where(fed, position + ahead, -1), span, 0)
+    drafter.fill(Window(window, torch.where(fed, position + ahead, -1), span))

@@ -20,7 +20,7 @@ from bass.interfaces import (
     Warp,
 )
 from bass.ops import batch_state
-from bass.records import Draft, History, Noise, Sequences
+from bass.records import Draft, History, Noise, Sequences, Window
 
 
 @final
@@ -78,7 +78,7 @@ class ModelDrafter(ForwardingRowStore, Drafter):
         probs: list[Tensor] = []
         later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):
-            logits = self.scorer(tokens, positions, span)[:, -1:]
+            logits = self.scorer(Window(tokens, positions, span)).logits[:, -1:]
             at = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))[:, 0]
             probs.append(at)
             drafted[:, i] = self.draw(at, noise, i)

@@ -12,12 +12,12 @@ from bass.engine.cost import fill_cost, pass_cost
 from bass.engine.passes import LoggedScorer, PassLog
 from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.errors import PairingError
-from bass.interfaces import DrafterContext, Draw, Scorer, StopRule, Verifier, Warp
+from bass.interfaces import DrafterContext, DraftMethod, Draw, Scorer, StopRule, Verifier, Warp
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
-from bass.records import Noise
+from bass.records import Noise, Scored, Window
 
 
 @final
@@ -45,6 +45,20 @@ def draw_for(verifier: Verifier) -> Draw:
     return SharedDraw() if verifier.coupled else OwnDraw()
 
 
+def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
+    """The states of the target that the drafter reads, an error where a target of so many layers
+    has no such state.
+    """
+    asked = tuple(method.target_features)
+    if bad := [i for i in asked if not isinstance(i, int) or not 0 <= i <= layers]:
+        raise PairingError(
+            f"`{type(method).__name__}` reads the state `{bad[0]}` of the target by "
+            f"`target_features`, and the target has {layers} layers: give 0 to {layers - 1} for "
+            f"what enters a layer, or {layers} for the final state."
+        )
+    return asked
+
+
 @final
 @dataclass(frozen=True)
 class SharedScorer(Scorer):
@@ -52,10 +66,8 @@ class SharedScorer(Scorer):
 
     scorer: Scorer
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Tensor:
-        return self.scorer(tokens, positions, span)
+    def __call__(self, window: Window) -> Scored:
+        return self.scorer(window)
 
 
 @final
@@ -71,6 +83,8 @@ class RunContext(DrafterContext):
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None
+    batch: int
+    capacity: int
     log: PassLog = field(default_factory=PassLog)
 
     @property

@@ -8,8 +8,9 @@ import torch
 
 from bass.engine.graphs import GraphedStep
 from bass.engine.step import SpeculativeStep, Step
+from bass.ops.batch_state import window
 from bass.ops.noise import step_noise
-from bass.records import Sequences
+from bass.records import Sequences, Window
 
 PARTS = ("draft", "verify", "sample", "host")
 REPEATS = 20
@@ -102,12 +103,13 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     span = step.span(int((lens + lengths)[active].max()), rows.capacity)
     noise = step_noise(rows.keys, rows.steps, rows.lens, k)
     draft, flags = inner.drafted(rows, lengths, k, noise, span)
-    logits = inner.scored(rows, draft, span)
+    fed = Window(*window(rows, draft), span)
+    logits = inner.target(fed).logits
     seconds = {
         "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed)
         if k
         else 0.0,
-        "verify": seconds_of(lambda: inner.scored(rows, draft, span), graphed),
+        "verify": seconds_of(lambda: inner.target(fed), graphed),
         "sample": seconds_of(
             lambda: inner.judged(
                 rows, draft, flags, logits, step_noise(rows.keys, rows.steps, rows.lens, k)

@@ -16,11 +16,12 @@ from typing import final
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from bass.engine.cost import NO_WORK, Layout, PassCost, Work, work_of_passes
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
+from bass.records import Features, Scored, Window
 
 
 @dataclass(frozen=True)
@@ -86,22 +87,14 @@ class LoggedScorer(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return self.scorer
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
+    def fill(self, window: Window) -> Features:
         if self.fill_cost is not None:
-            self.log.passes.append(Pass(self.fill_cost, positions, start))
-        super().fill(tokens, positions, span, start)
+            self.log.passes.append(Pass(self.fill_cost, window.positions, window.start))
+        return super().fill(window)
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Float[Tensor, "batch window vocab"]:
-        self.log.passes.append(Pass(self.cost, positions))
-        return self.scorer(tokens, positions, span)
+    def __call__(self, window: Window) -> Scored:
+        self.log.passes.append(Pass(self.cost, window.positions))
+        return self.scorer(window)
 
 
 def with_positions(

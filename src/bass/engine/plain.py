@@ -8,7 +8,7 @@ from bass.interfaces import Scorer, Warp
 from bass.ops import batch_state
 from bass.ops.noise import step_noise
 from bass.ops.sampling import draw
-from bass.records import History, Sequences, Verdict
+from bass.records import History, Sequences, Verdict, Window
 
 
 @torch.inference_mode()
@@ -25,10 +25,10 @@ def plain_loop(
     if longest > 1:
         positions = torch.arange(longest - 1, device=sequences.lens.device).expand(len(prompts), -1)
         positions = torch.where(positions < sequences.lens[:, None] - 1, positions, -1)
-        target.fill(sequences.tokens[:, : longest - 1], positions, span, 0)
+        target.fill(Window(sequences.tokens[:, : longest - 1], positions, span))
     while sequences.active.any():  # sync: as plain as can be
         last, position = batch_state.last(sequences, 1)
-        logits = target(last, position, span)
+        logits = target(Window(last, position, span)).logits
         probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]

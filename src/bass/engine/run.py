@@ -17,7 +17,7 @@ from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, PolicyError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.batch_state import last
-from bass.records import Feedback, Sequences
+from bass.records import Feedback, Sequences, Window
 
 
 def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
@@ -86,7 +86,8 @@ class Run:
         self.eos = frozenset(self.sequences.eos.tolist())
         self._slots = Slots(
             self.sequences,
-            (self.step.target, self.step.drafter),
+            self.step.target,
+            self.step.drafter,
             np.full(batch, -1),
             np.zeros(batch, dtype=np.int64),
             deque(range(len(self.requests))),
@@ -215,7 +216,7 @@ class Run:
         """The drafter takes in the tokens of the last `behind` steps, and the two that its last
         draft may have left out.
         """
-        self.step.drafter.fill(*last(self.sequences, behind + 2), span, 0)
+        self.step.drafter.fill(Window(*last(self.sequences, behind + 2), span))
         return self.step.log.take()
 
     def _launched_ahead(

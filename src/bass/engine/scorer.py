@@ -1,8 +1,7 @@
 """A decoder, a cache and an attention backend made into one function of tokens and positions."""
 
-import contextlib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from bass.interfaces import (
     RowStore,
     Scorer,
 )
-from bass.records import AttentionRule, Projection, RowAssignment
+from bass.records import AttentionRule, Features, Projection, RowAssignment, Scored, Window
 
 
 @final
@@ -47,30 +46,6 @@ class CachedAttend(Attend):
         return self.rules[layer]
 
 
-class StopForward(Exception):
-    """Ends a pass whose keys and values are all written: what would follow is nobody's."""
-
-
-@final
-@dataclass(frozen=True)
-class FillAttend(Attend):
-    """Attends in every layer but the last, whose output a prefill does not need."""
-
-    attend: CachedAttend
-    last_layer: int
-
-    def __call__(
-        self, layer: int, projection: Projection
-    ) -> Float[Tensor, "batch window heads dim"]:
-        if layer == self.last_layer:
-            self.store(layer, projection)
-            raise StopForward
-        return self.attend(layer, projection)
-
-    def store(self, layer: int, projection: Projection) -> None:
-        self.attend.store(layer, projection)
-
-
 @final
 @dataclass(frozen=True)
 class ModelScorer(Scorer):
@@ -82,6 +57,7 @@ class ModelScorer(Scorer):
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
     batch: int
+    layers: tuple[int, ...] = ()  # whose states it returns: see `DraftMethod.target_features`
 
     def __post_init__(self) -> None:
         check_pairing(type(self.cache), type(self.backend), ())
@@ -97,33 +73,18 @@ class ModelScorer(Scorer):
     def copy_rows(self, assignment: RowAssignment) -> None:
         self.cache.copy_rows(assignment)
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        with contextlib.suppress(StopForward):
-            self.decoder.hidden(
-                tokens,
-                positions,
-                FillAttend(self._attend(positions, span, start), len(self.rules) - 1),
-            )
+    def fill(self, window: Window) -> Features:
+        return self.decoder.fill(window, self._attend(window), self.layers)
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Float[Tensor, "batch window vocab"]:
-        return self.decoder.unembed(
-            self.decoder.hidden(tokens, positions, self._attend(positions, span, 0))
-        )
+    def __call__(self, window: Window) -> Scored:
+        hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
+        return Scored(self.decoder.unembed(hidden), features)
 
-    def _attend(self, positions: Tensor, span: int, start: int) -> CachedAttend:
-        stop = start + len(positions)
+    def _attend(self, window: Window) -> CachedAttend:
+        start, stop = window.start, window.start + len(window.positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
-        return CachedAttend(
-            cache, self.backend, self.backend.plan(positions, span), positions, self.rules
-        )
+        plan = self.backend.plan(window.positions, window.span)
+        return CachedAttend(cache, self.backend, plan, window.positions, self.rules)
 
 
 @final
@@ -143,20 +104,16 @@ class WidenedScorer(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return self.scorer
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        super().fill(tokens.clamp(max=self.known - 1), positions, span, start)
+    def fill(self, window: Window) -> Features:
+        return super().fill(self._known(window))
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Float[Tensor, "batch window vocab"]:
-        logits = self.scorer(tokens.clamp(max=self.known - 1), positions, span)
-        return F.pad(logits, (0, self.vocab_size - self.known), value=float("-inf"))
+    def __call__(self, window: Window) -> Scored:
+        scored = self.scorer(self._known(window))
+        missing = self.vocab_size - self.known
+        return replace(scored, logits=F.pad(scored.logits, (0, missing), value=float("-inf")))
+
+    def _known(self, window: Window) -> Window:
+        return replace(window, tokens=window.tokens.clamp(max=self.known - 1))
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from bass.engine.requests import Request
-from bass.interfaces import RowStore
-from bass.records import CacheBudget, RowAssignment, Sequences
+from bass.interfaces import Drafter, RowStore
+from bass.records import CacheBudget, RowAssignment, Sequences, Window
 
 PREFILL_WINDOW = 256  # prompt tokens per row and pass: bounds the memory of a long prompt's prefill
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
@@ -27,7 +27,8 @@ class Slots:
     """
 
     sequences: Sequences
-    stores: tuple[RowStore, ...]
+    target: RowStore
+    drafter: Drafter
     requests: np.ndarray
     capacities: np.ndarray
     queue: deque[int] = field(default_factory=deque)
@@ -74,14 +75,14 @@ class Slots:
             source[row] = donors[tuple(all_requests[request].prompt)]
             shared[row] = len(all_requests[request].prompt) - 1
         assignment = RowAssignment(self.capacities.copy(), source, shared)
-        for store in self.stores:
+        for store in (self.target, self.drafter):
             store.reserve(assignment)
         fed_rows = idle[: len(leaders)]
         for run in (
             np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
         ):
             self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
-        for store in self.stores:
+        for store in (self.target, self.drafter):
             store.copy_rows(assignment)
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
@@ -100,13 +101,16 @@ class Slots:
                 tokens[row, : len(part)] = part
             positions = np.where(positions < counts[:, None], positions, -1)
             span = bucket(first + positions.shape[1], self.sequences.capacity)
-            for store in self.stores:
-                store.fill(
-                    torch.as_tensor(tokens, device=device),
-                    torch.as_tensor(positions, device=device),
-                    span,
-                    start,
-                )
+            window = Window(
+                torch.as_tensor(tokens, device=device),
+                torch.as_tensor(positions, device=device),
+                span,
+                start,
+            )
+            features = self.target.fill(window)
+            self.drafter.fill(window)
+            if self.drafter.observes:
+                self.drafter.observe(window, features, None)
 
     def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         s = self.sequences

@@ -4,7 +4,7 @@ read.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -21,7 +21,7 @@ from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.ops.batch_state import commit, pack_report, unpack_report, valid_part, window
 from bass.ops.noise import step_noise
 from bass.ops.sampling import token_logprobs
-from bass.records import Draft, History, Noise, Sequences, Verdict
+from bass.records import Draft, History, Noise, Sequences, Verdict, Window
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,14 @@ class SpeculativeStep(Step):
         self.log.take()  # of prefills, and of passes outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
-        report = self.judged(sequences, draft, flags, self.scored(sequences, draft, span), noise)
+        fed = Window(*window(sequences, draft), span)
+        scored = self.target(fed)
+        report, emitted, accepted = self.judged(sequences, draft, flags, scored.logits, noise)
+        if self.drafter.observes:
+            # of the window, what is committed; of an idle row, nothing
+            index = torch.arange(fed.positions.shape[1], device=emitted.device)
+            committed = torch.where(index < emitted[:, None], fed.positions, -1)
+            self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)
         return with_positions(report, self.log.take())
 
     def drafted(
@@ -134,12 +141,6 @@ class SpeculativeStep(Step):
             raise invalid_draft(self.drafter, found)
         return draft, flags
 
-    def scored(
-        self, sequences: Sequences, draft: Draft, span: int
-    ) -> Float[Tensor, "batch window vocab"]:
-        """The target's logits for each row's window: its last committed token, then its draft."""
-        return self.target(*window(sequences, draft), span)
-
     def judged(
         self,
         sequences: Sequences,
@@ -147,15 +148,19 @@ class SpeculativeStep(Step):
         flags: Int[Tensor, " batch"],
         logits: Float[Tensor, "batch window vocab"],
         noise: Noise,
-    ) -> Int[Tensor, "batch report"]:
-        """Verdict and commit; the report, packed. `flags`: those of `drafted`."""
+    ) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+        """Verdict and commit; the report, packed, and the numbers of emitted and accepted tokens.
+
+        `flags`: those of `drafted`.
+        """
         probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
         verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits.shape[:2])
         logprobs = token_logprobs(logits, verdict.tokens)
         # the next step uses them as indices
         known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
         emitted = commit(sequences, known)
-        return pack_report(sequences, draft, flags, verdict, emitted, logprobs)
+        report = pack_report(sequences, draft, flags, verdict, emitted, logprobs)
+        return report, emitted, torch.minimum(verdict.accepted, emitted)
 
     def proposed(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -14,7 +14,7 @@ from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
 from bass.llm import LLM
 from bass.loading import backend_for
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Window
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 OFF = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -167,7 +167,8 @@ def log_likelihood(
     )
     scorer = ModelScorer(target, cache, backend_for("auto", PaddedCache, llm.models.device), 1)
     positions = torch.arange(span, device=fed.device)[None]
-    logprobs = scorer(fed, positions, span)[0, -len(scored) :].float().log_softmax(-1)
+    logits = scorer(Window(fed, positions, span)).logits
+    logprobs = logits[0, -len(scored) :].float().log_softmax(-1)
     chosen = logprobs.gather(-1, torch.tensor(scored, device=fed.device)[:, None])
     return float(chosen.double().sum()), bool(
         (logprobs.argmax(-1) == torch.tensor(scored, device=fed.device)).all()

@@ -1,13 +1,14 @@
 """What keeps keys and values, and what keeps state per row."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from types import FunctionType
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.records import CacheBudget, DecoderShape, Projection, RowAssignment
+from bass.records import CacheBudget, DecoderShape, Features, Projection, RowAssignment, Window
 
 View = TypeVar("View")
 
@@ -97,14 +98,18 @@ class RowStore(ABC):
     def reserve(self, assignment: RowAssignment) -> None:
         """Give row b room for `assignment.capacities[b]` positions."""
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        """Take in prompt tokens for the rows from `start` on."""
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        fill = vars(cls).get("fill")
+        if isinstance(fill, FunctionType) and fill.__code__.co_argcount > 2:
+            raise TypeError(
+                f"`{cls.__name__}.fill` takes tokens, positions, span and start: it is now "
+                "`fill(window)`, of a `bass.records.Window`."
+            )
+
+    def fill(self, window: Window) -> Features:
+        """Take in tokens of prompts, and return what others may read of them."""
+        return ()
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         """Row b takes the state that row `assignment.source[b]` has of its first
@@ -124,14 +129,8 @@ class ForwardingRowStore(RowStore):
     def reserve(self, assignment: RowAssignment) -> None:
         self.store.reserve(assignment)
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        self.store.fill(tokens, positions, span, start)
+    def fill(self, window: Window) -> Features:
+        return self.store.fill(window)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         self.store.copy_rows(assignment)

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from bass.interfaces.cache import RowStore
 from bass.interfaces.verification import Warp
-from bass.records import Draft, Noise, Sequences
+from bass.records import Draft, Features, Noise, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
     """A decoder, its cache and its attention backend behind plain tensors."""
 
     @abstractmethod
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Float[Tensor, "batch window vocab"]: ...
+    def __call__(self, window: Window) -> Scored:
+        """Take in a window of all rows, and score what follows each of its tokens."""
+        ...
 
 
 class StopRule(ABC):
@@ -51,12 +51,15 @@ class DrafterContext(ABC):
     """What a run offers to the drafter that is made for it.
 
     `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so
-    that the verifier keeps the most.
+    that the verifier keeps the most. `batch`: the run's rows; `capacity`:
+    positions that a row may have.
     """
 
     warp: "Warp"
     draw: "Draw"
     stop_rule: StopRule | None
+    batch: int
+    capacity: int
 
     @property
     @abstractmethod
@@ -104,6 +107,14 @@ class DraftMethod(ABC):
         return 0
 
     @property
+    def target_features(self) -> tuple[int, ...]:
+        """The states of the target that its `observe` is given: i for the residual stream that
+        enters layer i, counted from 0, the number of layers for the final state after the last
+        norm.
+        """
+        return ()
+
+    @property
     def obeys_stop_rules(self) -> bool:
         """It runs a draft loop that a stop rule can end; where it does not, one is refused."""
         return False
@@ -138,3 +149,20 @@ class Drafter(DraftMethod, RowStore):
         sum 1: else the run ends.
         """
         ...
+
+    @property
+    def observes(self) -> bool:
+        """Whether its `observe` does anything."""
+        return type(self).observe is not Drafter.observe
+
+    def observe(
+        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
+    ) -> None:
+        """Read what the target computed of committed tokens: its `target_features`.
+
+        Called after each window of a prefill (`accepted` is None), and at the end of each step,
+        also of one in which nothing was drafted, with the number of accepted tokens. The position
+        is -1 of what was not committed. The last token of a prompt, and the last committed one
+        after each step, come with the next step's window. Rows that share a prompt get what was
+        observed of it by `copy_rows`. In a step it runs in the CUDA graph: no host read.
+        """

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from bass.records import DecoderShape, Projection
+from bass.records import DecoderShape, Features, Projection, Window
 
 
 @runtime_checkable
@@ -36,11 +36,19 @@ class Decoder(ABC):
 
     @abstractmethod
     def hidden(
-        self,
-        tokens: Int[Tensor, "batch window"],
-        positions: Int[Tensor, "batch window"],
-        attend: Attend,
-    ) -> Float[Tensor, "batch window hidden"]: ...
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
+        """The final states, after the last norm; and the residual stream that enters each of
+        `layers`, where the number of layers stands for the final states.
+        """
+        ...
+
+    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
+        """Store the keys and values of all layers, and return the states of `layers`.
+
+        A decoder that need not compute all of its last layer for it overrides this.
+        """
+        return self.hidden(window, attend, layers)[1]
 
     @abstractmethod
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...

@@ -4,7 +4,7 @@ and unembedded.
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -14,19 +14,19 @@ from torch import Tensor, nn
 from bass.interfaces import Attend, Decoder
 from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, RotaryConfig
 from bass.models.config_gpt import GPTConfig, SharedNormConfig
-from bass.models.layers import MLP, Attention, GatedMLP, Parallel, PreNorm, SandwichNorm
+from bass.models.layers import MLP, Attention, Block, GatedMLP, Parallel, PreNorm, SandwichNorm
 from bass.models.rope import Rotary
 from bass.models.sources import WeightSource
 from bass.ops.embedding import embedding
 from bass.ops.linear import Linear, dense
 from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm
 from bass.ops.residual import Residual
-from bass.records import DecoderShape, Rotation
+from bass.records import DecoderShape, Features, Rotation, Window
 
 
 class CausalDecoder(nn.Module, Decoder):
-    """The base of every family. A subclass makes `blocks`, `norm` and, for rotary positions,
-    `rotary`; the parameters start empty.
+    """The base of every family. A subclass makes `blocks`, each a `layers.Block`, `norm` and, for
+    rotary positions, `rotary`; the parameters start empty.
 
     `head` is None where the embedding is tied to it, which leaves `head_bias`, if any. `prefix`:
     what stands before the names of all tensors but the head's; checkpoints of the bare model lack
@@ -81,27 +81,43 @@ class CausalDecoder(nn.Module, Decoder):
         return itertools.repeat(None)
 
     def hidden(
-        self,
-        tokens: Int[Tensor, "batch window"],
-        positions: Int[Tensor, "batch window"],
-        attend: Attend,
-    ) -> Float[Tensor, "batch window hidden"]:
-        x = self.through(tokens, positions, attend, len(self.blocks))
-        return x.normed(self.norm).tensor()
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
+        features: dict[int, Tensor] = {}
+        x = None
+        for layer, (x, _) in enumerate(self.streams(window, attend)):
+            if layer in layers:
+                features[layer] = x.tensor()
+        assert x is not None
+        features[len(self.blocks)] = x.normed(self.norm).tensor()
+        return features[len(self.blocks)], tuple(features[layer] for layer in layers)
 
-    def through(
-        self,
-        tokens: Int[Tensor, "batch window"],
-        positions: Int[Tensor, "batch window"],
-        attend: Attend,
-        count: int,
-    ) -> Residual:
-        """The residual stream that leaves the first `count` blocks."""
-        x = Residual(self.embedded(tokens, positions))
-        blocks, rotations = itertools.islice(self.blocks, count), self.rotations(positions)
-        for layer, (block, rotation) in enumerate(zip(blocks, rotations, strict=False)):
+    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
+        """Of the last block, only keys and values are computed, unless the final state is read."""
+        last, features = len(self.blocks) - 1, dict[int, Tensor]()
+        if layers and max(layers) > last:
+            return self.hidden(window, attend, layers)[1]
+        for layer, (x, rotation) in enumerate(self.streams(window, attend)):
+            if layer in layers:
+                features[layer] = x.tensor()
+            if layer == last:
+                block = self.blocks[last]
+                assert isinstance(block, Block)
+                attend.store(last, block.project(x, rotation))
+                break
+        return tuple(features[layer] for layer in layers)
+
+    def streams(self, window: Window, attend: Attend) -> Iterator[tuple[Residual, Rotation | None]]:
+        """The residual stream that enters each block, with the block's rotary embedding; last, what
+        leaves the blocks. Whoever stops reading stops the pass.
+        """
+        x = Residual(self.embedded(window.tokens, window.positions))
+        for layer, (block, rotation) in enumerate(
+            zip(self.blocks, self.rotations(window.positions), strict=False)
+        ):
+            yield x, rotation
             x = block(x, rotation, attend, layer)
-        return x
+        yield x, None
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         if self.head is None:

@@ -1,15 +1,16 @@
 """A decoder cut short: its first layers, then its own norm and head."""
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import final
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.errors import OptionError
 from bass.interfaces import Attend, Decoder
 from bass.models.decoder import CausalDecoder
-from bass.records import DecoderShape
+from bass.records import DecoderShape, Features, Window
 
 
 @final
@@ -38,13 +39,11 @@ class FirstLayers(Decoder):
         return replace(self.decoder.shape, rules=self.decoder.shape.rules[: self.count])
 
     def hidden(
-        self,
-        tokens: Int[Tensor, "batch window"],
-        positions: Int[Tensor, "batch window"],
-        attend: Attend,
-    ) -> Float[Tensor, "batch window hidden"]:
-        x = self.decoder.through(tokens, positions, attend, self.count)
-        return x.normed(self.decoder.norm).tensor()
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
+        assert not layers, "the states of a decoder are read from the decoder"
+        x, _ = next(itertools.islice(self.decoder.streams(window, attend), self.count, None))
+        return x.normed(self.decoder.norm).tensor(), ()
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return self.decoder.unembed(hidden)

@@ -5,6 +5,8 @@ Layers define `__call__` themselves: that of `nn.Module` looks for hooks first, 
 small decoder's step on a CPU.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -103,18 +105,28 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each with its norm: the parts of `PreNorm`, `PostNorm`, `Parallel`."""
+    """Attention and an MLP, each with its norm. A subclass says in which order they are computed:
+    `__call__(x, rotation, attend, layer)` takes the residual stream to the next one.
+    """
 
     def __init__(
         self,
         attention_norm: nn.Module,
         attention: Attention,
-        mlp_norm: nn.Module,
+        mlp_norm: nn.Module | None,
         mlp: GatedMLP | MLP,
     ) -> None:
+        """`mlp_norm` is None where the halves share `attention_norm`."""
         super().__init__()
         self.attention_norm, self.attention = attention_norm, attention
-        self.mlp_norm, self.mlp = mlp_norm, mlp
+        self.mlp_norm: Any = mlp_norm
+        self.mlp = mlp
+
+    def project(self, x: Residual, rotation: Rotation | None) -> Projection:
+        """Queries, keys and values of the block's attention: all that a prefill needs of the last
+        block.
+        """
+        return self.attention.project(x.normed(self.attention_norm), rotation)
 
 
 class PreNorm(Block):
@@ -130,6 +142,9 @@ class PreNorm(Block):
 class PostNorm(Block):
     """Normalises the stream after each half has been added."""
 
+    def project(self, x: Residual, rotation: Rotation | None) -> Projection:
+        return self.attention.project(x.tensor(), rotation)
+
     def __call__(
         self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
     ) -> Residual:
@@ -138,20 +153,8 @@ class PostNorm(Block):
         return Residual(x.plus(self.mlp(x.tensor())).normed(self.mlp_norm).tensor())
 
 
-class Parallel(nn.Module):
+class Parallel(Block):
     """Both halves read what enters: x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
-
-    def __init__(
-        self,
-        attention_norm: nn.Module,
-        attention: Attention,
-        mlp_norm: nn.Module | None,
-        mlp: GatedMLP | MLP,
-    ) -> None:
-        """`mlp_norm` is None where the halves share `attention_norm`."""
-        super().__init__()
-        self.attention_norm, self.attention = attention_norm, attention
-        self.mlp_norm, self.mlp = mlp_norm, mlp
 
     def __call__(
         self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int

@@ -13,7 +13,7 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.drafter_context import RunContext, draw_for
+from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
@@ -60,7 +60,7 @@ DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
 
 @final
 @dataclass(frozen=True)
-class WorldBench(DrafterContext):
+class WorldContext(DrafterContext):
     """What a run in a small world offers to the drafter that is made for it."""
 
     method: DraftMethod
@@ -68,6 +68,8 @@ class WorldBench(DrafterContext):
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None
+    batch: int
+    capacity: int
 
     @property
     def device(self) -> torch.device:
@@ -92,21 +94,37 @@ class WorldBench(DrafterContext):
                 f"The drafter asks for {count} layers of the target and says "
                 f"{self.method.target_layers} by `target_layers`."
             )
-        return RunContext(target, None, self.warp, self.draw, self.stop_rule).first_layers(count)
+        run = RunContext(
+            target, None, self.warp, self.draw, self.stop_rule, self.batch, self.capacity
+        )
+        return run.first_layers(count)
 
 
 @final
 @dataclass(frozen=True)
 class By:
-    """Makes a run's drafter by a method, as `bass.load` does."""
+    """Makes a run's drafter by a method, as `bass.load` does.
+
+    `watch`: what is put around it, given the size of the vocabulary.
+    """
 
     method: DraftMethod
     stop_rule: StopRule | None = None
+    watch: Callable[[Drafter, int], Drafter] | None = None
 
     def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
-        return self.method.build(
-            WorldBench(self.method, scorers, setup.warp, draw_for(setup.verifier), self.stop_rule)
+        drafter = self.method.build(
+            WorldContext(
+                self.method,
+                scorers,
+                setup.warp,
+                draw_for(setup.verifier),
+                self.stop_rule,
+                len(scorers.sequences.lens),
+                scorers.sequences.capacity,
+            )
         )
+        return drafter if self.watch is None else self.watch(drafter, setup.world.vocab)
 
 
 def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
@@ -147,9 +165,11 @@ class Setup:
         sequences = Sequences.empty(
             budget.batch, int(budget.limits.max()), list(self.eos), self.device
         )
-        target = self.wrap_target(
-            self.world.scorer("target", self.pairing, budget, self.device), sequences
-        )
+        scorer = self.world.scorer("target", self.pairing, budget, self.device)
+        if isinstance(self.drafter, By) and isinstance(scorer, ModelScorer):
+            layers = check_features(self.drafter.method, scorer.decoder.shape.layers)
+            scorer = replace(scorer, layers=layers)
+        target = self.wrap_target(scorer, sequences)
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None

@@ -7,13 +7,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.engine.requests import Request
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
-from bass.records import Draft, Noise, Sequences
+from bass.records import Draft, Features, Noise, Sequences, Window
 from bass.registry import make
 from bass.testing import runs
-from bass.testing.engine import By, Scorers, Setup
+from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, Mostly, OwnPast
 from bass.testing.proof import Proof
 from bass.testing.strategies import Work
@@ -82,9 +81,13 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
             f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more."
         )
     proof = Proof(type(made).__name__, examples, seed)
-    layers = made.target_layers
+    layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
+
+    def watched(drafter: Drafter, vocab: int) -> Drafter:
+        return Watched(drafter, proof, vocab)
+
     setup = Setup(
-        runs.world_for(layers), runs.CPU, policy=ByRow(4), drafter=Watching(By(made), proof)
+        runs.world_for(layers), runs.CPU, policy=ByRow(4), drafter=By(made, watch=watched)
     )
     runs.prove_greedy(proof, setup, examples // 2)
     if not layers:
@@ -111,18 +114,6 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
 
 @final
 @dataclass(frozen=True)
-class Watching:
-    """Makes a run's drafter, and looks at what it proposes."""
-
-    maker: By
-    proof: Proof
-
-    def __call__(self, setup: Setup, asked: list[Request], scorers: Scorers) -> Drafter:
-        return Watched(self.maker(setup, asked, scorers), self.proof, setup.world.vocab)
-
-
-@final
-@dataclass(frozen=True)
 class Watched(ForwardingRowStore, Drafter):
     """Looks at what `drafter` proposes."""
 
@@ -133,6 +124,15 @@ class Watched(ForwardingRowStore, Drafter):
     @property
     def store(self) -> RowStore:
         return self.drafter
+
+    @property
+    def observes(self) -> bool:
+        return self.drafter.observes
+
+    def observe(
+        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
+    ) -> None:
+        self.drafter.observe(window, features, accepted)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

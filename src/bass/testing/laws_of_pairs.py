@@ -20,7 +20,7 @@ from bass.testing import runs
 from bass.testing.dense import dense_attention
 from bass.testing.dictionary import SHAPE, Both
 from bass.testing.engine import By, Setup
-from bass.testing.laws_of_drafters import Watching
+from bass.testing.laws_of_drafters import Watched
 from bass.testing.policies import ByRow
 from bass.testing.proof import Proof
 from bass.testing.reading import READ
@@ -75,7 +75,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
         )
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
     # a model that drafts by this pair draws from distributions
-    drafts = Watching(By(ModelDraft()), proof)
+    drafts = By(ModelDraft(), watch=lambda drafter, vocab: Watched(drafter, proof, vocab))
     setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3), drafts)
     runs.prove_greedy(proof, setup, examples // 6, sizes=PROMPTS)
 

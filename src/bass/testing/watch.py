@@ -6,10 +6,9 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
-from bass.records import RowAssignment, Sequences
+from bass.records import Features, RowAssignment, Scored, Sequences, Window
 
 
 @final
@@ -44,20 +43,13 @@ class Witness(ForwardingRowStore, Scorer):
                 assignment.source[row], : assignment.shared[row]
             ]
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        self._take(tokens, positions, span, start)
-        super().fill(tokens, positions, span, start)
+    def fill(self, window: Window) -> Features:
+        self._take(window)
+        return super().fill(window)
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Tensor:
-        self._take(tokens, positions, span, 0)
+    def __call__(self, window: Window) -> Scored:
+        self._take(window)
+        tokens, positions = window.tokens, window.positions
         self.passes += 1
         s = self.sequences
         for row in torch.nonzero(s.active)[:, 0].tolist():
@@ -80,11 +72,12 @@ class Witness(ForwardingRowStore, Scorer):
                     f"row {row} was not fed what it committed"
                 )
                 assert (self.fed[row, : used[-1] + 1] >= 0).all()
-        return self.scorer(tokens, positions, span)
+        return self.scorer(window)
 
-    def _take(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
-        for row, (some, places) in enumerate(zip(tokens.tolist(), positions.tolist(), strict=True)):
+    def _take(self, window: Window) -> None:
+        rows = zip(window.tokens.tolist(), window.positions.tolist(), strict=True)
+        for row, (some, places) in enumerate(rows):
             for token, place in zip(some, places, strict=True):
-                assert place < span, f"position {place} is outside the span {span}"
+                assert place < window.span, f"position {place} is outside the span {window.span}"
                 if place >= 0:
-                    self.fed[start + row, place] = token
+                    self.fed[window.start + row, place] = token

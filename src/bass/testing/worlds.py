@@ -19,7 +19,7 @@ from bass.engine.scorer import ModelScorer
 from bass.interfaces import AttentionBackend, Scorer
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops.linear import Linear
-from bass.records import CacheBudget, RowAssignment
+from bass.records import CacheBudget, Features, RowAssignment, Scored, Window
 from bass.testing.dense import dense_logits
 
 # A cache class, and a backend class or what else makes a backend, that speak the same view.
@@ -63,16 +63,12 @@ class TableScorer(Scorer):
     order: int
     memory: Int[Tensor, "batch extent"]
 
-    def fill(
-        self,
-        tokens: Int[Tensor, "some window"],
-        positions: Int[Tensor, "some window"],
-        span: int,
-        start: int,
-    ) -> None:
-        part = self.memory[start : start + len(tokens)]
+    def fill(self, window: Window) -> Features:
+        part = self.memory[window.start : window.start + len(window.tokens)]
         # -1 is the last slot, the spare one
-        part[torch.arange(len(part), device=part.device)[:, None], positions] = tokens
+        rows = torch.arange(len(part), device=part.device)[:, None]
+        part[rows, window.positions] = window.tokens
+        return ()
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         before = self.memory.clone()
@@ -81,14 +77,12 @@ class TableScorer(Scorer):
                 assignment.source[row], : assignment.shared[row]
             ]
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Tensor:
-        self.fill(tokens, positions, span, 0)
+    def __call__(self, window: Window) -> Scored:
+        self.fill(window)
         sums = hash_sums(self.memory[:, :-1])
-        at = positions.clamp(min=0)
+        at = window.positions.clamp(min=0)
         ends = sums.gather(1, at + 1) - sums.gather(1, (at + 1 - self.order).clamp(min=0))
-        return self.table[ends % len(self.table)]
+        return Scored(self.table[ends % len(self.table)])
 
 
 def hash_sums(tokens: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length_and_one"]:
@@ -171,10 +165,8 @@ class _Counting(Scorer):
 
     table: Float[Tensor, "vocab vocab"]
 
-    def __call__(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"], span: int
-    ) -> Tensor:
-        return self.table[tokens]
+    def __call__(self, window: Window) -> Scored:
+        return Scored(self.table[window.tokens])
 
 
 @final

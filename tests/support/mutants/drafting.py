@@ -7,9 +7,11 @@ from support.mutants.killers import (
     EQUAL,
     FED,
     INVALID,
+    OBSERVED,
     POLICIES,
     RULED,
     RULES,
+    STATES,
     STOP_LAWS,
     STOPS,
     WARPS,
@@ -18,6 +20,40 @@ from support.mutants.killers import (
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
+    Mutant(
+        "a drafter observes what was rejected",
+        "SpeculativeStep.on_device",
+        "index < emitted[:, None]",
+        "index <= emitted[:, None]",
+        (OBSERVED,),
+    ),
+    Mutant(
+        "a drafter observes no step in which nothing is drafted",
+        "SpeculativeStep.on_device",
+        "if self.drafter.observes:\n"
+        "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
+        "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
+        "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
+        "if self.drafter.observes and k:\n"
+        "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
+        "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
+        "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
+        (OBSERVED,),
+    ),
+    Mutant(
+        "a drafter observes no prompt",
+        "Slots._feed",
+        "self.drafter.observes",
+        "False",
+        (OBSERVED,),
+    ),
+    Mutant(
+        "a state is that of the layer after",
+        "CausalDecoder.hidden",
+        "if layer in layers:\n    features[layer] = x.tensor()",
+        "if layer - 1 in layers:\n    features[layer - 1] = x.tensor()",
+        (STATES,),
+    ),
     Mutant(
         "the draft's positions are those of the longest row",
         "ops.batch_state.draft_positions",
@@ -32,11 +68,10 @@ MUTANTS = (
     Mutant(
         "drafting has no mask",
         "ModelDrafter.propose",
-        "self.scorer(tokens, positions, span)",
+        "Window(tokens, positions, span)",
         (
-            "self.scorer(tokens, torch.where(positions < 0, -1, positions + (span - 1 - "
-            "positions[:, "
-            "-1:])), span)"
+            "Window(tokens, torch.where(positions < 0, -1, positions + (span - 1 - "
+            "positions[:, -1:])), span)"
         ),
         (EQUAL,),
         trap=5,

@@ -359,7 +359,7 @@ MUTANTS = (
     ),
     Mutant(
         "a wider target's ids are fed to the draft as they are",
-        "WidenedScorer.__call__",
+        "WidenedScorer._known",
         "self.known - 1",
         "self.vocab_size - 1",
         (ONE_PADDING,),
@@ -367,8 +367,8 @@ MUTANTS = (
     Mutant(
         "padding that the draft lacks has its share of the draft",
         "WidenedScorer.__call__",
-        "F.pad(logits, (0, self.vocab_size - self.known), value=float('-inf'))",
-        "F.pad(logits, (0, self.vocab_size - self.known), value=0.0)",
+        "F.pad(scored.logits, (0, missing), value=float('-inf'))",
+        "F.pad(scored.logits, (0, missing), value=0.0)",
         (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",),
     ),
 )

@@ -63,6 +63,13 @@ ROWS_TEST = "kernels/test_batch_state.py"
 EARLY = ("kernels/test_hopper_gemm.py::test_products_equal_their_twins_wherever_they_are_cut",)
 TURNED = ("kernels/test_hopper_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
 NORMED = ("kernels/test_hopper_gemm_residual.py::test_a_norm_between_two_products_takes_no_kernel",)
+OBSERVED, STATES = (
+    f"laws/test_8_features.py::test_{name}"
+    for name in (
+        "a_drafter_observes_each_committed_token_once",
+        "states_are_what_leaves_the_layers_before",
+    )
+)
 DECODERS = "kernels/test_models.py::test_a_decoder_by_kernels_gives_the_logits_of_torch"
 BY_KERNELS = "kernels/test_models.py::test_blocks_by_kernels_emit_the_oracles_tokens"
 IN_FIVE = ("kernels/test_five_launches.py::test_blocks_in_five_launches_are_blocks",)

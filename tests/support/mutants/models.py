@@ -63,8 +63,8 @@ MUTANTS = (
     Mutant(
         "a target drafts for itself with a layer less",
         "FirstLayers.hidden",
-        "self.decoder.through(tokens, positions, attend, self.count)",
-        "self.decoder.through(tokens, positions, attend, self.count - 1)",
+        "itertools.islice(self.decoder.streams(window, attend), self.count, None)",
+        "itertools.islice(self.decoder.streams(window, attend), self.count - 1, None)",
         (FIRST,),
     ),
     Mutant(

@@ -1,0 +1,171 @@
+"""A drafter observes the states of every committed token once, in prefills, steps and graphs."""
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bass.caches import PaddedCache
+from bass.drafters import Ensemble, ModelDraft, Ngram
+from bass.engine.run import Run
+from bass.engine.scorer import ModelScorer
+from bass.errors import PairingError
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
+from bass.models.first_layers import FirstLayers
+from bass.policies import Fixed
+from bass.records import CacheBudget, Draft, Features, RowAssignment, Window
+from bass.sampling import Sampling
+from bass.testing.engine import By
+from bass.testing.policies import ByRow, Cycle
+from bass.testing.worlds import LlamaWorld
+from support.engines import FIRST_PAIRING, Setup, mixed_requests
+
+LAYERS = 3
+WORLD = LlamaWorld(layers=LAYERS)
+
+
+@final
+@dataclass(frozen=True)
+class Reading(DraftMethod):
+    """Drafts with a model, and keeps the states of `layers`."""
+
+    layers: tuple[int, ...]
+    made: list["Reader"] = field(default_factory=list, compare=False)
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def target_features(self) -> tuple[int, ...]:
+        return self.layers
+
+    def build(self, context: DrafterContext) -> Drafter:
+        inner = ModelDraft().build(context)
+        shape = context.batch, context.capacity + 1  # the last place is nobody's
+        counts = torch.zeros(shape, dtype=torch.int64, device=context.device)
+        self.made.append(Reader(inner, counts))
+        return self.made[-1]
+
+
+@final
+@dataclass(frozen=True)
+class Reader(ForwardingRowStore, Drafter):
+    inner: Drafter
+    counts: Tensor  # how often each position was observed
+    tokens: list[Tensor] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
+
+    @property
+    def store(self) -> RowStore:
+        return self.inner
+
+    def kept(self) -> list[Tensor]:
+        return [self.counts, *self.tokens, *self.states]
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        super().reserve(assignment)
+        for row in np.flatnonzero(~assignment.continuing):
+            self.counts[row] = 0
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        super().copy_rows(assignment)
+        for row in assignment.followers:
+            source, shared = assignment.source[row], assignment.shared[row]
+            for x in self.kept():
+                x[row, :shared] = x[source, :shared]
+
+    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
+        if not self.states:
+            shape, like = self.counts.shape, features[0]
+            self.tokens.append(torch.full(shape, -1, device=like.device))
+            self.states.extend(like.new_full((*shape, like.shape[-1]), 1e4) for _ in features)
+        rows = torch.arange(len(window.positions), device=self.counts.device)[:, None]
+        at = rows + window.start, window.positions
+        self.counts.index_put_(at, torch.ones_like(window.positions), accumulate=True)
+        self.tokens[0][at] = window.tokens
+        for states, feature in zip(self.states, features, strict=True):
+            states[at] = feature
+
+    def propose(self, *arguments: Any) -> Draft:
+        return self.inner.propose(*arguments)
+
+
+def expected(tokens: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
+    """By a pass over the tokens alone."""
+    target = WORLD.models["target"]
+    cache = PaddedCache.allocate(
+        target.shape, CacheBudget.of(np.array([len(tokens)])), tokens.device, torch.float32
+    )
+    scorer = ModelScorer(target, cache, FIRST_PAIRING[1](), 1, layers)
+    place = torch.arange(len(tokens), device=tokens.device)[None]
+    with torch.inference_mode():
+        return [x[0] for x in scorer(Window(tokens[None], place, len(tokens))).features]
+
+
+def check(run: Run, reader: Reader, layers: tuple[int, ...]) -> int:
+    """Of every row under way: all committed tokens but the last, each observed once."""
+    s, seen = run.sequences, 0
+    lens, active = s.lens.tolist(), s.active.tolist()
+    for row in range(len(lens)):
+        count = lens[row] - 1
+        if not active[row] or not count:
+            continue
+        assert reader.counts[row, :count].tolist() == [1] * count
+        assert not reader.counts[row, count:-1].any()
+        tokens = s.tokens[row, :count]
+        assert torch.equal(reader.tokens[0][row, :count], tokens)
+        for mine, own in zip(reader.states, expected(tokens, layers), strict=True):
+            torch.testing.assert_close(mine[row, :count], own, rtol=1e-3, atol=1e-3)
+        seen += count
+    return seen
+
+
+@pytest.mark.parametrize("policy", [Fixed(0), Fixed(3), Cycle(), ByRow(4)], ids=str)
+@pytest.mark.parametrize("layers", [(0, 2), (LAYERS,), (1, LAYERS, 0)], ids=str)
+def test_a_drafter_observes_each_committed_token_once(
+    layers: tuple[int, ...], policy: Any, device: torch.device
+) -> None:
+    """Shared prompts, rows that serve several requests, limits and ends of sequence among them."""
+    method = Reading(layers)
+    setup = Setup(WORLD, device, policy=policy, drafter=By(method), warp=Sampling(1.0), eos=(3,))
+    run = setup.engine(mixed_requests(WORLD, count=9, longest=12))
+    seen = sum(check(run, method.made[0], layers) for _ in run)
+    assert seen > 50
+
+
+def test_states_are_what_leaves_the_layers_before() -> None:
+    """Number i is the residual stream that enters layer i; the last, what the head reads."""
+    target, tokens = WORLD.models["target"], torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+    states = expected(tokens, tuple(range(LAYERS + 1)))
+    torch.testing.assert_close(states[0], target.embed[tokens])
+    for count in range(1, LAYERS):
+        cut = FirstLayers(target, count)
+        budget = CacheBudget.of(np.array([8]))
+        cache = PaddedCache.allocate(cut.shape, budget, torch.device("cpu"), torch.float32)
+        scorer = ModelScorer(cut, cache, FIRST_PAIRING[1](), 1)
+        logits = scorer(Window(tokens[None], torch.arange(8)[None], 8)).logits[0]
+        torch.testing.assert_close(target.unembed(target.norm(states[count])), logits)
+    truth = torch.as_tensor(WORLD.oracle("target", tokens[None].numpy())[0])
+    found = target.unembed(states[LAYERS])[-1].double()
+    torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_of_an_ensemble_observe_their_own_layers(device: torch.device) -> None:
+    one, other = Reading((2, 0)), Reading((1,))
+    method = Ensemble((Ngram(), one, other))
+    assert method.target_features == (0, 1, 2)
+    setup = Setup(WORLD, device, policy=Cycle(), drafter=By(method), warp=Sampling(1.0))
+    run = setup.engine(mixed_requests(WORLD, count=5, longest=9))
+    for _ in run:
+        assert check(run, one.made[0], (2, 0)) == check(run, other.made[0], (1,))
+
+
+@pytest.mark.parametrize("layer", [-1, 99, 1.5])
+def test_a_state_that_the_target_does_not_have_is_an_error(layer: Any) -> None:
+    setup = Setup(WORLD, torch.device("cpu"), drafter=By(Reading((0, layer))))
+    with pytest.raises(PairingError, match=r"`Reading` reads the state .* target has 3 layers"):
+        setup.engine(mixed_requests(WORLD))
