@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         residual_norm,
         sampling,
         small_m_gemm,
+        validity,
     )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "residual_norm",
     "sampling",
     "small_m_gemm",
+    "validity",
 ]
 
 
