@@ -8,6 +8,7 @@ import numbers
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
 
@@ -77,13 +78,36 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
-    """Where there is no room for what is done within, raise what `no_room` makes of the reason.
+def no_stop_iteration() -> Iterator[None]:
+    """A StopIteration of a strategy, or what a generator makes of it, becomes a `StrategyError`.
 
-    What was allocated is free again.
+    As it is it would end a caller's loop as if all had been done.
     """
     try:
         yield
+    except (StopIteration, RuntimeError) as error:
+        made = isinstance(error, RuntimeError) and str(error) == "generator raised StopIteration"
+        raised = error.__cause__ if made else error
+        if not isinstance(raised, StopIteration):
+            raise
+        frame, line = list(traceback.walk_tb(raised.__traceback__))[-1]
+        code = frame.f_code
+        raise StrategyError(
+            f"`{code.co_qualname}` ({Path(code.co_filename).name}, line {line}) raised "
+            "StopIteration, which would end a loop in silence: catch it there, or give `next` a "
+            "default."
+        ) from error
+
+
+@contextmanager
+def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
+    """Where there is no room for what is done within, raise what `no_room` makes of the reason.
+
+    What was allocated is free again. A StopIteration of a strategy is an error too.
+    """
+    try:
+        with no_stop_iteration():
+            yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 _LONGEST_LINE = 2**26  # bytes
+# of a file of lines that a run has written: at a line for each step of 10 ms, three hours of steps
+MOST_RUN_LINES, LARGEST_RUN_BYTES = 2**20, 2**30
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -105,11 +107,20 @@ def file_lines(path: Path) -> Iterator[bytes]:
     """The lines of a file, each read when it is asked for, with its line break: a line without one
     was cut off by a crash.
 
-    Nothing where there is no file. Raises `OSError` as `open_regular`.
+    Nothing where there is no file. Raises `OSError` as `open_regular`, and for a file of more than
+    `MOST_RUN_LINES` lines or `LARGEST_RUN_BYTES` bytes before the first line is given.
     """
     if not path.exists():
         return
     with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_RUN_BYTES:
+            raise too_large(LARGEST_RUN_BYTES)
+        count = 0
+        while count <= MOST_RUN_LINES and (part := file.read(2**20)):
+            count += part.count(b"\n")
+        if count > MOST_RUN_LINES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_RUN_LINES:,} lines")
+        file.seek(0)
         while line := file.readline(_LONGEST_LINE + 1):
             if len(line) > _LONGEST_LINE:
                 raise too_large(_LONGEST_LINE)

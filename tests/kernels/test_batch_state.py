@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels.triton import batch_state, embedding, rejection_sampling
+from bass.kernels.triton import batch_state, embedding, rejection_sampling, validity
 from bass.ops import batch_state as ops
 from bass.ops.verification import emit
 from bass.records import Draft, Noise, Sequences, Verdict
@@ -53,7 +53,7 @@ def equal(ours: Any, theirs: Any) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_state, "CHUNK", 4)
+    monkeypatch.setattr(validity, "CHUNK", 4)
 
 
 shapes = given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 10**6))
@@ -78,9 +78,7 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
         for probs in (draft.probs, None):
             twin, flags = ops.valid_part(requested, replace(draft, probs=probs), 9)
             there = None if probs is None else probs.to(device)
-            cut, kept, found = batch_state.valid_part(
-                requested.to(device), lengths, tokens, there, 9
-            )
+            cut, kept, found = validity.valid_part(requested.to(device), lengths, tokens, there, 9)
             equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
             assert not kept[:, twin.tokens.shape[1] :].any()
 
@@ -91,6 +89,31 @@ def test_invalid_drafts_have_the_flags_of_the_twin(
     device: torch.device, batch: int, k: int, seed: int
 ) -> None:
     """Every kind of damage, anywhere; chunks of 4 of 9 tokens."""
+    tokens, lengths, probs = damaged(batch, k, seed)
+    requested = integers(0, k + 1, (batch,), seed + 6)
+    with np.errstate(all="ignore"):  # the interpreter's, which would warn
+        answer = [x.to(device) for x in (requested, lengths, tokens, probs)]
+        cut, kept, found = validity.valid_part(*answer, 9)
+    twin, flags = ops.valid_part(requested, Draft(tokens, probs, lengths), 9)
+    equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6))
+@pytest.mark.usefixtures("small_chunks")
+def test_the_targets_distributions_have_the_flags_of_the_twin(
+    device: torch.device, batch: int, window: int, seed: int
+) -> None:
+    """Those that count alone; a count may be negative, or more than there are."""
+    _, _, probs = damaged(batch, window, seed)
+    flags = integers(0, 64, (batch,), seed + 10)
+    counted = integers(-1, window + 2, (batch,), seed + 6)
+    with np.errstate(all="ignore"):
+        found = validity.with_target_flags(*(x.to(device) for x in (flags, probs, counted)))
+    equal([found], [ops.with_target_flags(flags, probs, counted)])
+
+
+def damaged(batch: int, k: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens, lengths and distributions of a draft."""
     random = np.random.default_rng(seed)
     tokens, lengths = integers(0, 9, (batch, k), seed), integers(-1, k + 1, (batch,), seed + 5)
     probs = torch.rand(batch, k, 9, generator=torch.Generator().manual_seed(seed)).softmax(2)
@@ -100,12 +123,9 @@ def test_invalid_drafts_have_the_flags_of_the_twin(
         probs[(*place, random.integers(0, 9))] = value
         if random.random() < 0.5:
             tokens[place] = int(random.choice([-1, 9, 2**40]))
-    requested = integers(0, k + 1, (batch,), seed + 6)
-    with np.errstate(all="ignore"):  # the interpreter's, which would warn
-        answer = [x.to(device) for x in (requested, lengths, tokens, probs)]
-        cut, kept, found = batch_state.valid_part(*answer, 9)
-    twin, flags = ops.valid_part(requested, Draft(tokens, probs, lengths), 9)
-    equal([cut, kept[:, : twin.tokens.shape[1]], found], [twin.lengths, twin.tokens, flags])
+        else:
+            probs[(*place, tokens[place].clamp(0, 8))] = random.choice([0.0, 1e-45])
+    return tokens, lengths, probs
 
 
 @shapes

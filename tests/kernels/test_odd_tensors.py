@@ -23,6 +23,7 @@ from bass.kernels.triton import (
     rejection_sampling,
     residual_norm,
     small_m_gemm,
+    validity,
 )
 from bass.kernels.triton.residual_norm import Norm
 from bass.ops.batch_state import unpack_report
@@ -85,8 +86,8 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
         told = lens, active, n, n, lens, n, window, probs[:, :, 0], draft, probs[:, :3]
         return [
             batch_state.draft_positions(lens, n, 3),
-            *batch_state.valid_part(lens, n, draft, probs[:, :3], 9),
-            *batch_state.valid_part(lens, n, draft, None, 9),
+            *validity.valid_part(lens, n, draft, probs[:, :3], 9),
+            *validity.valid_part(lens, n, draft, None, 9),
             *batch_state.window(tokens, lens, active, draft, n),
             batch_state.leading(kept, n),
             batch_state.commit(*committed, lens[:0], window, n),
@@ -107,7 +108,7 @@ def test_a_length_is_cut_to_the_columns_that_there_are(device: torch.device) -> 
         torch.tensor([9, 1], device=device),
         torch.ones(2, 3, dtype=torch.int64, device=device),
     )
-    assert batch_state.valid_part(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
+    assert validity.valid_part(lengths, lengths, tokens, None, 9)[0].tolist() == [3, 1]
 
 
 def test_a_drafted_token_that_is_none_is_reported_without_a_probability(

@@ -165,6 +165,24 @@ def test_a_warp_of_logits_that_are_not_finite_is_not_finite(
         assert torch.equal(found[3:4], kernel(OPTIONS[options], sound[None]))
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.usefixtures("cut")
+def test_a_warp_of_logits_as_large_as_their_type_allows_equals_its_twin(
+    options: str, device: torch.device
+) -> None:
+    """Some are -inf."""
+    most = torch.finfo(torch.float32).max
+    logits = rows_of_logits(66, torch.float32, device)
+    logits[0, 0, 1], logits[1, 0, 65], logits[2, 0, ::2] = most, -most, -torch.inf
+    logits[3, 0] = -most
+    logits[4, 0, :2], logits[4, 0, 2:] = most, -most
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        found = kernel(OPTIONS[options], logits)
+    expected = twin(OPTIONS[options], logits)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=5e-6, atol=1e-7)
+
+
 @pytest.mark.usefixtures("cut")
 def test_a_row_is_warped_alike_in_every_batch_and_window(device: torch.device) -> None:
     logits = rows_of_logits(131, torch.bfloat16, device)[:2]

@@ -37,6 +37,7 @@ from bass.kernels.triton import (
     residual_norm,
     sampling,
     small_m_gemm,
+    validity,
 )
 from bass.kernels.triton.residual_norm import Norm
 
@@ -250,7 +251,8 @@ def everything() -> None:
     batch_state.last(tokens, row, flags, 2)
     batch_state.draft_positions(row, row, 3)
     for chances in (numbers(2, 3, 51200, dtype=F32), None):
-        batch_state.valid_part(row, row, draft, chances, 51200)
+        validity.valid_part(row, row, draft, chances, 51200)
+    validity.with_target_flags(row, probs, row)
     batch_state.window(tokens, row, flags, draft, row)
     batch_state.leading(numbers(2, 3, dtype=torch.bool), row)
     batch_state.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
@@ -284,6 +286,7 @@ if __name__ == "__main__":
         sampling,
         residual_norm,
         rejection_sampling,
+        validity,
     ):
         module.dependent = lambda _: (
             {"PDL": True, "launch_pdl": True} if CAPABILITY >= 90 else {"PDL": False}

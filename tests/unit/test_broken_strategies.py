@@ -101,6 +101,50 @@ def test_a_verdict_of_fewer_than_none_or_more_than_all_drafted_tokens(
         run(Setup(TABLE, device, policy=Fixed(2), verifier=Off(by)))
 
 
+@dataclass(frozen=True)
+class Boasts(Verifier):
+    """Accepts one token more than was drafted."""
+
+    lossless: ClassVar[bool] = False
+
+    def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
+        return Verdict(F.pad(draft.tokens, (0, 1)), draft.lengths + 1)
+
+
+@dataclass(frozen=True)
+class Trusting(DraftLengthPolicy[int]):
+    """Relies on what feedback promises."""
+
+    length: int
+    max_length: int = 2
+
+    def init(self, batch_size: int) -> int:
+        return batch_size
+
+    def lengths(self, state: int) -> np.ndarray:
+        return np.full(state, self.length)
+
+    def update(self, state: int, feedback: Feedback) -> int:
+        assert (feedback.accepted <= feedback.drafted).all()
+        return state
+
+
+@pytest.mark.parametrize(
+    ("length", "new", "eos"),
+    [(2, 1, ()), (2, 3, ()), (2, 18, tuple(range(TABLE.vocab))), (0, 1, ()), (0, 9, (0,))],
+)
+def test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts(
+    length: int, new: int, eos: tuple[int, ...], device: torch.device
+) -> None:
+    setup = Setup(TABLE, device, policy=Trusting(length), verifier=Boasts(), eos=eos)
+    requests = [replace(r, limit=len(r.prompt) + new) for r in mixed_requests(TABLE, count=3)]
+    with pytest.raises(
+        StrategyError,
+        match=r"`Boasts` kept \d of \d drafted tokens: a verdict accepts between 0 and as many",
+    ):
+        setup.outcome(requests)
+
+
 def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
     with pytest.raises(
         StrategyError,

@@ -23,7 +23,7 @@ from bass.evaluation.folder import opened
 from bass.evaluation.harness import generation_options, log_likelihood
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.scores import Sample
-from bass.evaluation.tasks import humaneval, read_problems
+from bass.evaluation.tasks import humaneval, mbpp, read_problems
 from bass.llm import load
 from unit.checkpoints import Pair, Said
 
@@ -156,6 +156,65 @@ def arguments(pair: Pair, tmp_path: Path, task: str = "gsm8k", count: int = 3) -
         "--output",
         str(tmp_path / "out"),
     ]
+
+
+BINDINGS = {
+    "a function": "def f(x): return x",
+    "a coroutine": "async def f(x): return x",
+    "a class": "class f: pass",
+    "a lambda": "f = lambda x: x",
+    "another name": "def g(x): return x\nf = g",
+    "an annotated value": "f: object = lambda x: x",
+    "a part of a tuple": "g, (*f,) = 1, [2]",
+    "a branch": "try:\n    import numpy\nexcept ImportError:\n    def f(x): return x",
+    "a loop": "for g, f in [(1, len)]: pass",
+    "a context": "import contextlib\nwith contextlib.nullcontext(len) as f: pass",
+    "an expression": "g = [(f := len) for _ in range(1)]",
+    "a pattern": "match {'a': len}:\n    case {'a': f}: pass",
+    "a function that says `global`": "def g():\n    global f\n    f = len\ng()",
+    "a method and a function": "class g:\n    def f(self): pass\ndef f(x): return x",
+    "an import and a function": "from math import gcd as f\ndef f(x): return x",
+}
+
+
+@pytest.mark.parametrize("how", BINDINGS)
+def test_a_name_is_the_program_s_however_its_code_binds_it(how: str) -> None:
+    record = MBPP | {"code": BINDINGS[how], "test_list": ["assert f(1) == 1"]}
+    assert mbpp(record, 1).names == ("f",)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert f.g(1) == 1",
+        "assert f()(1).f.x == 1",
+        "y = [f for x in [1]]",
+        "assert all(map(lambda x: f(x), [1]))",
+        "def check():\n    return f(1)\nassert check()",
+        "x = f(1)\nassert x == 1",
+    ],
+)
+def test_a_name_that_the_tests_use_is_found_wherever_they_do(test: str) -> None:
+    code = "x = y = check = 5\ndef f(x): return x\ndef unused(): pass"
+    assert mbpp(MBPP | {"code": code, "test_list": [test]}, 1).names == ("f",)
+
+
+@pytest.mark.parametrize(
+    ("code", "test"),
+    [
+        ("def g(x): return x", "assert f(1) == 1"),
+        ("class g:\n    def f(self): return 1", "assert f(1) == 1"),
+        ("def g(x):\n    f = x\n    return f", "assert f(1) == 1"),
+        ("g = [f for f in range(3)]", "assert f(1) == 1"),
+        ("def f(x): return x", "assert g.f(1) == 1"),
+        ("def f(x): return x", "def f(x): return x\nassert f(1) == 1"),
+        ("def f(x): return x", "assert (lambda f: f)(1) == 1"),
+        ("from math import gcd as f", "assert f(1, 2) == 1"),
+    ],
+)
+def test_tests_of_nothing_that_the_code_binds_are_refused(code: str, test: str) -> None:
+    with pytest.raises(ValueError, match="its tests use nothing that its code defines"):
+        mbpp(MBPP | {"code": code, "test_list": [test]}, 1)
 
 
 @pytest.mark.parametrize("task", ["mbpp", "gsm8k", "summaries"])

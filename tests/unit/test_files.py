@@ -2,11 +2,17 @@
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from bass.files import open_regular, read_regular, write_atomically
+from bass import files
+from bass.errors import BassError
+from bass.evaluation.folder import Score
+from bass.evaluation.folder import read_lines as scores_of
+from bass.experiments.lines import read_lines
+from bass.files import file_lines, open_regular, read_regular, write_atomically
 
 
 def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Path) -> None:
@@ -41,6 +47,41 @@ def test_a_file_that_grows_while_it_is_read_keeps_to_the_limit() -> None:
     assert endless.stat().st_size == 0
     with pytest.raises(OSError, match="larger than the limit"):
         read_regular(endless, 100)
+
+
+def test_a_file_of_lines_is_read_up_to_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_RUN_LINES", 3)
+    monkeypatch.setattr(files, "LARGEST_RUN_BYTES", 9)
+    file = tmp_path / "lines"
+    for content in (b"", b"a\nb\nc\n", b"a\nb\nc\nhal", b"12345678\n", b"\n\n\n"):
+        file.write_bytes(content)
+        assert b"".join(file_lines(file)) == content[:9]
+    for content, reason in (
+        (b"\n\n\n\n", "it has more than 3 lines"),
+        (b"123456789\n", "larger than the limit of 9 bytes"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(OSError, match=reason):
+            next(file_lines(file))
+
+
+@pytest.mark.parametrize("kind", ["lines", "bytes"])
+def test_a_run_s_file_of_too_many_lines_is_refused_soon(kind: str, tmp_path: Path) -> None:
+    """Before any of them is understood."""
+    for name in ("scores.jsonl", "steps.jsonl"):
+        with (tmp_path / name).open("wb") as file:
+            if kind == "lines":
+                file.write(b'{"task_id": 5}\n' * (files.MOST_RUN_LINES + 1))
+            else:
+                file.truncate(files.LARGEST_RUN_BYTES + 1)  # which takes no room
+    began = time.process_time()
+    with pytest.raises(BassError, match=r"scores.jsonl` cannot be read \(it .* name another"):
+        scores_of(tmp_path / "scores.jsonl", Score)
+    with pytest.raises(BassError, match=r"steps.jsonl cannot be read \(it .* delete the cell"):
+        read_lines(tmp_path / "steps.jsonl", lambda text, where: text)
+    assert time.process_time() - began < 2
 
 
 def test_a_file_is_written_without_touching_what_lies_in_the_way(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_a_warped_distribution_sums_to_one_and_keeps_the_mode(
     assert (probs >= 0).all()
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 0.2, 0.8, 1.0, 1.7])
+def test_logits_may_be_as_large_as_their_type_allows(temperature: float) -> None:
+    """A quotient that overflows would be infinite, and their distribution NaN."""
+    most = float(np.finfo(np.float32).max)
+    rows = [[most, most, -most, 0.0], [1.5, 1.0, -most, -np.inf], [-most, -most, -most, -np.inf]]
+    logits = torch.tensor(rows, dtype=torch.float32)[:, None]
+    expected = (logits.double() / temperature).softmax(-1)
+    found = Sampling(temperature)(logits, history([[0]] * 3))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-12)
+
+
 @given(data=st.data(), penalty=st.sampled_from((1.3, 0.7, 2.0)))
 def test_a_penalty_in_a_window_counts_the_committed_and_the_earlier_drafted_tokens(
     data: st.DataObject, penalty: float

@@ -53,12 +53,8 @@ class Prepared(Step):
 
     def __init__(self, inner: Step, clock: Clock, is_late: bool) -> None:
         self.inner, self.clock, self.is_late = inner, clock, is_late
-        self.target, self.drafter, self.verifier, self.log = (
-            inner.target,
-            inner.drafter,
-            inner.verifier,
-            inner.log,
-        )
+        self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
+        self.verifier, self.warp = inner.verifier, inner.warp
         self.shapes: list[tuple[int, int]] = []
 
     @property
@@ -159,12 +155,8 @@ class Noted(Step):
 
     def __init__(self, inner: Step, shapes: list[tuple[int, int]]) -> None:
         self.inner, self.shapes = inner, shapes
-        self.target, self.drafter, self.verifier, self.log = (
-            inner.target,
-            inner.drafter,
-            inner.verifier,
-            inner.log,
-        )
+        self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
+        self.verifier, self.warp = inner.verifier, inner.warp
 
     def span(self, length: int, capacity: int) -> int:
         return min(-(-length // 8) * 8, capacity)
@@ -247,13 +239,9 @@ class Tried(Step):
     overlaps: ClassVar[bool] = False
 
     def __init__(self, inner: Step) -> None:
-        self.inner, self.target, self.drafter, self.verifier, self.log = (
-            inner,
-            inner.target,
-            inner.drafter,
-            inner.verifier,
-            inner.log,
-        )
+        self.inner = inner
+        self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
+        self.verifier, self.warp = inner.verifier, inner.warp
 
     def launch(
         self, sequences: Sequences, lengths: np.ndarray, k: int, span: int

@@ -40,7 +40,7 @@ class Queued(Step):
     def __init__(self, inner: Step, at_hand: Callable[[int, int], bool]) -> None:
         self.inner, self.at_hand = inner, at_hand
         self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
-        self.vocab_size, self.log = inner.vocab_size, inner.log
+        self.warp, self.vocab_size, self.log = inner.warp, inner.vocab_size, inner.log
         self.launched = self.collected = 0
         self.told: list[int] = []
 

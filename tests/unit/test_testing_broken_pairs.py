@@ -12,7 +12,7 @@ from torch import Tensor
 from bass.attention.sdpa import MaskPlan
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
-from bass.ops.reference import padded
+from bass.ops.attention import padded
 from bass.records import AttentionRule, PaddedView
 from bass.testing import ExactnessError, check_pair
 from bass.testing import laws_of_pairs as pairs

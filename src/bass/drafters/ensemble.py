@@ -119,7 +119,7 @@ class EnsembleDrafter(Drafter):
         asked, drafts = lengths, []
         for drafter in self.drafters:
             answer = drafter.propose(sequences, asked, k, noise, span)
-            draft = check_answer(drafter, answer, len(asked), k, self.vocab_size)
+            draft = check_answer(drafter, answer, asked, k, self.vocab_size)
             if asked.device.type == "cpu":
                 check_columns(drafter, draft, asked)
             draft = widened(draft, asked, k)

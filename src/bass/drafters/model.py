@@ -19,6 +19,7 @@ from bass.interfaces import (
     StopRule,
     Warp,
 )
+from bass.interfaces.answers import check_dense, check_probs, dtype_name
 from bass.ops import batch_state
 from bass.records import Draft, History, Noise, Sequences, Window
 
@@ -79,7 +80,8 @@ class ModelDrafter(ForwardingRowStore, Drafter):
         later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):
             logits = self.scorer(Window(tokens, positions, span)).logits[:, -1:]
-            at = self.warp(logits, History(sequences.tokens, sequences.lens, drafted[:, :i]))[:, 0]
+            history = History(sequences.tokens, sequences.lens, drafted[:, :i])
+            at = check_probs(self.warp, self.warp(logits, history), logits)[:, 0]
             probs.append(at)
             drafted[:, i] = self.draw(at, noise, i)
             if self.stop_rule is not None:
@@ -95,13 +97,14 @@ class ModelDrafter(ForwardingRowStore, Drafter):
     def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
         """The stop rule's answer, refused where it is none."""
         assert self.stop_rule is not None
-        ends = self.stop_rule(own, so_far)
-        if isinstance(ends, Tensor) and ends.dtype == torch.bool and ends.shape == (len(own),):
-            return ends
+        ends, name = self.stop_rule(own, so_far), type(self.stop_rule).__name__
         kind = type(ends).__name__
         if isinstance(ends, Tensor):
-            kind = f"{str(ends.dtype).removeprefix('torch.')} of shape {list(ends.shape)}"
+            check_dense(ends, own.device, f"The answer of `{name}`")
+            if ends.dtype == torch.bool and ends.shape == (len(own),):
+                return ends
+            kind = f"{dtype_name(ends)} of shape {list(ends.shape)}"
         raise StrategyError(
-            f"`{type(self.stop_rule).__name__}` answered with {kind}: "
+            f"`{name}` answered with {kind}: "
             f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
         )

@@ -1,8 +1,9 @@
 """What a drafter's answer must be: a draft of the requested shape, drawn from distributions over
 the target's vocabulary.
 
-A verifier trusts the distributions that a draft reports. One that is none, such as the NaN of a
-model that overflows, would be emitted as text that follows no model's law, so the run ends instead.
+A verifier trusts the distributions that a draft reports, and those of the target. One that is none,
+such as the NaN of a model that overflows, would be emitted as text that follows no model's law, so
+the run ends instead.
 """
 
 import torch
@@ -10,8 +11,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.errors import StrategyError
-from bass.interfaces import Drafter
+from bass.interfaces import Drafter, Warp
+from bass.interfaces.answers import FLOATS, INTEGERS, check_dense, dtype_name
 from bass.ops.batch_state import (
+    IMPOSSIBLE_TOKEN,
     NEGATIVE,
     NEGATIVE_LENGTH,
     NOT_FINITE,
@@ -20,7 +23,6 @@ from bass.ops.batch_state import (
 )
 from bass.records import Draft
 
-_FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 _OWN = "a drafter reports the distribution that each token was drawn from, after the same warp"
 _REASONS = {
     UNKNOWN_TOKEN: (
@@ -36,27 +38,34 @@ _REASONS = {
     ),
     NEGATIVE: ("negative probabilities", _OWN),
     NOT_ONE: ("probabilities that do not sum to 1", _OWN),
+    IMPOSSIBLE_TOKEN: ("a token that is reported with the probability 0", _OWN),
 }
 
 
-def check_answer(drafter: Drafter, draft: object, batch: int, k: int, vocab: int) -> Draft:
-    """The answer, if it is a draft of up to `k` tokens for each of `batch` rows; only shapes and
-    types are looked at.
+def check_answer(
+    drafter: Drafter, draft: object, requested: Int[Tensor, " batch"], k: int, vocab: int
+) -> Draft:
+    """The answer, if it is a draft of up to `k` tokens for each row; only shapes and types are
+    looked at.
 
     Raises `StrategyError`.
     """
-    name = f"`{type(drafter).__name__}.propose`"
+    name, batch = f"`{type(drafter).__name__}.propose`", len(requested)
     if not isinstance(draft, Draft):
         raise StrategyError(f"{name} returned {_kind(draft)}: give a `bass.records.Draft`.")
     fields = {"tokens": draft.tokens, "probs": draft.probs, "lengths": draft.lengths}
     for field, value in fields.items():
         if not isinstance(value, Tensor) and not (field == "probs" and value is None):
             raise StrategyError(f"{name} gave {_kind(value)} as `{field}`: give a tensor.")
+        if value is not None:
+            check_dense(value, requested.device, f"`{field}` of the draft of {name}")
     for field, value in (("tokens", draft.tokens), ("lengths", draft.lengths)):
-        if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-            raise StrategyError(f"{name} gave `{field}` of {_dtype(value)}: give integers.")
-    if draft.probs is not None and draft.probs.dtype not in _FLOATS:
-        raise StrategyError(f"{name} gave `probs` of {_dtype(draft.probs)}: give float32, or None.")
+        if value.dtype not in INTEGERS:
+            raise StrategyError(f"{name} gave `{field}` of {dtype_name(value)}: give integers.")
+    if draft.probs is not None and draft.probs.dtype not in FLOATS:
+        raise StrategyError(
+            f"{name} gave `probs` of {dtype_name(draft.probs)}: give float32, or None."
+        )
     shapes = [None if value is None else list(value.shape) for value in fields.values()]
     columns = shapes[0][1] if len(shapes[0] or ()) == 2 else -1  # pyright: ignore[reportOptionalSubscript]
     if (
@@ -101,9 +110,14 @@ def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
     return StrategyError(f"{label[0].upper()}{label[1:]} gave a draft with {reason}: {cause}.")
 
 
+def invalid_target(warp: Warp, flag: int) -> StrategyError:
+    """What to tell the user of a distribution of the target with this flag, which is not 0."""
+    reason = next(text for bit, (text, _) in _REASONS.items() if flag & bit)
+    return StrategyError(
+        f"`{type(warp).__name__}` gave a distribution of the target with {reason}: a warp makes "
+        "finite probabilities of sum 1, unless the target's logits are NaN."
+    )
+
+
 def _kind(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__}"
-
-
-def _dtype(value: Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")

@@ -11,7 +11,7 @@ from torch import Tensor
 from bass.engine.cost import Layout
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
-from bass.interfaces import Drafter, Scorer, Verifier
+from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.records import Sequences
 
 LEAST_SPAN = 256  # positions
@@ -78,6 +78,7 @@ class GraphedStep(Step):
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
+        self.warp: Warp = step.warp
         self.vocab_size, self.log = step.vocab_size, step.log
         batch = len(sequences.lens)
         self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host

@@ -6,6 +6,10 @@ import numpy as np
 
 from bass.engine.cost import NO_WORK, Work
 
+# The log-probability that is told of a token that the target excludes (its logit is -inf), and the
+# least of all: JSON has no infinity. As vLLM tells it.
+EXCLUDED = -9999.0
+
 
 @dataclass(frozen=True)
 class Request:
@@ -23,7 +27,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Emission:
-    """The tokens that one step committed for one request (by its index in the list of requests)."""
+    """The tokens that one step committed for one request (by its index in the list of requests).
+
+    `logprobs` are `EXCLUDED` or more.
+    """
 
     request: int
     tokens: list[int]

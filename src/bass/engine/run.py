@@ -9,25 +9,27 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.drafters.validity import invalid_draft
+from bass.drafters.validity import invalid_draft, invalid_target
 from bass.engine.passes import Pass, work_of
-from bass.engine.requests import Emission, Request, StepRecord, Trace
+from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
 from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, PolicyError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.ops.batch_state import last
+from bass.ops.batch_state import TARGET, last
 from bass.records import Feedback, Sequences, Window
 
 
 def asked_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
     """The policy's lengths, checked: int [B], each in 0..max_length."""
     name = type(policy).__name__
+    answer = policy.lengths(state)
     try:
-        lengths = np.asarray(policy.lengths(state))
-    except ValueError as error:
+        lengths = np.asarray(answer)
+    except Exception as error:  # another's object says in its own way what it is not
         raise PolicyError(
-            f"`{name}.lengths` failed ({error}); give integers of shape [{batch}]."
+            f"`{name}.lengths` returned what is no array of NumPy ({error}); give integers of "
+            f"shape [{batch}]."
         ) from error
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise PolicyError(
@@ -175,7 +177,7 @@ class Run:
             report = pending.collect()
             ended = time.perf_counter()
             # nothing of this step, or of one launched ahead, is emitted
-            if found := max(report.flags.tolist()):
+            if found := max((report.flags % TARGET).tolist()):
                 raise invalid_draft(self.step.drafter, found)
             # From here to the next launch the device waits, unless it has one: what the policy need
             # not know is told later, with the emissions.
@@ -184,10 +186,10 @@ class Run:
                 report, drafted=report.drafted * active, emitted=report.emitted * active
             )
             before, lens, accepted, at = lens, report.lens.copy(), report.accepted * active, now()
+            rows = self._released(report, serving)
             state = policy.update(
                 state, Feedback(report.drafted, accepted, active, ended - started)
             )
-            rows = self._released(report, serving)
             times = ended - started, waited, at
             emissions, waiting = (
                 self._told(report, (pending, before, serving), accepted, times, rows),
@@ -255,13 +257,13 @@ class Run:
         Refuses verdicts that cannot be: a row would wait for ever, or its text mean nothing.
         """
         rows = []
-        columns = serving, self._slots.requests, report.emitted, report.drafted, report.active
-        for row, (request, now, emitted, drafted, active) in enumerate(
+        columns = serving, self._slots.requests, report.verdict, report.drafted, report.active
+        for row, (request, now, accepted, drafted, active) in enumerate(
             zip(*(column.tolist() for column in columns), strict=True)
         ):
-            if request >= 0 and not 1 <= emitted <= drafted + 1:
+            if request >= 0 and not 0 <= accepted <= drafted:
                 raise StrategyError(
-                    f"`{type(self.step.verifier).__name__}` kept {emitted - 1} of {drafted} "
+                    f"`{type(self.step.verifier).__name__}` kept {accepted} of {drafted} "
                     "drafted tokens: "
                     "a verdict accepts between 0 and as many as were drafted."
                 )
@@ -295,11 +297,11 @@ class Run:
             pending.k, pending.span, reached, serving, *counts, *times, *drafts, work
         )
         self.trace.steps.append(record)
-        if not np.isfinite(report.logprobs).all():
-            self._refuse_what_is_not_finite(report, rows)
+        if report.flags.any() or np.isnan(report.logprobs).any():
+            self._refuse_what_cannot_be(report, rows)
         tokens, logprobs, emitted = (
             report.tokens.tolist(),
-            report.logprobs.tolist(),
+            np.maximum(report.logprobs, EXCLUDED).tolist(),
             report.emitted.tolist(),
         )
         for row in rows:
@@ -312,26 +314,27 @@ class Run:
                 record.at,
             )
 
-    def _refuse_what_is_not_finite(self, report: StepReport, rows: list[int]) -> None:
+    def _refuse_what_cannot_be(self, report: StepReport, rows: list[int]) -> None:
         """Beyond the emitted tokens a report may hold anything, and beyond the drafted ones."""
         column = np.arange(report.tokens.shape[1])
-        served = np.isin(np.arange(len(report.tokens)), rows)[:, None]
-        emitted = served & (column < report.emitted[:, None])
+        served = np.isin(np.arange(len(report.tokens)), rows)
+        emitted = served[:, None] & (column < report.emitted[:, None])
         size = self.step.vocab_size
-        unknown = report.tokens[emitted & ((report.tokens < 0) | (report.tokens >= size))]
+        known = (report.tokens >= 0) & (report.tokens < size)  # others are nobody's
+        unknown = report.tokens[emitted & ~known]
         if len(unknown):
             raise StrategyError(
                 f"`{type(self.step.verifier).__name__}` emitted the token id {unknown[0]}, which "
                 "is outside of the vocabulary: ids go "
                 f"from 0 to {size - 1}."
             )
-        lost = ~np.isfinite(report.logprobs) & emitted
+        judged = emitted
         if self.step.verifier.judges_jointly:
-            known = (report.tokens >= 0) & (report.tokens < size)  # others are nobody's
-            judged = served & known & (column <= report.drafted[:, None])
-            lost |= np.isnan(report.logprobs) & judged
-        if lost.any():
+            judged = served[:, None] & known & (column <= report.drafted[:, None])
+        if (np.isnan(report.logprobs) & judged).any():
             raise CheckpointError(
                 "The target's logits are not finite (NaN or infinity): its weights are damaged, or "
                 "its dtype is too narrow."
             )
+        if found := max((report.flags // TARGET * served).tolist()):
+            raise invalid_target(self.step.warp, found)

@@ -18,7 +18,15 @@ from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
-from bass.ops.batch_state import commit, pack_report, unpack_report, valid_part, window
+from bass.interfaces.answers import INTEGERS, check_dense, check_probs
+from bass.ops.batch_state import (
+    commit,
+    pack_report,
+    unpack_report,
+    valid_part,
+    window,
+    with_target_flags,
+)
 from bass.ops.noise import step_noise
 from bass.ops.sampling import token_logprobs
 from bass.records import Draft, History, Noise, Sequences, Verdict, Window
@@ -31,9 +39,10 @@ class StepReport:
     lens: np.ndarray  # int [B], after the step
     active: np.ndarray  # bool [B], after the step
     drafted: np.ndarray  # int [B]
-    accepted: np.ndarray  # int [B], committed draft tokens
+    verdict: np.ndarray  # int [B], drafted tokens that the verifier accepts
     emitted: np.ndarray  # int [B]
-    flags: np.ndarray  # int [B], 0 for a valid draft: see `bass.drafters.validity`
+    # int [B], 0 where draft and target are distributions: see `bass.kernels.flags`
+    flags: np.ndarray
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
     draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
@@ -41,6 +50,11 @@ class StepReport:
     # draft
     draft_probs: np.ndarray
     passes: Seen | None = None  # of the drafter
+
+    @property
+    def accepted(self) -> np.ndarray:
+        """Int [B], committed draft tokens: an end of sequence or a limit may cut a verdict."""
+        return np.minimum(self.verdict, self.emitted)
 
 
 @runtime_checkable
@@ -54,6 +68,7 @@ class Step(Protocol):
     target: Scorer
     drafter: Drafter
     verifier: Verifier
+    warp: Warp
     vocab_size: int  # the target's
     log: PassLog
     overlaps: ClassVar[bool]
@@ -151,14 +166,20 @@ class SpeculativeStep(Step):
     ) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Verdict and commit; the report, packed, and the numbers of emitted and accepted tokens.
 
-        `flags`: those of `drafted`.
+        `flags`: those of `drafted`; those of the target are added for the distributions that decide
+        what is emitted.
         """
-        probs = self.warp(logits, History(sequences.tokens, sequences.lens, draft.tokens))
-        verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits.shape[:2])
+        history = History(sequences.tokens, sequences.lens, draft.tokens)
+        probs = check_probs(self.warp, self.warp(logits, history), logits)
+        verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits)
         logprobs = token_logprobs(logits, verdict.tokens)
         # the next step uses them as indices
         known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
         emitted = commit(sequences, known)
+        judged = emitted
+        if self.verifier.judges_jointly:
+            judged = torch.where(emitted > 0, draft.lengths + 1, 0)
+        flags = with_target_flags(flags, probs, judged)
         report = pack_report(sequences, draft, flags, verdict, emitted, logprobs)
         return report, emitted, torch.minimum(verdict.accepted, emitted)
 
@@ -170,28 +191,25 @@ class SpeculativeStep(Step):
         Only on a CPU are its numbers looked at.
         """
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
-        draft = check_answer(self.drafter, draft, len(lengths), k, self.vocab_size)
+        draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
 
 
-def check_verdict(verifier: Verifier, verdict: object, shape: tuple[int, ...]) -> Verdict:
-    """The answer, if it is a verdict on a window of this shape; only shapes and types are looked
-    at. Raises `StrategyError`.
+def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:
+    """The answer, if it is a verdict on the window of these logits; only shapes and types are
+    looked at. Raises `StrategyError`.
     """
-    name, (rows, window) = type(verifier).__name__, shape
+    name, (rows, window) = type(verifier).__name__, logits.shape[:2]
     if not isinstance(verdict, Verdict):
         raise StrategyError(
             f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`."
         )
     for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
-        if (
-            not isinstance(value, Tensor)
-            or value.is_floating_point()
-            or value.is_complex()
-            or value.dtype == torch.bool
-        ):
+        if isinstance(value, Tensor):
+            check_dense(value, logits.device, f"`{part}` of the verdict of `{name}`")
+        if not isinstance(value, Tensor) or value.dtype not in INTEGERS:
             raise StrategyError(
                 f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64."
             )

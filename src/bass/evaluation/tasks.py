@@ -3,10 +3,11 @@
 import ast
 import contextlib
 import re
+import symtable
 import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def mbpp(record: dict[str, Any], number: int) -> Problem:
     text = _text(record, "text" if "text" in record else "prompt")
     setup = _whole(record.get("test_setup_code") or "")
     imports = [_whole(line) for line in record.get("test_imports", [])]
-    names, own = _used("\n".join([setup, *tests]), code)
+    names, own = _used("\n".join([setup, *tests]), _whole(code))
     quoted = f"{text}\n{chr(10).join(tests)}".replace("\\", "\\\\").replace('"""', "'''")
     return Problem(
         task_id=f"MBPP/{record['task_id']}",
@@ -227,21 +228,47 @@ def _whole(code: str) -> str:
 
 
 def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
-    """The names that the tests use and the reference solution defines; and its imports of what they
+    """The names that the tests take from the program: those they use and do not bind themselves,
+    and the reference solution binds, in whatever way but an import. And its imports of what they
     use, which the tests need too.
+
+    Raises `ValueError` where they take nothing from it.
     """
-    used = {node.id for node in ast.walk(_parsed(tests)) if isinstance(node, ast.Name)}
-    body = _parsed(_whole(code)).body
-    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    scope = _scope(tests)
+    own_names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_local()}
+    used = _global_uses(scope) - own_names
+    imports = [node for node in _parsed(code).body if isinstance(node, ast.Import | ast.ImportFrom)]
     own = [
         node
         for node in imports
         if used & {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     ]
-    names = {name for node in body for name in _bound(node)} & used
+    names = _bound(_scope(code)) & used
     if not names:
         raise ValueError("its tests use nothing that its code defines")
     return tuple(sorted(names)), [ast.unparse(node) for node in own]
+
+
+def _global_uses(scope: symtable.SymbolTable) -> set[str]:
+    """The names of the module that are read in this scope and in those within it."""
+    module = scope.get_type() == "module"
+    own = {
+        symbol.get_name()
+        for symbol in scope.get_symbols()
+        if symbol.is_referenced() and (module or symbol.is_global())
+    }
+    return own.union(*map(_global_uses, scope.get_children()))
+
+
+def _bound(scope: symtable.SymbolTable) -> set[str]:
+    """The names of the module that this scope and those within it bind, but by no import."""
+    module = scope.get_type() == "module"
+    own = {
+        symbol.get_name()
+        for symbol in scope.get_symbols()
+        if symbol.is_assigned() and (module or symbol.is_declared_global())
+    }
+    return own.union(*map(_bound, scope.get_children()))
 
 
 def _parsed(code: str) -> ast.Module:
@@ -251,16 +278,17 @@ def _parsed(code: str) -> ast.Module:
         return ast.parse(code)
 
 
+def _scope(code: str) -> symtable.SymbolTable:
+    """The names of a module, scope by scope."""
+    _check_length(code)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return symtable.symtable(code, "<code>", "exec")
+
+
 def _check_length(code: str) -> None:
     if len(code) > LONGEST_CODE:
         raise ValueError(
             f"it has {len(code):,} characters of code or of tests, and {LONGEST_CODE:,} are the "
             "most"
         )
-
-
-def _bound(node: ast.stmt) -> Iterable[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -145,8 +145,8 @@ class Drafter(DraftMethod, RowStore):
         """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is
         never looked at.
 
-        Within it, tokens must be in the vocabulary, and distributions finite, nowhere negative, of
-        sum 1: else the run ends.
+        Within it, tokens must be in the vocabulary and have a probability above 0, and
+        distributions be finite, nowhere negative, of sum 1: else the run ends.
         """
         ...
 

@@ -16,7 +16,7 @@ class Verifier(ABC):
     `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
     with the same noise.
     `judges_jointly`: whether it keeps a token may depend on the target's distributions after it, so
-    that one of them which is not finite ends the run. False where it cannot.
+    that one of them which is none (not finite, say) ends the run. False where it cannot.
     `caveat`: what a run's summary says of the text where it is not lossless.
     """
 
@@ -35,7 +35,8 @@ class Verifier(ABC):
 class Warp(ABC):
     """Logits to probabilities: temperature, top-k, top-p, min-p, penalties.
 
-    Draft and target go through the same one.
+    Draft and target go through the same one. It makes distributions (finite, nowhere negative, of
+    sum 1) of logits of which one is finite and none is NaN or +inf: else the run ends.
     """
 
     @abstractmethod

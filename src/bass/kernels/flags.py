@@ -1,5 +1,9 @@
-"""What is wrong with a row's draft: bits of the row's flag, 0 for a valid draft."""
+"""What is wrong with a row: bits of the row's flag, 0 for nothing.
 
-BITS = tuple(1 << i for i in range(5))
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = BITS
+The low ones are of its draft, the others of the target's distributions: `TARGET` times a bit.
+"""
+
+BITS = tuple(1 << i for i in range(6))
+NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH, IMPOSSIBLE_TOKEN = BITS
+TARGET = 1 << len(BITS)
 TOLERANCE = 1e-3  # of the sum of a distribution in float32, around 1

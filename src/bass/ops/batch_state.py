@@ -13,10 +13,12 @@ from torch import Tensor
 
 from bass.kernels import triton as kernels
 from bass.kernels.flags import (
+    IMPOSSIBLE_TOKEN,
     NEGATIVE,
     NEGATIVE_LENGTH,
     NOT_FINITE,
     NOT_ONE,
+    TARGET,
     TOLERANCE,
     UNKNOWN_TOKEN,
 )
@@ -57,14 +59,14 @@ def valid_part(
 ) -> tuple[Draft, Int[Tensor, " batch"]]:
     """The draft without what stands beyond the requested lengths or its own, and a flag per row.
 
-    A flag is 0 for a row whose tokens are in the vocabulary and whose distributions are finite,
-    nowhere negative, and sum to 1 within 1e-3 in float32, all of this as far as the row's length;
-    else it has the bits of `bass.kernels.flags`. An unknown token is replaced by 0, a negative
-    length too. On a CPU, where the host sees them without waiting, columns that no row uses are
-    left out; elsewhere shapes are static.
+    A flag is 0 for a row whose tokens are in the vocabulary and have a probability above 0, and
+    whose distributions are finite, nowhere negative, and sum to 1 within 1e-3 in float32, all of
+    this as far as the row's length; else it has the bits of `bass.kernels.flags`. An unknown token
+    is replaced by 0, a negative length too. On a CPU, where the host sees them without waiting,
+    columns that no row uses are left out; elsewhere shapes are static.
     """
     if dispatch.use_kernels(draft.tokens):
-        lengths, tokens, flags = kernels.batch_state.valid_part(
+        lengths, tokens, flags = kernels.validity.valid_part(
             requested, draft.lengths, draft.tokens, draft.probs, vocab
         )
         return Draft(tokens, draft.probs, lengths), flags
@@ -77,9 +79,26 @@ def valid_part(
     probs = None if draft.probs is None or not k else draft.probs[:, :k]
     unknown = counts & ((tokens < 0) | (tokens >= vocab))
     flags = UNKNOWN_TOKEN * unknown.any(1) + NEGATIVE_LENGTH * ((own < 0) & (requested > 0))
+    tokens = torch.where(counts & ~unknown, tokens, 0)
     if probs is not None:
-        flags = flags + distribution_flags(probs, counts)
-    return Draft(torch.where(counts & ~unknown, tokens, 0), probs, lengths), flags
+        impossible = counts & ~unknown & (probs.gather(2, tokens[..., None])[..., 0] == 0)
+        flags = flags + distribution_flags(probs, counts) + IMPOSSIBLE_TOKEN * impossible.any(1)
+    return Draft(tokens, probs, lengths), flags
+
+
+def with_target_flags(
+    flags: Int[Tensor, " batch"],
+    probs: Float[Tensor, "batch window vocab"],
+    counted: Int[Tensor, " batch"],
+) -> Int[Tensor, " batch"]:
+    """The flags, and what is wrong with the first `counted[b]` of a row's target distributions.
+
+    They must be finite, nowhere negative, and sum to 1 within 1e-3 in float32.
+    """
+    if dispatch.use_kernels(probs):
+        return kernels.validity.with_target_flags(flags, probs, counted)
+    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
+    return flags + TARGET * distribution_flags(probs, counts)
 
 
 def distribution_flags(
@@ -152,18 +171,16 @@ def pack_report(
 ) -> Int[Tensor, "batch report"]:
     """What the host learns of a step that is committed, in one tensor, for one copy.
 
-        lens active drafted accepted emitted flags | tokens [W] | draft tokens [k] | floats [W + k]
+        lens active drafted verdict emitted flags | tokens [W] | draft tokens [k] | floats [W + k]
 
     The floats, as their bits: log-probabilities of the tokens, probabilities of the drafted ones.
     """
+    state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
     if dispatch.use_kernels(emitted):
-        state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
         return kernels.batch_state.pack_report(
             *state, verdict.tokens, logprobs, draft.tokens, draft.probs
         )
-    accepted = torch.minimum(verdict.accepted, emitted)
-    columns = (rows.lens, rows.active, draft.lengths, accepted, emitted, flags)
-    numbers = torch.stack([c.to(torch.int64) for c in columns], 1)
+    numbers = torch.stack([one.to(torch.int64) for one in state], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
     return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
 
@@ -171,7 +188,7 @@ def pack_report(
 def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
     """The inverse of `pack_report`, on the host.
 
-    lens, active, drafted, accepted, emitted, flags, tokens, logprobs, draft tokens, draft probs.
+    lens, active, drafted, verdict, emitted, flags, tokens, logprobs, draft tokens, draft probs.
     """
     size = (packed.shape[1] - 4) // 4
     numbers, tokens, drafts, rest = np.split(packed, (6, 6 + size, 5 + 2 * size), axis=1)

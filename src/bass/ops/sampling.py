@@ -35,7 +35,8 @@ def warp(
         chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
     if temperature != 1:
-        logits = logits / temperature
+        # not x / T, which may overflow
+        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
     probs = logits.softmax(-1)
     if 0 < top_k < probs.shape[-1]:
         probs = keep_from(probs, probs.topk(top_k, -1).values[..., -1:])

@@ -352,6 +352,13 @@ MUTANTS = (
         (INVALID,),
     ),
     Mutant(
+        "a draft is taken though a token has the probability 0",
+        "ops.batch_state.valid_part",
+        "IMPOSSIBLE_TOKEN * impossible.any(1)",
+        "0 * impossible.any(1)",
+        (INVALID,),
+    ),
+    Mutant(
         "a draft is taken though a length is negative",
         "ops.batch_state.valid_part",
         "(own < 0) & (requested > 0)",

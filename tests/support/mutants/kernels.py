@@ -259,10 +259,10 @@ MUTANTS = (
         (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",),
     ),
     Mutant(
-        "a kernel reports tokens as accepted that were not committed",
+        "a kernel cuts a verdict's count to what was emitted",
         "_pack_report",
-        "tl.minimum(tl.load(accepted + row), count)",
         "tl.load(accepted + row)",
+        "tl.minimum(tl.load(accepted + row), tl.load(emitted + row))",
         (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",),
     ),
     Mutant(
@@ -278,6 +278,27 @@ MUTANTS = (
         "tl.min(tl.where(own, WIDTH, i), 0)",
         "tl.sum(own.to(tl.int32), 0)",
         (f"{ROWS_TEST}::test_what_is_kept_equals_its_twin",),
+    ),
+    Mutant(
+        "a kernel takes a drafted token of probability 0",
+        "validity._valid_part",
+        "chance == 0",
+        "chance < 0",
+        (f"{ROWS_TEST}::test_invalid_drafts_have_the_flags_of_the_twin",),
+    ),
+    Mutant(
+        "a kernel flags distributions of the target that decide nothing",
+        "validity._with_target_flags",
+        "i < tl.minimum(tl.load(counted + row), k)",
+        "i < k",
+        (f"{ROWS_TEST}::test_the_targets_distributions_have_the_flags_of_the_twin",),
+    ),
+    Mutant(
+        "a kernel's flags of the target hide those of the draft",
+        "validity._with_target_flags",
+        "tl.load(flags + row) + TARGET * flag.to(tl.int64)",
+        "TARGET * flag.to(tl.int64)",
+        (f"{ROWS_TEST}::test_the_targets_distributions_have_the_flags_of_the_twin",),
     ),
     Mutant(
         "a kernel's top-p leaves out the token that reaches it",

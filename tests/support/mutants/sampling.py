@@ -235,4 +235,11 @@ MUTANTS = (
         "torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, chosen)",
         (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",),
     ),
+    Mutant(
+        "large logits overflow at a low temperature",
+        "ops.sampling.warp",
+        "logits - logits.amax(-1, keepdim=True)",
+        "logits",
+        (SAMPLING,),
+    ),
 )

@@ -1,6 +1,14 @@
 """Defects of the verifiers."""
 
-from support.mutants.killers import ENUMERATION, LOSSES, ONE_SEED, VECTORS, VERIFIERS, WRONG
+from support.mutants.killers import (
+    ENUMERATION,
+    INVALID,
+    LOSSES,
+    ONE_SEED,
+    VECTORS,
+    VERIFIERS,
+    WRONG,
+)
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -243,5 +251,56 @@ MUTANTS = (
         "noise.accept[:, i] < self.rate(i)",
         "(noise.accept[:, i] < self.rate(i)) & (target_probs[:, i].amax(-1) > 0.4)",
         (VECTORS,),
+    ),
+    Mutant(
+        "a warp's distributions are not looked at",
+        "SpeculativeStep.judged",
+        "with_target_flags(flags, probs, judged)",
+        "flags",
+        (f"{INVALID}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
+    ),
+    Mutant(
+        "a joint verdict relies on distributions that a warp made none",
+        "SpeculativeStep.judged",
+        "draft.lengths + 1",
+        "emitted",
+        (f"{INVALID}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
+    ),
+    Mutant(
+        "a distribution of the target that decides nothing ends the run",
+        "SpeculativeStep.judged",
+        "judged = emitted",
+        "judged = emitted + 1",
+        (f"{INVALID}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
+    ),
+    Mutant(
+        "a step in which the target is no distribution is emitted",
+        "Run._refuse_what_cannot_be",
+        "raise invalid_target(self.step.warp, found)",
+        "pass",
+        (f"{INVALID}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
+    ),
+    Mutant(
+        "a target that excludes tokens is called damaged",
+        "Run._refuse_what_cannot_be",
+        "np.isnan(report.logprobs) & judged",
+        "~np.isfinite(report.logprobs) & judged",
+        (f"{INVALID}::test_a_target_may_exclude_tokens",),
+    ),
+    Mutant(
+        "the log-probability of an excluded token is infinite",
+        "Run._told",
+        "np.maximum(report.logprobs, EXCLUDED)",
+        "report.logprobs",
+        (f"{INVALID}::test_a_target_may_exclude_tokens",),
+    ),
+    Mutant(
+        "a verdict of more than was drafted passes where a limit cuts it",
+        "Run._released",
+        "report.verdict",
+        "report.accepted",
+        (
+            "unit/test_broken_strategies.py::test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts",
+        ),
     ),
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         residual_norm,
         sampling,
         small_m_gemm,
+        validity,
     )
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "residual_norm",
     "sampling",
     "small_m_gemm",
+    "validity",
 ]
 
 

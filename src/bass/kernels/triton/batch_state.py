@@ -3,7 +3,6 @@ kept, what is told.
 
     last             the last tokens of each row and their positions
     draft_positions  where drafted tokens are fed
-    valid_part       a draft, cut to what was requested, and what is wrong with it
     window           a row's last token and its draft, with their positions
     leading          how many tokens of a draft stand before the first that is not kept
     commit           a verdict, appended to the rows
@@ -21,15 +20,10 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels import flags
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 # places of a program, at least: so that one compiled kernel serves every usual draft length
 WIDTH = 32
-CHUNK, WARPS = 4096, 4  # of a distribution that is checked
-
-NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH = map(tl.constexpr, flags.BITS)
-TOLERANCE = tl.constexpr(flags.TOLERANCE)
 
 
 @triton.jit(do_not_specialize=["token_row"])
@@ -53,57 +47,6 @@ def _draft_positions(lens, lengths, positions, k, WIDTH: tl.constexpr, PDL: tl.c
     wait_for_inputs(PDL)
     place = tl.where(i + 1 < tl.load(lengths + row), tl.load(lens + row) + i, -1)
     tl.store(positions + row * k + i, place, mask=i < k)
-
-
-@triton.jit(do_not_specialize=["k", "prob_row", "prob_slot"])
-@no_type_check
-def _masses(
-    requested, lengths, probs, sums, least, k, vocab, prob_row, prob_slot,
-    SIZE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Of a chunk of each distribution within its row's length: its sum and its least
-    probability.
-    """
-    row, slot, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    wait_for_inputs(PDL)
-    if slot < tl.minimum(tl.load(requested + row), tl.load(lengths + row)):
-        i = chunk * SIZE + tl.arange(0, SIZE)
-        at = probs + row * prob_row + slot * prob_slot + i
-        p = tl.load(at, mask=i < vocab, other=0.0).to(tl.float32)
-        place = (row * k + slot) * tl.num_programs(2) + chunk
-        tl.store(sums + place, tl.sum(p, 0))
-        tl.store(least + place, tl.min(p, 0))
-
-
-@triton.jit(do_not_specialize=["k", "token_row"])
-@no_type_check
-def _valid_part(
-    requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks, token_row,
-    SURE: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
-    wait_for_inputs(PDL)
-    room, own = tl.load(requested + row), tl.load(lengths + row).to(tl.int64)
-    length = tl.maximum(tl.minimum(tl.minimum(room, own), k), 0)
-    counts = i < length
-    token = tl.load(tokens + row * token_row + i, mask=counts, other=0).to(tl.int64)
-    known = (token >= 0) & (token < vocab)
-    flag = tl.where((own < 0) & (room > 0), NEGATIVE_LENGTH, 0)
-    flag += tl.max(tl.where(known, 0, UNKNOWN_TOKEN), 0)
-    if not SURE:
-        c = tl.arange(0, CHUNKS)
-        place = (row * k + i)[:, None] * chunks + c[None, :]
-        mask = counts[:, None] & (c < chunks)[None, :]
-        total = tl.sum(tl.load(sums + place, mask=mask, other=0.0), 1)
-        lowest = tl.min(tl.load(least + place, mask=mask, other=0.0), 1)
-        finite = tl.abs(total) < float("inf")  # a sum with NaN in it is NaN
-        flag += tl.max(tl.where(counts & (finite == 0), NOT_FINITE, 0), 0)
-        flag += tl.max(tl.where(counts & finite & (lowest < 0), NEGATIVE, 0), 0)
-        off = finite & (lowest >= 0) & (tl.abs(total - 1) > TOLERANCE)
-        flag += tl.max(tl.where(counts & off, NOT_ONE, 0), 0)
-    tl.store(cut + row, length)
-    tl.store(out + row * k + i, tl.where(known, token, 0), mask=i < k)
-    tl.store(flags + row, flag.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["k", "token_row", "draft_row"])
@@ -174,13 +117,12 @@ def _pack_report(
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
-    count = tl.load(emitted + row)
     place = out + row * (6 + 2 * (2 * k + 1))
     tl.store(place, tl.load(lens + row))
     tl.store(place + 1, tl.load(active + row).to(tl.int64))
     tl.store(place + 2, tl.load(lengths + row))
-    tl.store(place + 3, tl.minimum(tl.load(accepted + row), count))
-    tl.store(place + 4, count)
+    tl.store(place + 3, tl.load(accepted + row))
+    tl.store(place + 4, tl.load(emitted + row))
     tl.store(place + 5, tl.load(flags + row))
     tl.store(
         place + 6 + i, tl.load(tokens + row * token_row + i, mask=i <= k, other=0), mask=i <= k
@@ -207,7 +149,7 @@ def last(
 ) -> tuple[Int[Tensor, "batch count"], Int[Tensor, "batch count"]]:
     """`bass.ops.batch_state.last`."""
     out = tokens.new_empty((2, len(lens), count))
-    _launch(_last, lens, (tokens, lens, active, *out, count, tokens.stride(0)), count)
+    launch_rows(_last, lens, (tokens, lens, active, *out, count, tokens.stride(0)), count)
     return out[0], out[1]
 
 
@@ -216,47 +158,8 @@ def draft_positions(
 ) -> Int[Tensor, "batch k"]:
     """`bass.ops.batch_state.draft_positions`."""
     positions = lens.new_empty(len(lens), k)
-    _launch(_draft_positions, lens, (lens, lengths.contiguous(), positions, k), k)
+    launch_rows(_draft_positions, lens, (lens, lengths.contiguous(), positions, k), k)
     return positions
-
-
-def valid_part(
-    requested: Int[Tensor, " batch"],
-    lengths: Int[Tensor, " batch"],
-    tokens: Int[Tensor, "batch k"],
-    probs: Float[Tensor, "batch k vocab"] | None,
-    vocab: int,
-) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"], Int[Tensor, " batch"]]:
-    """The lengths, the tokens and the flags of `bass.ops.batch_state.valid_part`.
-
-    The distributions are read once, by many programs; without them it is one launch instead of two.
-    """
-    tokens, requested, lengths, k = (
-        dense(tokens),
-        requested.contiguous(),
-        lengths.contiguous(),
-        tokens.shape[1],
-    )
-    cut, flags = torch.empty_like(requested), torch.empty_like(requested)
-    out = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
-    sums, least, chunks = None, None, 1
-    probs = probs if k else None
-    if probs is not None:
-        probs, chunks = dense(probs), -(-probs.shape[2] // CHUNK)
-        sums, least = torch.empty(
-            (2, len(tokens), k, chunks), dtype=torch.float32, device=tokens.device
-        )
-        launch: Any = _masses[(len(tokens), k, chunks)]
-        inputs = requested, lengths, probs, sums, least, k, probs.shape[2], *probs.stride()[:2]
-        with torch.cuda.device_of(tokens):
-            launch(*inputs, SIZE=CHUNK, num_warps=WARPS, **dependent(tokens))
-    options = {"SURE": probs is None, "CHUNKS": triton.next_power_of_2(chunks)}
-    rows = (
-        requested, lengths, tokens, sums, least, cut, out, flags, k, vocab, chunks,
-        tokens.stride(0),
-    )  # fmt: skip
-    _launch(_valid_part, tokens, rows, k, **options)
-    return cut, out, flags
 
 
 def window(
@@ -269,7 +172,7 @@ def window(
     """`bass.ops.batch_state.window`."""
     draft, k = dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
-    _launch(
+    launch_rows(
         _window,
         lens,
         (
@@ -291,7 +194,7 @@ def window(
 def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """`bass.ops.batch_state.leading`."""
     out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
-    _launch(
+    launch_rows(
         _leading,
         kept,
         (kept, lengths.contiguous(), out, kept.shape[1], *kept.stride()),
@@ -321,7 +224,7 @@ def commit(
         tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos),
         tokens.stride(0), verdict.stride(0),
     )  # fmt: skip
-    _launch(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
+    launch_rows(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
     return emitted
 
 
@@ -352,11 +255,14 @@ def pack_report(
         lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k,
         vocab, *strides,
     )  # fmt: skip
-    _launch(_pack_report, lens, inputs, k + 1, SURE=probs is None)
+    launch_rows(_pack_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 
 
-def _launch(kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any) -> None:
+def launch_rows(
+    kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any
+) -> None:
+    """One program for each row of `like`, of `width` places or more."""
     with torch.cuda.device_of(like):
         kernel[(len(like),)](
             *inputs,
