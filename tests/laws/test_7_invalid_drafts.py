@@ -400,12 +400,12 @@ class Masking(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return self.inner
 
-    def __call__(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor:
-        logits = self.inner(tokens, positions, span)
+    def __call__(self, window: Window) -> Scored:
+        logits = self.inner(window).logits
         out = torch.zeros_like(logits, dtype=torch.bool)
         for token in self.excluded:
             out[..., token] = True
-        return logits.masked_fill(out, -math.inf)
+        return Scored(logits.masked_fill(out, -math.inf))
 
 
 @pytest.mark.parametrize("name", EVERY_VERIFIER)

@@ -1,12 +1,12 @@
 """What was public under another name is named in one sentence."""
 
 import importlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from bass.interfaces import DraftLengthPolicy
+from bass.interfaces import DraftLengthPolicy, RowStore, Scorer
 from bass.policies import Fixed
 from bass.records import RowAssignment
 
@@ -40,3 +40,15 @@ def test_a_policy_that_says_steady_keeps_working() -> None:
 
     assert Mine.constant_length
     assert Fixed.constant_length
+
+
+def test_a_store_that_takes_tokens_and_positions_is_told_of_windows() -> None:
+    with pytest.raises(TypeError, match=r"`Old.fill` takes .* now `fill\(window\)`"):
+
+        class Old(RowStore):
+            def fill(self, tokens: Any, positions: Any, span: int, start: int) -> Any: ...
+
+    with pytest.raises(TypeError, match=r"`OldScorer.__call__` takes .* `bass.records.Window`"):
+
+        class OldScorer(Scorer):
+            def __call__(self, tokens: Any, positions: Any, span: int) -> Any: ...

@@ -39,55 +39,55 @@ class Plain(AttentionBackend[Any, Any]):
         return MaskPlan(positions, span)
 
     def run(self, q: Tensor, view: Any, plan: MaskPlan, rule: AttentionRule) -> Tensor:
-        return self.attend(q, view, plan.positions, plan.span, rule)
+        return self.attended(q, view, plan.positions, plan.span, rule)
 
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
         return padded(q, view.k, view.v, positions, span, rule.scale, rule.window, rule.softcap)
 
 
 class OneStaleKey(Plain):
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(
+        return super().attended(
             q, view, torch.where(positions < 0, -1, (positions + 1).clamp(max=span - 1)), span, rule
         )
 
 
 class NotItself(Plain):
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(
+        return super().attended(
             q, view, torch.where(positions > 0, positions - 1, positions), span, rule
         )
 
 
 class NoWindow(Plain):
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(
+        return super().attended(
             q, view, positions, span, AttentionRule(rule.scale, None, rule.softcap)
         )
 
 
 class NoCap(Plain):
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(q, view, positions, span, AttentionRule(rule.scale, rule.window))
+        return super().attended(q, view, positions, span, AttentionRule(rule.scale, rule.window))
 
 
 class RowZero(Plain):
     """Reads the first row for all."""
 
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(
+        return super().attended(
             q,
             PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v)),
             positions,
@@ -99,10 +99,10 @@ class RowZero(Plain):
 class Overflowing(Plain):
     """Gives NaN for the second token of a window."""
 
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        out = super().attend(q, view, positions, span, rule)
+        out = super().attended(q, view, positions, span, rule)
         out[:, 1:2] = torch.nan
         return out
 
@@ -110,10 +110,10 @@ class Overflowing(Plain):
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
-    def attend(
+    def attended(
         self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
     ) -> Tensor:
-        return super().attend(q, view, positions, span, rule) + 1e-10 * view.v[:, :span].mean()
+        return super().attended(q, view, positions, span, rule) + 1e-10 * view.v[:, :span].mean()
 
 
 class Rows(KVCache[Any]):

@@ -89,6 +89,16 @@ class KVCache(ABC, Generic[View]):
         ...
 
 
+def takes_window(owner: type, name: str) -> None:
+    """Refuse a method that takes tokens, positions and more by themselves, as it once did."""
+    method = vars(owner).get(name)
+    if isinstance(method, FunctionType) and method.__code__.co_argcount > 2:
+        raise TypeError(
+            f"`{owner.__name__}.{name}` takes tokens, positions and more: it is now "
+            f"`{name}(window)`, of a `bass.records.Window`."
+        )
+
+
 class RowStore(ABC):
     """Something that keeps state per row, to be filled with prompts.
 
@@ -100,12 +110,7 @@ class RowStore(ABC):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        fill = vars(cls).get("fill")
-        if isinstance(fill, FunctionType) and fill.__code__.co_argcount > 2:
-            raise TypeError(
-                f"`{cls.__name__}.fill` takes tokens, positions, span and start: it is now "
-                "`fill(window)`, of a `bass.records.Window`."
-            )
+        takes_window(cls, "fill")
 
     def fill(self, window: Window) -> Features:
         """Take in tokens of prompts, and return what others may read of them."""

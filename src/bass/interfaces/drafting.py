@@ -1,19 +1,23 @@
 """What proposes tokens: drafters, what they are made of and for, and what ends a draft."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.interfaces.cache import RowStore
+from bass.interfaces.cache import RowStore, takes_window
 from bass.interfaces.verification import Warp
 from bass.records import Draft, Features, Noise, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
     """A decoder, its cache and its attention backend behind plain tensors."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        takes_window(cls, "__call__")
 
     @abstractmethod
     def __call__(self, window: Window) -> Scored:
