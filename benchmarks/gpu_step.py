@@ -35,16 +35,16 @@ from gpu_parts import Results, commit, copy_bandwidth, parts_in_ms, synchronisat
 from rich.console import Console
 from rich.table import Table
 
+from bass.api.llm import LLM
+from bass.api.loading import Models, Strategies, backend_for, layout_for
+from bass.api.registry import make
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
-from bass.llm import LLM
-from bass.loading import Models, Strategies, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.quantized import quantize, quantize_head
-from bass.registry import make
 from bass.verifiers import Synthetic
 
 PROMPT, NEW, ACCEPTANCE, LONGEST = 150, 256, 0.8, 16

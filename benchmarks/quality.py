@@ -35,9 +35,9 @@ from rich.table import Table
 
 import bass
 from bass import pair
+from bass.api.registry import names
 from bass.engine.scorer import ModelScorer
 from bass.records import CacheBudget
-from bass.registry import names
 from bass.text import Tokenizer
 
 ROWS, SPAN_STEP = 8, 64

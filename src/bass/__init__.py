@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 from bass.errors import BassError  # noqa: E402
 
 if TYPE_CHECKING:
-    from bass.llm import LLM, load
-    from bass.results import Completion, Result, Stats, StreamEvent
+    from bass.api.llm import LLM, load
+    from bass.api.results import Completion, Result, Stats, StreamEvent
 
 __all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "load"]
 
 _HOMES = {
-    "LLM": "llm",
-    "load": "llm",
-    "Completion": "results",
-    "Result": "results",
-    "Stats": "results",
-    "StreamEvent": "results",
+    "LLM": "api.llm",
+    "load": "api.llm",
+    "Completion": "api.results",
+    "Result": "api.results",
+    "Stats": "api.results",
+    "StreamEvent": "api.results",
 }
 
 

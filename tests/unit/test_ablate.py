@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import bass
+from bass.api.loading import Models
 from bass.engine.parts import PARTS
 from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import AGAINST_PLAIN, METRICS
 from bass.experiments.provenance import bass_version
 from bass.experiments.records import EndLine
 from bass.experiments.run_folder import RunFolder
-from bass.loading import Models
 from bass.text import Tokenizer
 from unit.checkpoints import Pair, Said
 

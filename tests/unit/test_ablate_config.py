@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bass.api.registry import POLICIES, VERIFIERS
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
@@ -16,7 +17,6 @@ from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.settings import DEFAULTS, Settings
 from bass.experiments.turns import by_models
 from bass.policies import BatchAdaptive, Fixed, Lagged
-from bass.registry import POLICIES, VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.test_package import TRAINED
 

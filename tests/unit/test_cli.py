@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import pytest
 
 import bass
+from bass.api.results import StreamEvent
 from bass.cli import COMMANDS, MODULES
 from bass.cli.display import Rows
 from bass.cli.options import HELP, unescape
 from bass.cli.parsing import underscored
 from bass.policies import Fixed
 from bass.records import Feedback
-from bass.results import StreamEvent
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from bass.api.registry import REGISTRIES, REQUIRED, parameters
 from bass.cli.strategies import EXPLAINED
-from bass.registry import REGISTRIES, REQUIRED, parameters
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Said
 from unit.distributions import Offer

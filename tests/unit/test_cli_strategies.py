@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from bass.api.registry import make
 from bass.cli.choices import choose, chosen, over, take_strategies
 from bass.drafters import Ensemble, Ngram
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftLengthPolicy, DraftMethod, StopRule
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import make
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
 from unit.test_cli import on_a_terminal

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
+from bass.api.registry import make
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.drafter_context import OwnDraw
@@ -17,7 +18,6 @@ from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Sequences
-from bass.registry import make
 from bass.sampling import Sampling
 from bass.stop_rules import Confidence, Entropy, Svip
 from unit.checkpoints import Pair, write_checkpoint

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bass import pair as embedded
+from bass.api.registry import GROUPS
 from bass.cli import main
-from bass.registry import GROUPS
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 from unit.test_package import ROOT, SEAMS, TRAINED, blocks
 

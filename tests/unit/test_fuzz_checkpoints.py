@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from bass.api.loading import Checkpoint, Models
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
-from bass.loading import Checkpoint, Models
 from bass.models import FAMILIES
 from bass.models.bounds import HEADS, LAYERS, WIDTHS
 from bass.models.checkpoint import INDEX, SINGLE

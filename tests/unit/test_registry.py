@@ -8,6 +8,18 @@ from typing import Any, ClassVar
 import pytest
 
 import bass
+from bass.api.registry import (
+    REGISTRIES,
+    REQUIRED,
+    class_of,
+    find_class,
+    inner_kinds,
+    make,
+    names,
+    parameters,
+    plugins,
+    takes_several,
+)
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.cli.strategies import entries
@@ -22,18 +34,6 @@ from bass.interfaces import (
     Verifier,
 )
 from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import (
-    REGISTRIES,
-    REQUIRED,
-    class_of,
-    find_class,
-    inner_kinds,
-    make,
-    names,
-    parameters,
-    plugins,
-    takes_several,
-)
 from unit.distributions import Offer
 
 HERE = __name__

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.api.registry import make
 from bass.errors import OptionError
 from bass.interfaces import StopRule
-from bass.registry import make
 from bass.stop_rules import STOP_RULES, Confidence, Entropy, Svip
 
 HALF, QUARTER = [0.5, 0.5, 0.0, 0.0], [0.25] * 4  # of ln 2 = 0.693 and ln 4 = 1.386 nats

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from jsonargparse import ArgumentParser
 
+from bass.api.loading import Checkpoint, check_pair
+from bass.api.registry import find_class, make, names
 from bass.cli.parsing import parse
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
-from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, CacheBudget, DecoderShape
-from bass.registry import find_class, make, names
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
 EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair

@@ -16,10 +16,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from bass.cli.parsing import new_parser, parse
-from bass.errors import OptionError
-from bass.plain_yaml import read_yaml
-from bass.registry import (
+from bass.api.registry import (
     PROTOCOLS,
     REGISTRIES,
     REQUIRED,
@@ -29,6 +26,9 @@ from bass.registry import (
     takes_several,
     unfold,
 )
+from bass.cli.parsing import new_parser, parse
+from bass.errors import OptionError
+from bass.plain_yaml import read_yaml
 
 # The kind that each option names. A cache is a class, with no parameters of a user's.
 OPTIONS = {kind: kind for kind in REGISTRIES if kind != "cache"} | {

@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from bass import pair
+from bass.api.llm import LLM, load
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.options import read_options
 from bass.cli.terminal import Screen, console, give
@@ -35,7 +36,6 @@ from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.interrupt import displayed, heeded
-from bass.llm import LLM, load
 
 _DATA = (
     "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "

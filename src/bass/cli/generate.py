@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser
 
+from bass.api.generation import Generation
+from bass.api.llm import LLM, load
+from bass.api.loading import Models
+from bass.api.requests import Prompt
+from bass.api.results import Completion, Result
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
 from bass.drafters import NoDrafter
-from bass.generation import Generation
-from bass.llm import LLM, load
-from bass.loading import Models
 from bass.policies import Fixed
-from bass.requests import Prompt
-from bass.results import Completion, Result
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
+from bass.api.llm import LLM, load
+from bass.api.registry import REGISTRIES, make
 from bass.cli import choices
 from bass.cli.parsing import describe, parse
 from bass.cli.prompts import EXAMPLE_STOPS
 from bass.cli.settings import parse_file, read_file, take_files
 from bass.experiments.problems import Problems
-from bass.llm import LLM, load
-from bass.registry import REGISTRIES, make
 
 # of prompts: one given on the command line replaces a file's
 SOURCES = ("prompt", "file", "token_ids", "example")

@@ -15,11 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from bass.cli.parsing import parse
-from bass.cli.terminal import console, give, say
-from bass.errors import unknown_name
-from bass.models import FAMILIES
-from bass.registry import (
+from bass.api.registry import (
     REGISTRIES,
     REQUIRED,
     distribution,
@@ -28,6 +24,10 @@ from bass.registry import (
     plugin_class,
     plugins,
 )
+from bass.cli.parsing import parse
+from bass.cli.terminal import console, give, say
+from bass.errors import unknown_name
+from bass.models import FAMILIES
 
 FAMILY = "family"
 EXPLAINED = {

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from bass.api.llm import LLM
+from bass.api.requests import context
 from bass.drafters import NoDrafter
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.folder import Folder, Score, digest
@@ -24,9 +26,7 @@ from bass.evaluation.scores import (
     useful_budgets,
 )
 from bass.evaluation.tasks import SCORES, Problem
-from bass.llm import LLM
 from bass.policies import Fixed
-from bass.requests import context
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from bass.api.llm import LLM
+from bass.api.loading import backend_for
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
-from bass.llm import LLM
-from bass.loading import backend_for
 from bass.records import CacheBudget
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")

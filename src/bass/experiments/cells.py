@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+from bass.api.generation import Generation
+from bass.api.llm import LoadPlan
+from bass.api.loading import Models
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
@@ -26,9 +29,6 @@ from bass.experiments.repeats import repeats_of
 from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
-from bass.generation import Generation
-from bass.llm import LoadPlan
-from bass.loading import Models
 
 TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from bass.api.llm import LoadPlan
+from bass.api.loading import Checkpoint, check_pair
 from bass.errors import RequestError
 from bass.experiments.config import Plan
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt
 from bass.experiments.settings import Settings
 from bass.hub import HUB_ID
-from bass.llm import LoadPlan
-from bass.loading import Checkpoint, check_pair
 from bass.models.first_layers import FirstLayers
 
 # where one has been replaced, nobody knows what pair was meant

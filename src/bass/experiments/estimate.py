@@ -4,11 +4,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from bass.api.llm import LLM
 from bass.experiments.cells import ModelCache, Task
 from bass.experiments.orders import Orders
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
-from bass.llm import LLM
 
 TOKENS = 4  # of a timed call
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import final
 
+from bass.api.llm import LoadPlan
 from bass.errors import BassError
 from bass.experiments.settings import ORDERED, Settings
-from bass.llm import LoadPlan
 
 # What may be wrong with an order, and is put right by the defaults of these settings: single ones,
 # then those that must fit together.

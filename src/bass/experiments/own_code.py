@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from bass.registry import GROUPS, REGISTRIES, offers
+from bass.api.registry import GROUPS, REGISTRIES, offers
 
 _SIMPLE = (str, bytes, int, float, bool, type(None))
 _OURS = {"auto", *(name for known in REGISTRIES.values() for name in known)}

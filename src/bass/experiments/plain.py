@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bass.api.llm import LoadPlan
 from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
 from bass.experiments.orders import Orders
@@ -18,7 +19,6 @@ from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.work import ALIKE
 from bass.files import write_atomically
-from bass.llm import LoadPlan
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 
+from bass.api.loading import find_device
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
@@ -24,7 +25,6 @@ from bass.experiments.run_folder import RunFolder
 from bass.experiments.strategies import called
 from bass.experiments.work import own_settings
 from bass.files import write_atomically
-from bass.loading import find_device
 
 _MOST_TOLD = 4  # changes, of perhaps hundreds
 

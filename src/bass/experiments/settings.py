@@ -10,12 +10,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, final, get_args, get_origin
 
+from bass.api.llm import LoadPlan, load, order
 from bass.errors import OptionError, unknown_name
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
 from bass.experiments.strategies import KIND, built
-from bass.llm import LoadPlan, load, order
 from bass.models.checkpoint import DTYPES
 from bass.sampling import Sampling
 

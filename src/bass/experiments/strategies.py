@@ -10,8 +10,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from bass.errors import BassError, OptionError, unknown_name
-from bass.registry import (
+from bass.api.registry import (
     REGISTRIES,
     class_of,
     inner_kinds,
@@ -21,6 +20,7 @@ from bass.registry import (
     takes_several,
     unfold,
 )
+from bass.errors import BassError, OptionError, unknown_name
 
 # of each setting that names a strategy
 KIND = {kind: kind for kind in REGISTRIES} | {"draft_quantization": "quantization"}

@@ -5,10 +5,10 @@ loaded.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from bass.api.llm import LoadPlan
 from bass.experiments.cells import Task
 from bass.experiments.orders import Orders
 from bass.experiments.work import ALIKE
-from bass.llm import LoadPlan
 
 Model = tuple[Any, ...]
 

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.api.registry import make
 from bass.engine.requests import Request
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.records import Draft, Noise, Sequences
-from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Scorers, Setup
 from bass.testing.policies import ByRow, Mostly, OwnPast

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.api.loading import backend_for, cache_class
+from bass.api.registry import REGISTRIES
 from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
-from bass.loading import backend_for, cache_class
 from bass.records import AttentionRule, CacheBudget, DecoderShape
-from bass.registry import REGISTRIES
 from bass.testing import runs
 from bass.testing.dense import dense_attention
 from bass.testing.dictionary import SHAPE, Both

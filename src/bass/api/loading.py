@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from bass.api.registry import REGISTRIES, find_class, make
 from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
 from bass.errors import (
@@ -35,7 +36,6 @@ from bass.models.fused import fuse
 from bass.models.quantized import quantize_head
 from bass.models.weights import CheckpointIndex, narrow, read_index
 from bass.ops.dispatch import runs_kernels
-from bass.registry import REGISTRIES, find_class, make
 from bass.text import Tokenizer, check_same_tokenizer
 
 

@@ -10,25 +10,9 @@ from typing import Any, final
 import torch
 
 from bass import pair
-from bass.assembly import Engine, assemble, no_room, use_graphs
-from bass.drafters import NoDrafter
-from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
-from bass.engine.requests import Request
-from bass.engine.run import Run, RunStatus
-from bass.engine.scorer import check_pairing
-from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
-from bass.generation import Generation
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    Quantization,
-    StopRule,
-    Verifier,
-    Warp,
-)
-from bass.loading import (
+from bass.api.assembly import Engine, assemble, no_room, use_graphs
+from bass.api.generation import Generation
+from bass.api.loading import (
     Models,
     Strategies,
     backend_for,
@@ -38,10 +22,26 @@ from bass.loading import (
     layout_for,
     quantizations_for,
 )
+from bass.api.registry import REGISTRIES, make
+from bass.api.requests import Prompts, context, requests_for, stop_strings
+from bass.api.results import Result
+from bass.drafters import NoDrafter
+from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
+from bass.engine.requests import Request
+from bass.engine.run import Run, RunStatus
+from bass.engine.scorer import check_pairing
+from bass.engine.slots import room_for
+from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    Quantization,
+    StopRule,
+    Verifier,
+    Warp,
+)
 from bass.models.first_layers import FirstLayers
-from bass.registry import REGISTRIES, make
-from bass.requests import Prompts, context, requests_for, stop_strings
-from bass.results import Result
 from bass.sampling import Sampling
 
 _LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")

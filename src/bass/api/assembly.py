@@ -9,6 +9,8 @@ from typing import final
 import numpy as np
 import torch
 
+from bass.api.loading import Models, Strategies
+from bass.api.registry import REGISTRIES
 from bass.engine.cost import pass_cost
 from bass.engine.drafter_context import RunContext, draw_for
 from bass.engine.graphs import GraphedStep
@@ -17,10 +19,8 @@ from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import OptionError, RequestError
 from bass.interfaces import Warp
-from bass.loading import Models, Strategies
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
-from bass.registry import REGISTRIES
 
 # an engine that is kept has room for the next multiple, so that the next request finds it large
 # enough

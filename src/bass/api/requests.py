@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bass.api.loading import Models
 from bass.engine.requests import Request
 from bass.errors import OptionError, RequestError, check_integer
-from bass.loading import Models
 from bass.ops.noise import row_key
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
