@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
-from bass.api.registry import make
+from bass.api.resolve import make
 from bass.experiments.units import number
 
 VERBS, NOUNS = (

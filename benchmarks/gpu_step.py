@@ -37,7 +37,7 @@ from rich.table import Table
 
 from bass.api.llm import LLM
 from bass.api.loading import Models, Strategies, backend_for, layout_for
-from bass.api.registry import make
+from bass.api.resolve import make
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
@@ -94,7 +94,8 @@ def random_model(
 
 def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
     """The pair with one policy; plain decoding has no draft."""
-    policy = make("policy", "fixed", k=int(length)) if length.isdigit() else make("policy", length)
+    fixed = {"class_path": "fixed", "init_args": {"k": length}}
+    policy = make("policy", fixed if length.isdigit() else length)
     plain = length == "0"
     cache = layout_for(arguments.cache, arguments.attention, models.device)
     backend = backend_for(arguments.attention, cache, models.device)

@@ -35,7 +35,7 @@ from rich.table import Table
 
 import bass
 from bass import pair
-from bass.api.registry import names
+from bass.api.resolve import names
 from bass.engine.scorer import ModelScorer
 from bass.records import CacheBudget
 from bass.text import Tokenizer

@@ -68,7 +68,7 @@ def run(
 def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of the config that nothing happened to."""
     from bass.cli.ablate import run
-    from bass.cli.parsing import new_parser
+    from bass.cli.parsing import Parser
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "small.yaml").write_text(CONFIG, encoding="utf-8")
@@ -80,7 +80,7 @@ def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--draft",
         str(pair.draft),
     ]
-    assert run(new_parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
+    assert run(Parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
     return folder / "out"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from bass.api.registry import POLICIES, VERIFIERS
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
@@ -16,7 +15,8 @@ from bass.experiments.config import MOST_CELLS, plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.settings import DEFAULTS, Settings
 from bass.experiments.turns import by_models
-from bass.policies import BatchAdaptive, Fixed, Lagged
+from bass.policies import POLICIES, BatchAdaptive, Fixed, Lagged
+from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.test_package import TRAINED
 
@@ -216,7 +216,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a parameter of a wrong kind": (
         {"base": {"policy": "fixed", "policy.k": "x"}},
-        "`k='x'` of `Fixed` is of the wrong kind: give int",
+        "`policy.k='x'` is not of the right kind: give an integer",
     ),
     "a parameter of nothing": (
         {"base": {"stop_rule.threshold": 1}},

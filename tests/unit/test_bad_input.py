@@ -110,10 +110,10 @@ OPTIONS = {
     "policy below zero": (["--policy", "unit.test_bad_input:Negative"], "-1"),
     "policy of fractions": (["--policy", "unit.test_bad_input:Fractional"], "float64", "integers"),
     "policy parameter out of range": (["--policy.start", "99"], "start=99", "max_length=32"),
-    "policy parameter of a wrong kind": (["--policy.start", "x"], "--policy.start x", "integer"),
+    "policy parameter of a wrong kind": (["--policy.start", "x"], "policy.start='x'", "integer"),
     "policy parameter that does not exist": (
-        ["--policy.stort", "3"],
-        "--policy.stort",
+        ["Unknown parameter of policy `BatchAdaptive` `stort`", "3"],
+        "Unknown parameter of policy `BatchAdaptive` `stort`",
         "`--policy.start`",
     ),
     "class path that is no JSON": (["--policy", "{class_path: x"], "class_path"),
@@ -135,7 +135,7 @@ OPTIONS = {
     "graphs that are neither on nor off": (
         ["--cuda_graphs", "maybe"],
         "--cuda_graphs maybe",
-        "one of 'auto', 'true', 'false'",
+        "'auto' or true or false",
     ),
     "graphs on a CPU": (
         ["--cuda_graphs", "true", "--device", "cpu"],

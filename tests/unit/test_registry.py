@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 import bass
-from bass.api.registry import (
-    REGISTRIES,
+from bass.api.kinds import KINDS
+from bass.api.resolve import (
     REQUIRED,
     class_of,
     find_class,
@@ -65,9 +65,9 @@ class Failing(Fixed):
         raise RuntimeError("no luck")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REGISTRIES if kind != "cache"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cache"])
 def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(kind: str) -> None:
-    for name, cls in REGISTRIES[kind].items():
+    for name, cls in KINDS[kind].registry.items():
         if missing := [p for p, default in parameters(cls).items() if default is REQUIRED]:
             with pytest.raises(bass.BassError, match=missing[0]):
                 make(kind, name)
@@ -90,8 +90,8 @@ def test_the_ways_to_say_one_strategy() -> None:
     ]
     assert [make("policy", way) for way in ways] == [Fixed(4)] * len(ways)
     assert (
-        make("policy", "fixed", k=2)
-        == make("policy", {"class_path": "fixed", "init_args": {"k": 3}}, k=2)
+        make("policy", {"class_path": Fixed, "init_args": {"k": "2"}})
+        == make("policy", {"class_path": "fixed", "init_args": {"k": 2}})
         == Fixed(2)
     )
 
@@ -101,12 +101,14 @@ def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
     assert make(
         "policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}
     ) == Lagged(Clamped(Fixed(4), 0, 2), 3)
-    assert make("policy", "lagged", policy=Fixed(1)) == Lagged(Fixed(1))
+    said = {"class_path": "lagged", "init_args": {"policy": Fixed(1)}}
+    assert make("policy", said) == Lagged(Fixed(1))
     assert make("policy", "lagged") == Lagged(BatchAdaptive())
 
 
 def test_a_parameter_may_be_several_strategies() -> None:
-    made = make("drafter", f"{HERE}:Several", methods=["model", {"class_path": "none"}], rule=None)
+    given = {"methods": ["model", {"class_path": "none"}], "rule": None}
+    made = make("drafter", {"class_path": f"{HERE}:Several", "init_args": given})
     assert [type(method).__name__ for method in made.methods] == ["ModelDraft", "NoDrafter"]
     assert made.rule is None
     assert inner_kinds(Several) == {"methods": "drafter", "rule": "stop_rule"}
@@ -256,12 +258,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "several where one is wanted": (
         "policy",
         {"class_path": "lagged", "init_args": {"policy": ["fixed"]}},
-        "`policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
+        "`policy.policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
     ),
     "one where several are wanted": (
         "drafter",
         {"class_path": f"{HERE}:Several", "init_args": {"methods": "model"}},
-        "`methods='model'` is of another form: the drafter of `Several` is several, as a list.",
+        "`drafter.methods='model'` is of another form: the drafter of `Several` is several, as",
     ),
 }
 
@@ -343,7 +345,8 @@ UNSAID: list[tuple[str, type, str, str]] = [
 def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(
     kind: str, cls: type, true: str, remedy: str
 ) -> None:
-    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, cls()):
+    made = [] if KINDS[kind].as_class else [cls()]
+    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, *made):
         with pytest.raises(bass.BassError, match=re.escape(true)) as error:
             make(kind, spec)
         assert f"{cls.__name__}` {true}: {remedy}" in str(error.value)
@@ -363,7 +366,7 @@ def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> Non
 
 def test_ours_say_all_that_their_protocols_declare() -> None:
     for kind, registry in {
-        "verifier": REGISTRIES["verifier"],
+        "verifier": KINDS["verifier"].registry,
         "cache": CACHES,
         "attention": BACKENDS,
     }.items():

@@ -4,13 +4,13 @@ over them.
 
 import functools
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 
+from bass.api.kinds import KINDS
 from bass.api.loading import Models, Strategies
-from bass.api.registry import REGISTRIES
 from bass.engine.cost import pass_cost
 from bass.engine.drafter_context import RunContext, draw_for
 from bass.engine.graphs import GraphedStep
@@ -96,10 +96,9 @@ def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bo
                 f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
                 "it out."
             )
+        backends: dict[str, Any] = dict(KINDS["attention"].registry)
         view = parts.cache.view_type
-        valid = [
-            n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable
-        ]  # pyright: ignore[reportAttributeAccessIssue]
+        valid = [n for n, b in backends.items() if b.view_type is view and b.capturable]
         raise OptionError(
             f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
             "hold: give `cuda_graphs=False`, "

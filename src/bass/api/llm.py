@@ -12,6 +12,7 @@ import torch
 from bass import pair
 from bass.api.assembly import Engine, assemble, no_room, use_graphs
 from bass.api.generation import Generation
+from bass.api.kinds import KINDS
 from bass.api.loading import (
     Models,
     Strategies,
@@ -22,8 +23,8 @@ from bass.api.loading import (
     layout_for,
     quantizations_for,
 )
-from bass.api.registry import REGISTRIES, make
 from bass.api.requests import Prompts, context, requests_for, stop_strings
+from bass.api.resolve import make
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
@@ -174,7 +175,7 @@ def order(
             raise OptionError(
                 f"`{next(iter(asked))}={k!r}` is no number of tokens: give an integer of 0 or more."
             )
-        policy = make("policy", "fixed", k=k)
+        policy = {"class_path": "fixed", "init_args": {"k": k}}
     check_integer("max_batch_size", max_batch_size, 1)
     policy_ = make("policy", policy)
     check_max_length(policy_)
@@ -188,7 +189,7 @@ def order(
     layout = layout_for(cache, attention, device_)
     backend = backend_for(attention, layout, device_)
     parts = Strategies(policy_, layout, backend, make("verifier", verifier), method, rule)
-    check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
+    check_pairing(parts.cache, type(backend), tuple(KINDS["attention"].registry.values()))
     backend.check(device_)
     use_graphs(cuda_graphs, device_, parts)  # refuses what cannot be
     quantizations = quantizations_for(quantization, draft_quantization, method, device_)

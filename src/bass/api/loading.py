@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.api.registry import REGISTRIES, find_class, make
+from bass.api.kinds import KINDS
+from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
 from bass.errors import (
@@ -25,7 +26,6 @@ from bass.interfaces import (
     AttentionBackend,
     DraftLengthPolicy,
     DraftMethod,
-    KVCache,
     Quantization,
     StopRule,
     Verifier,
@@ -187,28 +187,13 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
         )
 
 
-def cache_class(cache: str | type) -> type:
-    """The cache class for what a user gave as `cache=`."""
-    if isinstance(cache, str):
-        return find_class("cache", cache)
-    if isinstance(cache, type) and KVCache in cache.__mro__:
-        return cache
-    raise OptionError(
-        f"`cache={cache!r}` must be a name, `package.module:Class`, or a subclass of "
-        "`bass.interfaces.KVCache`: "
-        "the engine allocates it for each call."
-    )
-
-
 def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
     """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on
     the device (docs/log.md).
     """
-    if cache != "auto":
-        return cache_class(cache)
-    return find_class(
-        "cache", "split" if runs_kernels(device) and attention == "auto" else "padded"
-    )
+    if cache == "auto":
+        cache = "split" if runs_kernels(device) and attention == "auto" else "padded"
+    return make("cache", cache)
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
@@ -217,10 +202,10 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     """
     if attention != "auto":
         return make("attention", attention)
-    registered = REGISTRIES["attention"]
+    registered: dict[str, Any] = dict(KINDS["attention"].registry)
     kernels = ON_CUDA if runs_kernels(device) else ()
     for backend in (*(registered[name] for name in kernels), *registered.values()):
-        if backend.view_type is cache.view_type:  # pyright: ignore[reportAttributeAccessIssue]
+        if backend.view_type is cache.view_type:
             return backend()
     raise PairingError(
         f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`."

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
 
 from bass.api.generation import Generation
 from bass.api.llm import LLM, load
@@ -17,6 +16,7 @@ from bass.api.results import Completion, Result
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
+from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
 from bass.drafters import NoDrafter
@@ -26,7 +26,7 @@ WARM_UP_TOKENS = 8
 INTERRUPTED = 130
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Generate, and print nothing before all options and inputs were found good."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)

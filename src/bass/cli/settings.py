@@ -2,21 +2,16 @@
 them.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
 
-from bass.cli.choices import is_strategy, text
-from bass.cli.parsing import parse, underscored
+from bass.cli.choices import is_strategy
+from bass.cli.parsing import underscored
 from bass.errors import OptionError
-from bass.experiments.problems import Problems
 from bass.files import read_text
 from bass.plain_yaml import LARGEST_YAML, read_yaml
-
-_NOT_IN_A_FILE = ("help", "config")
 
 
 def take_files(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -60,45 +55,3 @@ def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         {k: v for k, v in keys.items() if is_strategy(k)},
         {k: v for k, v in keys.items() if not is_strategy(k)},
     )
-
-
-def parse_file(
-    parser: ArgumentParser, name: str, said: dict[str, Any], problems: Problems
-) -> Namespace:
-    """The options that a file gives; notes the complaints that the command line would get, all of
-    them.
-    """
-    try:
-        return parse(parser, _as_arguments(parser, said), defaults=False)
-    except OptionError as whole:
-        before = len(problems.told)
-        for key, value in said.items():
-            with problems.noted(name):
-                parse(parser, _as_arguments(parser, {key: value}), defaults=False)
-        if len(problems.told) == before:  # each is right, and together they are not
-            problems.add(f"In `{name}`: {whole}")
-        return Namespace()
-
-
-def _as_arguments(parser: ArgumentParser, said: dict[str, Any]) -> list[str]:
-    actions = {action.dest: action for action in parser._actions}
-    arguments: list[str] = []
-    ending: list[str] = []
-    for key, value in said.items():
-        action = actions.get(key)
-        several = value if isinstance(value, list) else [value]
-        if key in _NOT_IN_A_FILE:
-            raise OptionError(f"`{key}` has no place in a file: give it on the command line.")
-        if action is not None and action.nargs == 0:
-            if not isinstance(value, bool):
-                raise OptionError(
-                    f"`{key}: {text(value)}` is not of the right kind: give true or false."
-                )
-            arguments += [f"--{key}"] if value else []
-        elif action is not None and not action.option_strings:
-            ending += ["--", *map(text, several)]
-        elif isinstance(action, argparse._AppendAction):
-            arguments += [f"--{key}={text(one)}" for one in several]
-        else:
-            arguments.append(f"--{key}={text(value)}")
-    return arguments + ending

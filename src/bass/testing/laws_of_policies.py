@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bass.api.loading import check_max_length
-from bass.api.registry import make
+from bass.api.resolve import make
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback
 from bass.testing import runs

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.api.registry import make
+from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.interfaces import StopRule
 from bass.testing import runs

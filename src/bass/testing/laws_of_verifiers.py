@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from bass.api.registry import make
+from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces import Verifier
 from bass.policies import Fixed

@@ -1,86 +1,20 @@
-"""From what a user writes (a name, "package.module:Class", an object) to an object of a
-protocol.
+"""From what a user writes (a name, "package.module:Class", a mapping, a class, an object) to a
+strategy.
 """
 
 import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from bass.attention import BACKENDS
-from bass.caches import CACHES
-from bass.drafters import DRAFTERS
+from bass.api.kinds import KINDS
+from bass.api.values import WrongKindError, is_data, typed
 from bass.errors import BassError, OptionError, unknown_name
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    KVCache,
-    Quantization,
-    StopRule,
-    Verifier,
-)
-from bass.models.quantized import QUANTIZATIONS
 from bass.own_modules import find_object
-from bass.policies import POLICIES
-from bass.stop_rules import STOP_RULES
-from bass.verifiers import VERIFIERS
 
-REGISTRIES: dict[str, dict[str, type]] = {
-    "policy": POLICIES,
-    "stop_rule": STOP_RULES,
-    "drafter": DRAFTERS,
-    "verifier": VERIFIERS,
-    "cache": CACHES,
-    "attention": BACKENDS,
-    "quantization": QUANTIZATIONS,
-}
-PROTOCOLS: dict[str, type] = {
-    "policy": DraftLengthPolicy,
-    "stop_rule": StopRule,
-    "drafter": DraftMethod,
-    "verifier": Verifier,
-    "cache": KVCache,
-    "attention": AttentionBackend,
-    "quantization": Quantization,
-}
-
-GROUPS = {
-    "policy": "bass.policies",
-    "stop_rule": "bass.stop_rules",
-    "drafter": "bass.drafters",
-    "verifier": "bass.verifiers",
-    "cache": "bass.caches",
-    "attention": "bass.attention",
-    "quantization": "bass.quantizations",
-}
-# what a class must say of itself, with its kind and how to say it: of a bare annotation Python asks
-# no value
-SAID = {
-    "verifier": {"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False`")},
-    "cache": {
-        "view_type": (
-            type,
-            "view_type: ClassVar[type] = PaddedView` or the type that `view` gives instead",
-        )
-    },
-    "attention": {
-        "view_type": (
-            type,
-            "view_type: ClassVar[type] = PaddedView` or the type that `run` attends to instead",
-        ),
-        "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False`"),
-    },
-}
-IN_PYTHON = {  # classes of a kind that are no names, and why
-    "policy": {
-        "oracle": "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace",
-        "recorded": "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill",
-    },
-}
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 
 
@@ -88,7 +22,7 @@ def offers(kind: str) -> list[EntryPoint]:
     """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and
     so on.
     """
-    return list(entry_points(group=GROUPS[kind]))
+    return list(entry_points(group=KINDS[kind].group))
 
 
 def plugins(kind: str) -> dict[str, EntryPoint]:
@@ -107,7 +41,7 @@ def distribution(point: EntryPoint) -> str:
 
 def names(kind: str) -> list[str]:
     """Every name that a strategy of the kind can be asked for by."""
-    return sorted({*REGISTRIES[kind], *plugins(kind)})
+    return sorted({*KINDS[kind].registry, *plugins(kind)})
 
 
 def find_class(kind: str, spec: str) -> type:
@@ -116,14 +50,14 @@ def find_class(kind: str, spec: str) -> type:
 
     A name of ours means ours, whatever installed packages call theirs.
     """
-    if spec in REGISTRIES[kind]:
-        return REGISTRIES[kind][spec]
+    if spec in KINDS[kind].registry:
+        return KINDS[kind].registry[spec]
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
-    if spec in IN_PYTHON.get(kind, {}):
+    if spec in KINDS[kind].only_in_python:
         raise OptionError(
             f"Unknown {words(kind)} `{spec}`: it can only be given as an object in Python, "
-            f"{IN_PYTHON[kind][spec]}."
+            f"{KINDS[kind].only_in_python[spec]}."
         )
     if ":" not in spec and "." not in spec:
         raise unknown_name(words(kind), spec, names(kind))
@@ -157,49 +91,88 @@ def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
     return spec["class_path"], dict(arguments)
 
 
-def make(kind: str, spec: Any, **arguments: Any) -> Any:
-    """An object for `spec`; `arguments` go to the class that a name stands for.
+def make(kind: str, spec: Any, where: str | None = None) -> Any:
+    """The strategy for `spec`, or its class for a kind that is used as a class.
 
-    A spec may also be {"class_path": ..., "init_args": {...}}. Arguments that are strategies
-    themselves, as those of a wrapper are, may be given in any of these ways.
+    spec: a name, "package.module:Class", a class, an object, or {"class_path": one of the first
+    three, "init_args": {...}}, whose values are converted to the types that the class is annotated
+    with, and may be strategies said in any of these ways. where: what is being resolved, such as
+    `policy.policy`, for messages. All that is wrong with parameters is in one `OptionError`.
     """
-    spec, given = unfold(kind, spec)
-    if PROTOCOLS[kind] in type(spec).__mro__ and not given and not arguments:
-        _check_said(kind, spec, f"`{type(spec).__name__}`")
+    where = where or kind
+    spec, given = unfold(where, spec)
+    if isinstance(spec, KINDS[kind].interface) and not given and not KINDS[kind].as_class:
+        _check_declared(kind, spec, f"`{type(spec).__name__}`")
         return spec
     strategy = class_of(kind, spec)
-    arguments = given | arguments
-    known = parameters(strategy)
-    for name in arguments:
-        if name not in known and not takes_any(strategy):
-            raise unknown_name(f"parameter of {words(kind)} `{strategy.__name__}`", name, known)
-    inner = inner_kinds(strategy)
-    for name in inner.keys() & arguments.keys():
-        arguments[name] = _make_inner(strategy, inner[name], name, arguments[name])
+    if KINDS[kind].as_class:
+        if given:
+            raise unknown_parameter(kind, strategy, next(iter(given)), ())
+        return strategy
+    made: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name, value in given.items():
+        try:
+            made[name] = _argument(kind, strategy, name, value, f"{where}.{name}")
+        except BassError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise OptionError(" ".join(wrong))
     try:
-        return strategy(**arguments)
-    except BassError:
-        raise
-    except KeyboardInterrupt:
+        return strategy(**made)
+    except (BassError, KeyboardInterrupt):
         raise
     except BaseException as error:  # of a user's class, or of arguments that do not fit ours
-        told = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         raise OptionError(
-            f"Cannot make {words(kind)} `{strategy.__name__}`: {told}. It takes "
+            f"Cannot make {words(kind)} `{strategy.__name__}`: {reason}. It takes "
             f"{inspect.signature(strategy)}."
         ) from error
 
 
+def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> Any:
+    """The value of a parameter of a strategy's class."""
+    known = parameters(strategy)
+    if name not in known and not takes_any(strategy):
+        raise unknown_parameter(kind, strategy, name, known)
+    inner = _inner(strategy).get(name)
+    if inner is not None and value is not None:  # the class knows whether it may be None
+        its_kind, several = inner
+        if several != isinstance(value, list | tuple):
+            wanted = "several, as a list" if several else "one, not several"
+            raise OptionError(
+                f"`{where}={value!r}` is of another form: the {words(its_kind)} of "
+                f"`{strategy.__name__}` is {wanted}."
+            )
+        if several:
+            return tuple(make(its_kind, x, f"{where}.{i}") for i, x in enumerate(value))
+        return make(its_kind, value, where)
+    if inner is not None or not is_data(value):  # what was made in Python is as it is
+        return value
+    try:
+        return typed(value, hints(strategy).get(name, Any))
+    except WrongKindError as wanted:
+        raise OptionError(
+            f"`{where}={value!r:.60}` is not of the right kind: give {wanted}."
+        ) from wanted
+
+
+def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
+    """That the class has no such parameter."""
+    return unknown_name(f"parameter of {words(kind)} `{strategy.__name__}`", name, known)
+
+
 def class_of(kind: str, spec: Any) -> type:
-    """The class for a name or a class; anything else is refused."""
+    """The class for a name or a class; anything else is an error."""
     if isinstance(spec, str):
         return find_class(kind, spec)
     if isinstance(spec, type):
         return _checked(kind, spec, f"`{spec.__name__}`")
+    form = "a subclass" if KINDS[kind].as_class else "an object of a subclass"
     raise OptionError(
         f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), "
         "`package.module:Class`, "
-        f"or an object of a subclass of `bass.interfaces.{PROTOCOLS[kind].__name__}`."
+        f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
     )
 
 
@@ -237,43 +210,32 @@ def takes_several(strategy: type, name: str) -> bool:
 
 def words(kind: str) -> str:
     """The kind, in a sentence."""
-    return kind.replace("_", " ")
+    return KINDS[kind].words
+
+
+def hints(strategy: type) -> dict[str, Any]:
+    """The annotations of the parameters of a class; none where a user's cannot be resolved."""
+    try:
+        return typing.get_type_hints(strategy.__init__)
+    except Exception:
+        return {}
 
 
 def _inner(strategy: type) -> dict[str, tuple[str, bool]]:
     """Kind, and whether several, of the parameters that are strategies."""
-    try:
-        hints = typing.get_type_hints(strategy.__init__)
-    # annotations of a user's class that cannot be resolved: it has no such parameters then
-    except Exception:
-        return {}
-    return {
-        name: found for name, hint in hints.items() if (found := _strategy_in(hint)) is not None
-    }
+    found = {name: _strategy_in(hint) for name, hint in hints(strategy).items()}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _strategy_in(hint: Any) -> tuple[str, bool] | None:
     origin = typing.get_origin(hint) or hint
-    for kind, protocol in PROTOCOLS.items():
-        if isinstance(origin, type) and protocol in origin.__mro__:
-            return kind, False
+    for kind in KINDS.values():
+        if isinstance(origin, type) and issubclass(origin, kind.interface):
+            return kind.name, False
     found = [one for one in map(_strategy_in, typing.get_args(hint)) if one is not None]
     if found and origin in (typing.Union, types.UnionType):
         return found[0]
     return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
-
-
-def _make_inner(strategy: type, kind: str, name: str, given: Any) -> Any:
-    if given is None:  # the class knows whether it may be
-        return None
-    several = isinstance(given, list | tuple)
-    if several != takes_several(strategy, name):
-        wanted = "one, not several" if several else "several, as a list"
-        raise OptionError(
-            f"`{name}={given!r}` is of another form: the {words(kind)} of `{strategy.__name__}` is "
-            f"{wanted}."
-        )
-    return tuple(make(kind, one) for one in given) if several else make(kind, given)
 
 
 def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
@@ -290,21 +252,19 @@ def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
 
 
 def _checked(kind: str, found: Any, called: str) -> type:
-    protocol = PROTOCOLS[kind]
-    if not (isinstance(found, type) and protocol in found.__mro__):
+    interface = KINDS[kind].interface
+    if not (isinstance(found, type) and issubclass(found, interface)):
         raise OptionError(
             f"{called} is no {words(kind)}: it must be a class that subclasses "
-            f"`bass.interfaces.{protocol.__name__}`."
+            f"`bass.interfaces.{interface.__name__}`."
         )
-    _check_said(kind, found, called)
+    _check_declared(kind, found, called)
     return found
 
 
-def _check_said(kind: str, found: Any, called: str) -> None:
-    """Refuse a class, or an object of one, that leaves out what its protocol declares without a
-    value.
-    """
-    for name, (wanted, form) in SAID.get(kind, {}).items():
+def _check_declared(kind: str, found: Any, called: str) -> None:
+    """Raise for a class, or an object of one, without what its interface only annotates."""
+    for name, (wanted, form) in KINDS[kind].required.items():
         value = getattr(found, name, REQUIRED)
         if value is REQUIRED or not isinstance(value, wanted):
             true = (
