@@ -36,7 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bass.api.llm import LLM
-from bass.api.loading import Models, Strategies, backend_for, layout_for
+from bass.api.loading import Models
+from bass.api.plan import Strategies, backend_for, layout_for
 from bass.api.resolve import make
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks

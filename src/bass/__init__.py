@@ -16,6 +16,7 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from bass.errors import BassError  # noqa: E402
+from bass.renamed import renamed  # noqa: E402
 
 if TYPE_CHECKING:
     from bass.api.llm import LLM, load
@@ -23,20 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "load"]
 
-_HOMES = {
-    "LLM": "api.llm",
-    "load": "api.llm",
-    "Completion": "api.results",
-    "Result": "api.results",
-    "Stats": "api.results",
-    "StreamEvent": "api.results",
-}
+_HOMES = dict.fromkeys(("LLM", "load"), "bass.api.llm") | dict.fromkeys(
+    ("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results"
+)
+_MOVED = ("llm", "loading", "generation", "requests", "results")
+_moved = renamed(__name__, {name: f"bass.api.{name}" for name in _MOVED})
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first used: torch takes a second, which `bass --help` need
     not wait for.
     """
-    if name not in _HOMES:
-        raise AttributeError(f"module `bass` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"bass.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else _moved(name)

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import bass
-from bass.api.loading import backend_for
+from bass.api.plan import backend_for
 from bass.caches import CACHES
 from bass.models import FAMILIES
 from bass.models.weights import load_decoder, save_decoder

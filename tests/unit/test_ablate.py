@@ -267,7 +267,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(run: Command, tmp_path: Pa
 
 def test_the_models_are_loaded_once(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     read, asked = Models.read, []
-    monkeypatch.setattr(Models, "read", lambda *given: asked.append(given[:3]) or read(*given))
+    monkeypatch.setattr(Models, "read", lambda *given: asked.append(given) or read(*given))
     assert run("--repeats", "1", "--num_prompts", "1").status == 0
     assert len(asked) == 1
 

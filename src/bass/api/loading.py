@@ -1,55 +1,52 @@
-"""What `load` brings together: the strategies, and a target with its draft, checked against each
-other.
-"""
+"""Models: which ones, read and checked against each other, and kept for who needs the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
-import numpy as np
 import torch
 
-from bass.api.kinds import KINDS
-from bass.api.resolve import make
-from bass.attention import ON_CUDA
-from bass.drafters import NoDrafter
 from bass.errors import (
     CheckpointError,
-    OptionError,
     PairingError,
-    PolicyError,
     explained,
     unknown_name,
 )
 from bass.hub import resolve
 from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
     Quantization,
-    StopRule,
-    Verifier,
 )
 from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
 from bass.models.fused import fuse
 from bass.models.quantized import quantize_head
 from bass.models.weights import CheckpointIndex, narrow, read_index
-from bass.ops.dispatch import runs_kernels
 from bass.text import Tokenizer, check_same_tokenizer
 
 
 @final
-@dataclass(frozen=True)
-class Strategies:
-    """The strategies a model pair is run with."""
+@dataclass(frozen=True, eq=False)
+class ModelSpec:
+    """Which model is loaded, and how: what is the same has an equal spec, whoever asks for it.
 
-    policy: DraftLengthPolicy[Any]
-    cache: Any  # a class with `allocate`
-    attention: AttentionBackend[Any, Any]
-    verifier: Verifier
-    drafter: DraftMethod
-    stop_rule: StopRule | None = None
+    checkpoint: a folder or a hub id. dtype: a name, or `auto`.
+    """
+
+    checkpoint: str
+    device: torch.device
+    dtype: str
+    quantization: Quantization | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for equal specs. A quantization may be a user's class, without equality."""
+        return self.checkpoint, str(self.device), self.dtype, repr(self.quantization)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelSpec) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 @final
@@ -67,30 +64,15 @@ class Models:
     quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
 
     @classmethod
-    def read(
-        cls,
-        target: str | Path,
-        draft: str | Path | None,
-        needs_draft: bool,
-        device: torch.device,
-        dtype: str | torch.dtype,
-        quantizations: tuple[Quantization | None, Quantization | None] = (None, None),
-    ) -> "Models":
-        """Check that the two belong together before any weight is read.
-
-        Either may be a folder or a hub id.
-        """
-        if needs_draft and draft is None:
-            raise PairingError(
-                f"The target `{target}` needs a draft: give `draft=`, or "
-                "`num_speculative_tokens=0` for plain decoding."
-            )
-        ours = Checkpoint.read(target)
-        theirs = Checkpoint.read(draft) if needs_draft and draft is not None else None
+    def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
+        """Load both; that they belong together is checked before any weight is read."""
+        ours = Checkpoint.read(target.checkpoint)
+        theirs = None if draft is None else Checkpoint.read(draft.checkpoint)
         if theirs is not None:
             check_pair(ours, theirs)
         size = ours.index.decoder.shape.vocab_size
-        kind, eos = _dtype(dtype, device, ours.index), ours.eos
+        kind, device = _dtype(target.dtype, target.device, ours.index), target.device
+        quantizations = target.quantization, None if draft is None else draft.quantization
         loaded_draft = (
             None
             if theirs is None
@@ -101,7 +83,30 @@ class Models:
             fuse(loaded)
             if loaded_draft is not None:
                 fuse(loaded_draft)
-        return cls(loaded, loaded_draft, ours.tokenizer, eos, device, kind, quantizations)
+        return cls(loaded, loaded_draft, ours.tokenizer, ours.eos, device, kind, quantizations)
+
+
+@final
+@dataclass
+class ModelCache:
+    """The models that were loaded last, which serve everything that names the same ones."""
+
+    _specs: tuple[ModelSpec, ModelSpec | None] | None = None
+    _models: Models | None = field(default=None, repr=False)
+
+    def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
+        """Those models, loaded if they are not there; what has a draft serves without it too."""
+        known = self._specs is not None and (
+            self._specs == (target, draft) or (self._specs[0] == target and draft is None)
+        )
+        if self._models is None or not known:
+            self._specs = self._models = None  # given back first: there may be no room for two
+            self._specs, self._models = (target, draft), Models.read(target, draft)
+        if draft is not None or self._models.draft is None:
+            return self._models
+        return replace(
+            self._models, draft=None, quantizations=(self._models.quantizations[0], None)
+        )
 
 
 @final
@@ -175,102 +180,6 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
                 f"their tokenizer's ids go up to {last}: "
                 "use a draft with the target's vocabulary."
             )
-
-
-def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
-    """Refuse a policy that does not say its longest draft."""
-    most = getattr(policy, "max_length", None)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most < 2**31:
-        raise PolicyError(
-            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must say its longest "
-            "draft, 0 or more, in 32 bits."
-        )
-
-
-def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
-    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on
-    the device (docs/log.md).
-    """
-    if cache == "auto":
-        cache = "split" if runs_kernels(device) and attention == "auto" else "padded"
-    return make("cache", cache)
-
-
-def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
-    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives,
-    on a GPU of the kernels.
-    """
-    if attention != "auto":
-        return make("attention", attention)
-    registered: dict[str, Any] = dict(KINDS["attention"].registry)
-    kernels = ON_CUDA if runs_kernels(device) else ()
-    for backend in (*(registered[name] for name in kernels), *registered.values()):
-        if backend.view_type is cache.view_type:
-            return backend()
-    raise PairingError(
-        f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`."
-    )
-
-
-def drafter_for(
-    method: DraftMethod, draft: str | Path | None, rule: StopRule | None
-) -> DraftMethod:
-    """The way to draft, which must have a use for the draft model and the stop rule that were
-    given.
-    """
-    if isinstance(method, NoDrafter):
-        raise OptionError(
-            "A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` "
-            "instead of it."
-        )
-    if draft is not None and not method.needs_draft:
-        raise OptionError(
-            f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give "
-            "`drafter='model'`."
-        )
-    if rule is not None and not method.obeys_stop_rules:
-        raise OptionError(
-            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop "
-            "that it could end; leave it out."
-        )
-    return method
-
-
-def quantizations_for(
-    quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
-) -> tuple[Quantization | None, Quantization | None]:
-    """Those of the target and of the draft for `quantization=` and `draft_quantization=`;
-
-    None for the latter: the target's.
-    """
-    if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
-        raise OptionError(
-            f"`draft_quantization={draft_quantization!r}` would not be used: "
-            f"`{type(method).__name__}` runs no draft model; leave it out."
-        )
-    ours = None if quantization is None else make("quantization", quantization)
-    theirs = ours if draft_quantization is None else make("quantization", draft_quantization)
-    for one in (ours, theirs):
-        if one is not None:
-            one.check(device)
-    return ours, theirs
-
-
-def find_device(device: str) -> torch.device:
-    """The device for `device=`; "auto" is a GPU where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise OptionError(
-            f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or "
-            "`auto`."
-        ) from error
-    if found.type not in ("cpu", "cuda"):
-        raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
-    return found
 
 
 def _dtype(

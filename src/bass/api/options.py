@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from bass.api.kinds import KINDS
+from bass.errors import OptionError, unknown_name
 from bass.interfaces import (
     AttentionBackend,
     DraftLengthPolicy,
@@ -28,6 +29,25 @@ DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
 StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
 QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
+# what is accepted for an option, and what other libraries call one
+ALIASES: dict[str, str] = {
+    "num_assistant_tokens": "num_speculative_tokens",
+    "gamma": "num_speculative_tokens",
+}
+ELSEWHERE = {
+    "model": "target",
+    "speculative_model": "draft",
+    "assistant_model": "draft",
+    "torch_dtype": "dtype",
+    "max_num_seqs": "max_batch_size",
+    "n": "num_return_sequences",
+    "best_of": "num_return_sequences",
+    "max_tokens": "max_new_tokens",
+    "max_length": "max_new_tokens",
+    "do_sample": "temperature",
+    "stop_strings": "stop",
+    "max_time": "time_budget",
+}
 
 
 def option(default: T, help: str, kind: str | None = None) -> T:
@@ -118,3 +138,35 @@ def help_of(options: type) -> dict[str, str]:
 def kinds_of(options: type) -> dict[str, str]:
     """The kind of each option that names a strategy."""
     return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
+
+
+def unknown_option(name: str, options: type) -> OptionError:
+    """That there is no such option, with what it is called here."""
+    known, right = help_of(options), ELSEWHERE.get(name)
+    if right in known:
+        return OptionError(f"Unknown option `{name}`: give `{right}` ({known[right]}).")
+    return unknown_name("option", name, [*known, *(a for a, o in ALIASES.items() if o in known)])
+
+
+Given = TypeVar("Given", LoadOptions, RequestOptions)
+
+
+def options_from(
+    options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
+) -> Given:
+    """The options among the arguments of a function, and those of `others`, by their aliases.
+
+    Raises an `OptionError` for a name that is none.
+    """
+    values = {f.name: given[f.name] for f in fields(options)}
+    for name, value in others.items():
+        known = ALIASES.get(name)
+        if known not in values:
+            raise unknown_option(name, options)
+        if value is not None and values[known] not in (None, value):
+            raise OptionError(
+                f"`{known}={values[known]}` and `{name}={value}` contradict each other: they are "
+                "names of one option."
+            )
+        values[known] = values[known] if value is None else value
+    return options(**values)

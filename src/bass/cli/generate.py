@@ -34,7 +34,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     prompts: Sequence[Prompt] = shown
     if config.chat:
         prompts, shown = (
-            [llm.chat(conversation(prompt, config.system)) for prompt in shown],
+            [llm.apply_chat_template(conversation(prompt, config.system)) for prompt in shown],
             [f"{prompt}\n" for prompt in shown],
         )
     generation = llm.stream(prompts, **stream_with)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bass.api.llm import LLM
-from bass.api.loading import backend_for
+from bass.api.plan import backend_for
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install

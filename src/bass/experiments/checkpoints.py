@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from bass.api.llm import LoadPlan
-from bass.api.loading import Checkpoint, check_pair
+from bass.api.loading import Checkpoint, ModelSpec, check_pair
+from bass.api.plan import LoadPlan
 from bass.errors import RequestError
 from bass.experiments.config import Plan
 from bass.experiments.problems import Problems
@@ -46,7 +46,9 @@ class _Checks:
     problems: Problems
     offline: bool
     _checkpoints: dict[str, Checkpoint | None] = field(default_factory=dict)
-    _vocabularies: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _vocabularies: dict[tuple[ModelSpec, ModelSpec | None], int | None] = field(
+        default_factory=dict
+    )
     _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -57,8 +59,8 @@ class _Checks:
         """
         method = order.parts.drafter
         key = (
-            str(order.target),
-            str(order.draft),
+            order.target,
+            order.draft,
             method.needs_draft,
             method.target_layers,
             frozenset(replaced),
@@ -67,8 +69,8 @@ class _Checks:
         if key in self._checked:
             return
         self._checked.add(key)
-        target = self._checkpoint(str(order.target))
-        draft = None if order.draft is None else self._checkpoint(str(order.draft))
+        target = self._checkpoint(order.target.checkpoint)
+        draft = None if order.draft is None else self._checkpoint(order.draft.checkpoint)
         if (
             target is None
             or (order.draft is not None and draft is None)
@@ -77,8 +79,8 @@ class _Checks:
             return
         if order.draft is None and method.needs_draft:
             self.problems.add(
-                f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that "
-                "needs no draft model."
+                f"The target `{order.target.checkpoint}` needs a draft: give `--draft`, or a "
+                "drafter that needs no draft model."
             )
             return
         if method.target_layers:
@@ -102,7 +104,7 @@ class _Checks:
         """Its size; None where the two are no pair."""
         if draft is None:
             return target.index.decoder.shape.vocab_size
-        key = (str(order.target), str(order.draft))
+        key = (order.target, order.draft)
         if key not in self._vocabularies:
             self._vocabularies[key] = None
             with self.problems.noted():

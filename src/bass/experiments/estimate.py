@@ -4,8 +4,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bass.api.llm import LLM
-from bass.experiments.cells import ModelCache, Task
+from bass.api.llm import LLM, serve
+from bass.api.loading import ModelCache
+from bass.experiments.cells import Task
 from bass.experiments.orders import Orders
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
@@ -25,17 +26,10 @@ def estimate(tasks: Sequence[Task]) -> float:
     for task in by_models(tasks, orders):
         settings = task.settings
         order = orders.of(settings)
-        key = (
-            str(order.target),
-            str(order.device),
-            order.dtype,
-            repr(order.quantizations),
-            settings.batch,
-            order.draft is None,
-        )
+        key = order.target, order.draft, settings.batch
         if key not in paces:
-            began, order = time.perf_counter(), settings.order()
-            llm = order.serve(pairs.models(order))
+            began = time.perf_counter()
+            llm = serve(settings.order(), pairs)
             total += time.perf_counter() - began
             paces[key] = _pace(llm, settings)
         prefill, pace = paces[key]

@@ -134,11 +134,12 @@ def fingerprints(
 def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
     order, settings = task.order, task.settings
     named = {
-        role: str(spec)
+        role: spec.checkpoint
         for role, spec in (("target", order.target), ("draft", order.draft))
         if spec is not None
     }
-    strategies = (*vars(order.parts).values(), *order.quantizations)
+    quantizations = (spec.quantization for spec in (order.target, order.draft) if spec)
+    strategies = (*vars(order.parts).values(), *quantizations)
     specs = [getattr(settings, name) for name in KIND]
     found = fingerprints(strategies, specs, named, read)
     if settings.prompts != prompts:  # else they are in the config, word by word

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import final
 
-from bass.api.llm import LoadPlan
+from bass.api.plan import LoadPlan
 from bass.errors import BassError
 from bass.experiments.settings import ORDERED, Settings
 

@@ -4,11 +4,10 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from bass.api.llm import LoadPlan
+from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task, writing
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
 from bass.experiments.orders import Orders
@@ -89,13 +88,7 @@ def _is_plain(order: LoadPlan) -> bool:
 
 def _decoding(settings: Settings, order: LoadPlan) -> str:
     """What is decoded, by which target, on which device, as a key."""
-    loaded: Iterable[Any] = (
-        str(order.target),
-        str(order.device),
-        order.dtype,
-        order.quantizations[0],
-    )
-    return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
+    return repr((order.target.key, *(getattr(settings, name) for name in ALIKE)))
 
 
 def _likeness(plain: LoadPlan, own: LoadPlan) -> tuple[bool, bool, bool, bool]:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import torch
 
-from bass.api.loading import find_device
+from bass.api.plan import find_device
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
@@ -88,7 +88,7 @@ class Ablation:
         tokenizer.
         """
         if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([str(task.order.target) for task in self.tasks])
+            tokenizer = common_tokenizer([task.order.target.checkpoint for task in self.tasks])
             if tokenizer is not None:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)
@@ -170,9 +170,9 @@ def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
         task.labels,
         own_settings(task.settings, base),
         {
-            "target": str(order.target),
-            "device": str(order.device),
-            "dtype": order.dtype,
+            "target": order.target.checkpoint,
+            "device": str(order.target.device),
+            "dtype": order.target.dtype,
             "quantization": str(called(task.settings.quantization)),
         },
         bool(verifier.lossless),

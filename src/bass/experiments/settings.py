@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from bass.api.llm import LoadPlan, order
-from bass.api.options import ModelOptions, SamplingOptions, help_of, kinds_of, option
+from bass.api.options import LoadOptions, ModelOptions, SamplingOptions, help_of, kinds_of, option
+from bass.api.plan import LoadPlan
 from bass.api.resolve import make
 from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
@@ -153,8 +153,7 @@ class Settings(ModelOptions, SamplingOptions):
         said["drafter"] = make("drafter", said["drafter"])
         if not said["drafter"].needs_draft:
             said |= {"draft": None, "draft_quantization": None}
-        made = order(**said, max_batch_size=self.batch, num_speculative_tokens=None, aliases={})
-        return made if made.parts.drafter.needs_draft else replace(made, draft=None)
+        return LoadPlan.of(LoadOptions(**said, max_batch_size=self.batch))
 
 
 @final

@@ -3,14 +3,14 @@ loaded.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from bass.api.llm import LoadPlan
+from bass.api.loading import ModelSpec
+from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task
 from bass.experiments.orders import Orders
 from bass.experiments.work import ALIKE
 
-Model = tuple[Any, ...]
+Pair = tuple[ModelSpec, ModelSpec | None]
 
 
 def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
@@ -24,7 +24,7 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     known = Orders()
     ordered = by_models(tasks, known)
     works = [_work(task) for task in ordered]
-    needed: dict[str, set[tuple[Model, Model | None]]] = {}
+    needed: dict[str, set[Pair]] = {}
     for task, work in zip(ordered, works, strict=True):
         needed.setdefault(work, set()).add(_models(known.of(task.settings)))
     groups: dict[object, list[Task]] = {}
@@ -58,13 +58,12 @@ def _work(task: Task) -> str:
     return repr((str(task.settings.target), *(getattr(task.settings, name) for name in ALIKE)))
 
 
-def _models(order: LoadPlan) -> tuple[Model, Model | None]:
+def _models(order: LoadPlan) -> Pair:
     """Which target, and which draft."""
-    target = (str(order.target), str(order.device), order.dtype, repr(order.quantizations[0]))
-    return target, None if order.draft is None else (str(order.draft), repr(order.quantizations[1]))
+    return order.target, order.draft
 
 
-def _loaded(models: set[tuple[Model, Model | None]]) -> frozenset[tuple[Model, Model | None]]:
+def _loaded(models: set[Pair]) -> frozenset[Pair]:
     """The pairs that have to be loaded: a target alone is in each of its pairs."""
     paired = {target for target, draft in models if draft is not None}
     return frozenset(

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.api.kinds import KINDS
-from bass.api.loading import backend_for
+from bass.api.plan import backend_for
 from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend, check_pairing

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bass.api.loading import check_max_length
+from bass.api.plan import check_max_length
 from bass.api.resolve import make
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback
