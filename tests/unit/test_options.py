@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from bass.api.options import (
     help_of,
 )
 from bass.experiments.settings import Settings
+from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 
 GENERATE = ("prompts", "messages", "template", "progress")  # of one method or the other
@@ -49,6 +51,13 @@ def test_settings_of_ablations_are_these_options_and_have_help() -> None:
     inherited = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
     assert inherited < {f.name for f in fields(Settings)}
     assert all(help_of(Settings).values())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_of_the_documentation_are_written_by_make_options(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("| option | default | meaning |") == text.count("<!-- options of")
+    assert filled(text) == text
 
 
 def test_every_other_name_stands_for_an_option() -> None:

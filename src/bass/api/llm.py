@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import torch
@@ -27,12 +27,14 @@ from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import finished
 from bass.api.requests import Prompts, context, requests_for, stop_strings
 from bass.api.results import Result
+from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_integer, explained, is_finite
 from bass.interfaces import Warp
+from bass.policies import Fixed
 from bass.sampling import Sampling
 
 Conversation = Sequence[Mapping[str, Any]]
@@ -82,6 +84,12 @@ def load(
 def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
     """What a plan asks for; a `cache` may have its models already."""
     return LLM(plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs)
+
+
+def plain(llm: "LLM") -> "LLM":
+    """The same target in the same batch without speculation; the weights are shared."""
+    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
+    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 
 from bass.api.generation import Generation
-from bass.api.llm import LLM, load
+from bass.api.llm import LLM, load, plain
 from bass.api.loading import Models
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
@@ -19,8 +19,6 @@ from bass.cli.options import read_options
 from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
-from bass.drafters import NoDrafter
-from bass.policies import Fixed
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
@@ -135,12 +133,6 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
         **options
         | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None},
     )
-
-
-def plain(llm: LLM) -> LLM:
-    """The same target without speculation; the weights are shared."""
-    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:

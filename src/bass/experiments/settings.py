@@ -28,15 +28,7 @@ _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repe
 @final
 @dataclass(frozen=True)
 class Settings(ModelOptions, SamplingOptions):
-    """One cell. Names and meanings are those of `bass generate`, but for the last ones.
-
-    batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows
-    are given to the next in line as they end; None: `batch` samples of one prompt at a time, as in
-    the BASS paper, and a call for each prompt. prompts: see `read_prompts`. repeats: how often it
-    is all done, each time with the next seed. warm_up: whether a first step is made before that,
-    whose time does not count. ttft_limit, tpot_limit, e2e_limit: the latency limits of goodput, in
-    seconds, see `Limits`.
-    """
+    """One cell. Names and meanings are those of `bass generate`; the others have their help."""
 
     target: str | None = option(None, _HELP["target"])
     draft: str | None = option(None, _HELP["draft"])
@@ -44,16 +36,20 @@ class Settings(ModelOptions, SamplingOptions):
     stop: str | list[str] = option("", _HELP["stop"])
     batch: int = option(8, "rows that decode together")
     samples: int | None = option(
-        None, "of each prompt, all prompts together; null: as many as rows, one prompt at a time"
+        None,
+        "of each prompt, all prompts in one call; null: as many as rows, one prompt at a time, as "
+        "in the BASS paper",
     )
     prompts: str | list[str | list[int]] = option(
         "python",
-        "a list of texts or of token ids, a file (.jsonl: one `prompt` or `token_ids` per line), "
-        "or python, the built-in ones",
+        "a list of texts or of token ids; a file (`.jsonl`: a `prompt` or `token_ids` in each "
+        "line, any other is one text); or `python`, the built-in ones",
     )
     num_prompts: int | None = option(None, "use so many of the prompts")
     repeats: int = option(3, "do it all so often, each time with the next seed")
-    warm_up: bool = option(True, "make a first step whose time does not count")
+    warm_up: bool = option(
+        True, "make a first step, and capture CUDA graphs, before the time counts"
+    )
     ttft_limit: float | None = option(
         None, "latency limit of goodput: seconds to a request's first token"
     )
