@@ -52,58 +52,37 @@ class Kind:
         return self.name.replace("_", " ")
 
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            "policy",
-            DraftLengthPolicy,
-            POLICIES,
-            "bass.policies",
-            "how many tokens to draft",
-            only_in_python={
-                "oracle": "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace",
-                "recorded": (
-                    "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill"
-                ),
-            },
-        ),
-        Kind("stop_rule", StopRule, STOP_RULES, "bass.stop_rules", "what ends a draft early"),
-        Kind("drafter", DraftMethod, DRAFTERS, "bass.drafters", "what proposes tokens"),
-        Kind(
-            "verifier",
-            Verifier,
-            VERIFIERS,
-            "bass.verifiers",
-            "which tokens to keep",
-            required={"lossless": (bool, "lossless: ClassVar[bool] = True` or `= False`")},
-        ),
-        Kind(
-            "cache",
-            KVCache,
-            CACHES,
-            "bass.caches",
-            "layout of keys and values",
-            as_class=True,
-            required={"view_type": (type, _VIEW.format("view` gives"))},
-        ),
-        Kind(
-            "attention",
-            AttentionBackend,
-            BACKENDS,
-            "bass.attention",
-            "backend that attends to a cache",
-            required={
-                "view_type": (type, _VIEW.format("run` attends to")),
-                "capturable": (bool, "capturable: ClassVar[bool] = True` or `= False`"),
-            },
-        ),
-        Kind(
-            "quantization",
-            Quantization,
-            QUANTIZATIONS,
-            "bass.quantizations",
-            "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
-        ),
-    )
-}
+_LOSSLESS = (bool, "lossless: ClassVar[bool] = True` or `= False`")
+_CAPTURABLE = (bool, "capturable: ClassVar[bool] = True` or `= False`")
+_ORACLE = "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace"
+_RECORDED = "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill"
+_ROWS = (
+    Kind(
+        *("policy", DraftLengthPolicy, POLICIES, "bass.policies", "how many tokens to draft"),
+        only_in_python={"oracle": _ORACLE, "recorded": _RECORDED},
+    ),
+    Kind("stop_rule", StopRule, STOP_RULES, "bass.stop_rules", "what ends a draft early"),
+    Kind("drafter", DraftMethod, DRAFTERS, "bass.drafters", "what proposes tokens"),
+    Kind(
+        *("verifier", Verifier, VERIFIERS, "bass.verifiers", "which tokens to keep"),
+        required={"lossless": _LOSSLESS},
+    ),
+    Kind(
+        *("cache", KVCache, CACHES, "bass.caches", "layout of keys and values"),
+        as_class=True,
+        required={"view_type": (type, _VIEW.format("view` gives"))},
+    ),
+    Kind(
+        *("attention", AttentionBackend, BACKENDS, "bass.attention"),
+        "backend that attends to a cache",
+        required={
+            "view_type": (type, _VIEW.format("run` attends to")),
+            "capturable": _CAPTURABLE,
+        },
+    ),
+    Kind(
+        *("quantization", Quantization, QUANTIZATIONS, "bass.quantizations"),
+        "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
+    ),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ROWS}

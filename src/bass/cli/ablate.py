@@ -23,7 +23,7 @@ from rich.text import Text
 
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
-from bass.cli.parsing import ONE, Option, Parser
+from bass.cli.parsing import ONE, Option, Parser, taken
 from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
@@ -145,21 +145,16 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
     """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy
     fixed`; and the other arguments.
     """
-    said: list[tuple[str, Any]] = []
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
+
+    def wanted(key: str) -> bool:
         head, dot, _ = key.partition(".")
-        if not word.startswith("--") or not (
-            head in SETTINGS or (head in ("base", "axes") and dot)
-        ):
-            rest.append(word)
-            continue
-        value = value if equals else next(words, "--")
-        if value.startswith("--") and not equals:
-            raise OptionError(f"`--{key}` lacks its value: `bass ablate --help` lists the options.")
-        if head == "base" and key.split(".")[1] not in SETTINGS:
+        return head in SETTINGS or (head in ("base", "axes") and dot == ".")
+
+    found, rest = taken(argv, wanted, lambda key: "`bass ablate --help` lists the options")
+    said: list[tuple[str, Any]] = []
+    for key, value in found:
+        head, _, name = key.partition(".")
+        if head == "base" and name.partition(".")[0] not in SETTINGS:
             raise parser.unknown(f"--{key}")
         try:
             said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))

@@ -26,7 +26,7 @@ from bass.api.resolve import (
     unfold,
     unknown_parameter,
 )
-from bass.cli.parsing import Option
+from bass.cli.parsing import Option, taken
 from bass.errors import OptionError
 from bass.plain_yaml import read_yaml
 
@@ -37,24 +37,10 @@ _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 
 
 def take_strategies(argv: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """What is said of strategies, `--policy X` and `--policy.k 6`, by key; and the other
-    arguments.
-    """
-    said: dict[str, Any] = {}
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
-        if word == "--":
-            rest += [word, *words]
-        elif not word.startswith("--") or not is_strategy(key):
-            rest.append(word)
-        else:
-            said[key] = value if equals else next(words, "--")
-            if said[key].startswith("--") and not equals:
-                wanted = HELP.get(key, "one, or write `bass generate --help`")
-                raise OptionError(f"`--{key}` lacks its value: give {wanted}.")
-    return said, rest
+    """What is said of strategies, `--policy X` and `--policy.k 6`, by key; and the other words."""
+    one = "one, or write `bass generate --help`"
+    said, rest = taken(argv, is_strategy, lambda key: f"give {HELP.get(key, one)}")
+    return dict(said), rest
 
 
 def is_strategy(key: str) -> bool:

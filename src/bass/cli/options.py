@@ -4,6 +4,7 @@ parameters of the strategies that are named.
 
 from collections.abc import Iterable
 from dataclasses import Field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
@@ -11,9 +12,9 @@ from jsonargparse import Namespace
 from bass.api.options import LoadOptions, RequestOptions
 from bass.api.resolve import make
 from bass.cli import choices
-from bass.cli.parsing import MANY, Option, Parser
+from bass.cli.parsing import MANY, Option, Parser, taken, underscored
 from bass.cli.prompts import EXAMPLE_STOPS
-from bass.cli.settings import read_file, take_files
+from bass.experiments.config_files import read_mapping
 from bass.experiments.problems import Problems
 
 # of prompts: one given on the command line replaces a file's
@@ -67,8 +68,8 @@ def read_options(
     """
     problems = Problems()
     parser.add(*own, Option("config", help=_CONFIG, metavar="FILE"))
-    names, argv = take_files(argv)
-    files = [(name, *read_file(name)) for name in names]
+    names, argv = taken(argv, lambda key: key == "config", lambda key: "give a YAML file")
+    files = [(name, *read_file(name)) for _, name in names]
     said, argv = choices.take_strategies(argv)
     for _, strategies, _ in reversed(files):
         said = choices.over(strategies, said)
@@ -107,6 +108,17 @@ def read_options(
     )
     names = [name for spec in chosen.values() for name in choices.names_in(spec)]
     return config, load_with, stream_with | {"stop": stop}, [*said.values(), *names, config.cache]
+
+
+def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file says of strategies, and of other options, by key."""
+    form = "write options as `temperature: 0.8`, line by line"
+    said = read_mapping(
+        Path(name), name, "a YAML file to `--config`", form, f"are no options: {form}"
+    )
+    keys = {underscored([f"--{key}"])[0].removeprefix("--"): value for key, value in said.items()}
+    ours = {key: value for key, value in keys.items() if choices.is_strategy(key)}
+    return ours, {key: value for key, value in keys.items() if key not in ours}
 
 
 def layered(defaults: dict[str, Any], layers: Iterable[Namespace]) -> Namespace:

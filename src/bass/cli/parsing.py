@@ -7,7 +7,7 @@ so that every complaint is a sentence of ours.
 import argparse
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -207,6 +207,30 @@ def is_option(word: str) -> bool:
         float(word)
         return False
     return True
+
+
+def taken(
+    argv: Iterable[str], wanted: Callable[[str], bool], what: Callable[[str], str]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The options whose names are wanted, with their texts; and the other words.
+
+    what: what to give for a name, where the text is missing.
+    """
+    found: list[tuple[str, str]] = []
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        key, equals, text = word.removeprefix("--").partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif not word.startswith("--") or not wanted(key):
+            rest.append(word)
+        else:
+            text = text if equals else next(words, "--")
+            if text.startswith("--") and not equals:
+                raise OptionError(f"`--{key}` lacks its value: {what(key)}.")
+            found.append((key, text))
+    return found, rest
 
 
 def underscored(argv: list[str]) -> list[str]:
