@@ -66,12 +66,12 @@ STRATEGIES = {
 def test_strategies_are_named_with_their_parameters(case: str) -> None:
     said, policy = STRATEGIES[case]
     [cell] = planned(base=said)
-    assert cell.settings.order().parts.policy == policy
+    assert cell.settings.load_plan().parts.policy == policy
 
 
 def test_a_parameter_may_be_an_axis_of_its_own() -> None:
     cells = planned(base={"policy": "fixed"}, axes={"policy.k": [0, 2]})
-    assert [cell.settings.order().parts.policy for cell in cells] == [Fixed(0), Fixed(2)]
+    assert [cell.settings.load_plan().parts.policy for cell in cells] == [Fixed(0), Fixed(2)]
     assert [cell.id for cell in cells] == ["0000-policy.k-0", "0001-policy.k-2"]
 
 

@@ -67,8 +67,7 @@ def load(
     "package.module:Class", a class, (all but `cache`) an object of the protocol in
     `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no
-    draft. `num_assistant_tokens` and `gamma` mean the same. `cuda_graphs="auto"` replays steps as
-    CUDA graphs where the parts allow it. `cache="auto"` is the split layout on a GPU and the padded
+    draft. `cache="auto"` is the split layout on a GPU and the padded
     one elsewhere, or with an `attention` of your choice; `attention="auto"` takes the first backend
     that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one;
     `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as

@@ -91,6 +91,11 @@ class LoadPlan:
             options.cuda_graphs,
         )
 
+    @property
+    def models(self) -> tuple[ModelSpec, ModelSpec | None]:
+        """What is loaded: equal for plans that the same models serve."""
+        return self.target, self.draft
+
     def read(self, cache: ModelCache | None = None) -> Models:
         """The models: what takes time, and may serve other plans too."""
         if self.parts.drafter.needs_draft and self.draft is None:
@@ -98,7 +103,7 @@ class LoadPlan:
                 f"The target `{self.target.checkpoint}` needs a draft: give `draft=`, or "
                 "`num_speculative_tokens=0` for plain decoding."
             )
-        models = (cache or ModelCache()).models(self.target, self.draft)
+        models = (cache or ModelCache()).models(*self.models)
         if self.parts.drafter.target_layers:
             FirstLayers.check(models.target, self.parts.drafter.target_layers)
         return models

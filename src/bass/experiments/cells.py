@@ -54,9 +54,9 @@ class Task:
         return RunFolder(Path(self.run)).cell_folder(self.id)
 
     @functools.cached_property
-    def order(self) -> LoadPlan:
+    def load_plan(self) -> LoadPlan:
         """What its settings load."""
-        return self.settings.order()
+        return self.settings.load_plan()
 
     @property
     def turns(self) -> list[list[Call]]:
@@ -203,7 +203,7 @@ def _generate(
 ) -> Facts | None:
     """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls
-    llm = serve(task.order, pairs)
+    llm = serve(task.load_plan, pairs)
     # now, once: what it allocates is no memory of the cell
     measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn: other cells were run since the one before

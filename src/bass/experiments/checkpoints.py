@@ -30,9 +30,11 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
     problems = problems or Problems()
     checks = _Checks(problems, offline=bool(problems.told))
     for cell in plan.cells:
-        checks.check(cell.settings, plan.orders.of(cell.settings), problems.replaced)
+        checks.check(cell.settings, plan.load_plans.of(cell.settings), problems.replaced)
     for one in plan.repaired:
-        checks.check(one.settings, plan.orders.of(one.settings), problems.replaced | one.replaced)
+        checks.check(
+            one.settings, plan.load_plans.of(one.settings), problems.replaced | one.replaced
+        )
     problems.raise_any(f"The config `{plan.name}`")
 
 
@@ -52,15 +54,15 @@ class _Checks:
     _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
-    def check(self, settings: Settings, order: LoadPlan, replaced: Collection[str]) -> None:
+    def check(self, settings: Settings, load_plan: LoadPlan, replaced: Collection[str]) -> None:
         """Note what is wrong with a cell.
 
         Nothing is concluded from settings that were replaced by their defaults.
         """
-        method = order.parts.drafter
+        method = load_plan.parts.drafter
         key = (
-            order.target,
-            order.draft,
+            load_plan.target,
+            load_plan.draft,
             method.needs_draft,
             method.target_layers,
             frozenset(replaced),
@@ -69,24 +71,24 @@ class _Checks:
         if key in self._checked:
             return
         self._checked.add(key)
-        target = self._checkpoint(order.target.checkpoint)
-        draft = None if order.draft is None else self._checkpoint(order.draft.checkpoint)
+        target = self._checkpoint(load_plan.target.checkpoint)
+        draft = None if load_plan.draft is None else self._checkpoint(load_plan.draft.checkpoint)
         if (
             target is None
-            or (order.draft is not None and draft is None)
+            or (load_plan.draft is not None and draft is None)
             or not _OF_PAIR.isdisjoint(replaced)
         ):
             return
-        if order.draft is None and method.needs_draft:
+        if load_plan.draft is None and method.needs_draft:
             self.problems.add(
-                f"The target `{order.target.checkpoint}` needs a draft: give `--draft`, or a "
+                f"The target `{load_plan.target.checkpoint}` needs a draft: give `--draft`, or a "
                 "drafter that needs no draft model."
             )
             return
         if method.target_layers:
             with self.problems.noted():
                 FirstLayers.check(target.index.decoder, method.target_layers)
-        vocabulary = self._vocabulary(order, target, draft)
+        vocabulary = self._vocabulary(load_plan, target, draft)
         if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
             self._check_prompts(settings, vocabulary, target, draft)
 
@@ -99,12 +101,12 @@ class _Checks:
         return self._checkpoints[name]
 
     def _vocabulary(
-        self, order: LoadPlan, target: Checkpoint, draft: Checkpoint | None
+        self, load_plan: LoadPlan, target: Checkpoint, draft: Checkpoint | None
     ) -> int | None:
         """Its size; None where the two are no pair."""
         if draft is None:
             return target.index.decoder.shape.vocab_size
-        key = (order.target, order.draft)
+        key = (load_plan.target, load_plan.draft)
         if key not in self._vocabularies:
             self._vocabularies[key] = None
             with self.problems.noted():

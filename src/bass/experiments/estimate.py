@@ -7,7 +7,7 @@ from typing import Any
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.experiments.cells import Task
-from bass.experiments.orders import Orders
+from bass.experiments.load_plans import LoadPlans
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
 
@@ -21,15 +21,14 @@ def estimate(tasks: Sequence[Task]) -> float:
     A cell's pace is taken to be that of the first one with its models and its batch. Raises what
     the cells would raise.
     """
-    pairs, orders, total = ModelCache(), Orders(), 0.0
+    pairs, load_plans, total = ModelCache(), LoadPlans(), 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
-    for task in by_models(tasks, orders):
+    for task in by_models(tasks, load_plans):
         settings = task.settings
-        order = orders.of(settings)
-        key = order.target, order.draft, settings.batch
+        key = *load_plans.of(settings).models, settings.batch
         if key not in paces:
             began = time.perf_counter()
-            llm = serve(settings.order(), pairs)
+            llm = serve(settings.load_plan(), pairs)
             total += time.perf_counter() - began
             paces[key] = _pace(llm, settings)
         prefill, pace = paces[key]

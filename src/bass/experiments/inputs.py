@@ -132,14 +132,14 @@ def fingerprints(
 
 
 def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
-    order, settings = task.order, task.settings
+    load_plan, settings = task.load_plan, task.settings
     named = {
         role: spec.checkpoint
-        for role, spec in (("target", order.target), ("draft", order.draft))
+        for role, spec in (("target", load_plan.target), ("draft", load_plan.draft))
         if spec is not None
     }
-    quantizations = (spec.quantization for spec in (order.target, order.draft) if spec)
-    strategies = (*vars(order.parts).values(), *quantizations)
+    quantizations = (spec.quantization for spec in (load_plan.target, load_plan.draft) if spec)
+    strategies = (*vars(load_plan.parts).values(), *quantizations)
     specs = [getattr(settings, name) for name in KIND]
     found = fingerprints(strategies, specs, named, read)
     if settings.prompts != prompts:  # else they are in the config, word by word

@@ -88,7 +88,7 @@ class Ablation:
         tokenizer.
         """
         if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([task.order.target.checkpoint for task in self.tasks])
+            tokenizer = common_tokenizer([task.load_plan.target.checkpoint for task in self.tasks])
             if tokenizer is not None:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)
@@ -163,16 +163,16 @@ def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
 
 
 def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
-    order = task.order
-    verifier, drafter = order.parts.verifier, order.parts.drafter
+    load_plan = task.load_plan
+    verifier, drafter = load_plan.parts.verifier, load_plan.parts.drafter
     return CellEntry(
         task.id,
         task.labels,
         own_settings(task.settings, base),
         {
-            "target": order.target.checkpoint,
-            "device": str(order.target.device),
-            "dtype": order.target.dtype,
+            "target": load_plan.target.checkpoint,
+            "device": str(load_plan.target.device),
+            "dtype": load_plan.target.dtype,
             "quantization": str(called(task.settings.quantization)),
         },
         bool(verifier.lossless),

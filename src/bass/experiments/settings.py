@@ -139,13 +139,13 @@ class Settings(ModelOptions, SamplingOptions):
         """Latencies within which a request counts for goodput."""
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
-    def order(self) -> LoadPlan:
+    def load_plan(self) -> LoadPlan:
         """What `load` would be asked for, checked; no weight is read.
 
         The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
         model goes without. Raises a `BassError` where parts do not fit together.
         """
-        said = {name: getattr(self, name) for name in ORDERED if name != "batch"}
+        said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
         said["drafter"] = make("drafter", said["drafter"])
         if not said["drafter"].needs_draft:
             said |= {"draft": None, "draft_quantization": None}
@@ -173,7 +173,7 @@ class Call:
 
 SETTINGS = {f.name: f for f in fields(Settings)}
 # what a `LoadPlan` is made of
-ORDERED = ("batch", *(f.name for f in fields(ModelOptions)))
+PLANNED = ("batch", *(f.name for f in fields(ModelOptions)))
 DEFAULTS = asdict(Settings())
 KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 
@@ -181,7 +181,7 @@ KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 def typed_setting(name: str, value: Any) -> Any:
     """A value as the setting has it; another kind is refused.
 
-    Strategies are looked at by `Settings.order`.
+    Strategies are looked at by `Settings.load_plan`.
     """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
