@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, final
 
 import torch
@@ -274,8 +274,7 @@ class LLM:
 
     def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
         """Check the request, and make an engine for it."""
-        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-        warp = Sampling(**{name: getattr(options, name) for name in names})
+        warp = Sampling(**{f.name: getattr(options, f.name) for f in fields(Sampling)})
         stops = stop_strings(options.stop)
         if stops and self.models.tokenizer is None:
             raise OptionError(

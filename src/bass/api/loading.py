@@ -10,7 +10,6 @@ from bass.errors import (
     CheckpointError,
     PairingError,
     explained,
-    unknown_name,
 )
 from bass.hub import resolve
 from bass.interfaces import (
@@ -29,7 +28,7 @@ from bass.text import Tokenizer, check_same_tokenizer
 class ModelSpec:
     """Which model is loaded, and how: what is the same has an equal spec, whoever asks for it.
 
-    checkpoint: a folder or a hub id. dtype: a name, or `auto`.
+    checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`.
     """
 
     checkpoint: str
@@ -182,13 +181,8 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
             )
 
 
-def _dtype(
-    dtype: str | torch.dtype, device: torch.device, checkpoint: CheckpointIndex
-) -> torch.dtype:
-    dtype = str(dtype).removeprefix("torch.")
+def _dtype(dtype: str, device: torch.device, checkpoint: CheckpointIndex) -> torch.dtype:
     if dtype != "auto":
-        if dtype not in DTYPES:
-            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
         return DTYPES[dtype]
     if device.type == "cpu":
         return torch.float32

@@ -15,7 +15,7 @@ from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.drafters import NoDrafter
 from bass.engine.scorer import check_pairing
-from bass.errors import OptionError, PairingError, PolicyError, check_integer
+from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
 from bass.interfaces import (
     AttentionBackend,
     DraftLengthPolicy,
@@ -24,6 +24,7 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
+from bass.models.checkpoint import DTYPES
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
 
@@ -81,7 +82,9 @@ class LoadPlan:
         ours, theirs = quantizations_for(
             options.quantization, options.draft_quantization, method, device
         )
-        dtype = str(options.dtype)
+        dtype = str(options.dtype).removeprefix("torch.")
+        if dtype not in (*DTYPES, "auto"):
+            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
         needed = method.needs_draft and draft is not None
         return cls(
             ModelSpec(str(target or pair.TARGET), device, dtype, ours),

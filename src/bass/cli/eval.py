@@ -167,21 +167,13 @@ def run(parser: Parser, argv: list[str]) -> int:
 def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     """All that samples and scores depend on."""
     parts, models = llm.parts, llm.models
-    strategies = [
-        parts.policy,
-        parts.drafter,
-        parts.stop_rule,
-        parts.verifier,
-        parts.cache,
-        parts.attention,
-    ]
     limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
     return {
         "task": asked.task,
         "problems": asked.fingerprint,
         "target": config.target,
         "draft": config.draft,
-        "strategies": [called(s) for s in strategies],
+        "strategies": [called(part) for part in vars(parts).values()],
         "quantization": [called(q) for q in models.quantizations],
         "dtype": str(models.dtype),
         "device": str(models.device),

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
 from bass.records import CacheBudget
+from bass.sampling import Sampling
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-OFF = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+SAMPLING = tuple(f.name for f in fields(Sampling))
+OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
 
 
 def lm_eval_model(llm: LLM, seed: int = 0) -> Any:

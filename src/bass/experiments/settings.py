@@ -16,11 +16,10 @@ from bass.errors import OptionError, unknown_name
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
-from bass.models.checkpoint import DTYPES
 from bass.sampling import Sampling
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_SAMPLING = tuple(f.name for f in fields(Sampling))
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
 
@@ -81,8 +80,6 @@ class Settings(ModelOptions, SamplingOptions):
             for name in _SAMPLING:
                 with problems.noted():
                     Sampling(**{name: getattr(self, name)})
-        if self.dtype.removeprefix("torch.") not in (*DTYPES, "auto"):
-            problems.add(str(unknown_name("dtype", self.dtype, [*DTYPES, "auto"])), "dtype")
         with problems.noted("", "prompts"):
             self.read_prompts()
 
