@@ -13,12 +13,10 @@ from bass.api.resolve import (
     REQUIRED,
     class_of,
     find_class,
-    inner_kinds,
     make,
     names,
     parameters,
     plugins,
-    takes_several,
 )
 from bass.attention import BACKENDS
 from bass.caches import CACHES
@@ -65,10 +63,18 @@ class Failing(Fixed):
         raise RuntimeError("no luck")
 
 
+def defaults(cls: type) -> dict[str, Any]:
+    return {name: one.default for name, one in parameters(cls).items()}
+
+
+def strategies_in(cls: type) -> dict[str, tuple[str, bool]]:
+    return {n: (one.kind, one.several) for n, one in parameters(cls).items() if one.kind}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cache"])
 def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(kind: str) -> None:
     for name, cls in KINDS[kind].registry.items():
-        if missing := [p for p, default in parameters(cls).items() if default is REQUIRED]:
+        if missing := [p for p, one in parameters(cls).items() if one.default is REQUIRED]:
             with pytest.raises(bass.BassError, match=missing[0]):
                 make(kind, name)
         else:
@@ -111,10 +117,9 @@ def test_a_parameter_may_be_several_strategies() -> None:
     made = make("drafter", {"class_path": f"{HERE}:Several", "init_args": given})
     assert [type(method).__name__ for method in made.methods] == ["ModelDraft", "NoDrafter"]
     assert made.rule is None
-    assert inner_kinds(Several) == {"methods": "drafter", "rule": "stop_rule"}
-    assert (takes_several(Several, "methods"), takes_several(Several, "rule")) == (True, False)
-    assert inner_kinds(Lagged) == {"policy": "policy"}
-    assert inner_kinds(Fixed) == {}
+    assert strategies_in(Several) == {"methods": ("drafter", True), "rule": ("stop_rule", False)}
+    assert strategies_in(Lagged) == {"policy": ("policy", False)}
+    assert strategies_in(Fixed) == {}
 
 
 def test_what_counts_as_a_strategy_among_parameters() -> None:
@@ -131,7 +136,7 @@ def test_what_counts_as_a_strategy_among_parameters() -> None:
             k: int,
         ) -> None: ...
 
-    several = {name: takes_several(Many, name) for name in inner_kinds(Many)}
+    several = {name: several for name, (_, several) in strategies_in(Many).items()}
     assert several == {
         "one": False,
         "concrete": False,
@@ -142,9 +147,9 @@ def test_what_counts_as_a_strategy_among_parameters() -> None:
 
 
 def test_parameters_come_from_fields_and_signatures() -> None:
-    assert parameters(Fixed) == {"k": 4}
-    assert parameters(Lagged) == {"policy": BatchAdaptive(), "steps": 1}
-    assert parameters(Plain) == {"size": REQUIRED, "factor": 0.5, "mode": "a"}
+    assert defaults(Fixed) == {"k": 4}
+    assert defaults(Lagged) == {"policy": BatchAdaptive(), "steps": 1}
+    assert defaults(Plain) == {"size": REQUIRED, "factor": 0.5, "mode": "a"}
 
     @dataclass
     class Lists:
@@ -152,7 +157,7 @@ def test_parameters_come_from_fields_and_signatures() -> None:
         made: list[int] = field(default_factory=lambda: [1])
         inside: int = field(default=3, init=False)
 
-    assert parameters(Lists) == {"given": REQUIRED, "made": [1]}
+    assert defaults(Lists) == {"given": REQUIRED, "made": [1]}
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

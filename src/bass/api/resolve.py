@@ -18,6 +18,19 @@ from bass.own_modules import find_object
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 
 
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A parameter of a strategy's class, with its annotation.
+
+    kind: of the strategy that it is; several: whether it is a tuple or list of them.
+    """
+
+    default: Any
+    hint: Any = Any
+    kind: str | None = None
+    several: bool = False
+
+
 def offers(kind: str) -> list[EntryPoint]:
     """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and
     so on.
@@ -135,22 +148,21 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
     known = parameters(strategy)
     if name not in known and not takes_any(strategy):
         raise unknown_parameter(kind, strategy, name, known)
-    inner = _inner(strategy).get(name)
-    if inner is not None and value is not None:  # the class knows whether it may be None
-        its_kind, several = inner
-        if several != isinstance(value, list | tuple):
-            wanted = "several, as a list" if several else "one, not several"
+    one = known.get(name, Parameter(None))
+    if one.kind is not None and value is not None:  # the class knows whether it may be None
+        if one.several != isinstance(value, list | tuple):
+            wanted = "several, as a list" if one.several else "one, not several"
             raise OptionError(
-                f"`{where}={value!r}` is of another form: the {words(its_kind)} of "
+                f"`{where}={value!r}` is of another form: the {words(one.kind)} of "
                 f"`{strategy.__name__}` is {wanted}."
             )
-        if several:
-            return tuple(make(its_kind, x, f"{where}.{i}") for i, x in enumerate(value))
-        return make(its_kind, value, where)
-    if inner is not None or not is_data(value):  # what was made in Python is as it is
+        if one.several:
+            return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(value))
+        return make(one.kind, value, where)
+    if one.kind is not None or not is_data(value):  # what was made in Python is as it is
         return value
     try:
-        return typed(value, hints(strategy).get(name, Any))
+        return typed(value, one.hint)
     except WrongKindError as wanted:
         raise OptionError(
             f"`{where}={value!r:.60}` is not of the right kind: give {wanted}."
@@ -176,8 +188,8 @@ def class_of(kind: str, spec: Any) -> type:
     )
 
 
-def parameters(strategy: type) -> dict[str, Any]:
-    """The default of each parameter of a class, by name; `REQUIRED` where it has none."""
+def parameters(strategy: type) -> dict[str, Parameter]:
+    """The parameters of a class, by name."""
     factories: dict[str, Any] = {}
     if dataclasses.is_dataclass(strategy):
         factories = {
@@ -185,11 +197,16 @@ def parameters(strategy: type) -> dict[str, Any]:
             for f in dataclasses.fields(strategy)
             if f.default_factory is not dataclasses.MISSING
         }
-    found = {}
-    for name, parameter in inspect.signature(strategy).parameters.items():
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            made = name in factories and parameter.default is not REQUIRED
-            found[name] = factories[name]() if made else parameter.default
+    try:
+        hints = typing.get_type_hints(strategy.__init__)
+    except Exception:  # of a user's annotations: they cannot be resolved, and are left out
+        hints = {}
+    found: dict[str, Parameter] = {}
+    for name, one in inspect.signature(strategy).parameters.items():
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            made = name in factories and one.default is not REQUIRED
+            default, hint = factories[name]() if made else one.default, hints.get(name, Any)
+            found[name] = Parameter(default, hint, *(_strategy_in(hint) or (None, False)))
     return found
 
 
@@ -198,33 +215,9 @@ def takes_any(strategy: type) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
 
 
-def inner_kinds(strategy: type) -> dict[str, str]:
-    """The parameters of a strategy's class that are strategies, or several, by the kind of each."""
-    return {name: kind for name, (kind, _) in _inner(strategy).items()}
-
-
-def takes_several(strategy: type, name: str) -> bool:
-    """Whether the parameter, one of `inner_kinds`, is a tuple or list of strategies."""
-    return _inner(strategy)[name][1]
-
-
 def words(kind: str) -> str:
     """The kind, in a sentence."""
     return KINDS[kind].words
-
-
-def hints(strategy: type) -> dict[str, Any]:
-    """The annotations of the parameters of a class; none where a user's cannot be resolved."""
-    try:
-        return typing.get_type_hints(strategy.__init__)
-    except Exception:
-        return {}
-
-
-def _inner(strategy: type) -> dict[str, tuple[str, bool]]:
-    """Kind, and whether several, of the parameters that are strategies."""
-    found = {name: _strategy_in(hint) for name, hint in hints(strategy).items()}
-    return {name: one for name, one in found.items() if one is not None}
 
 
 def _strategy_in(hint: Any) -> tuple[str, bool] | None:

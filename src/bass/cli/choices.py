@@ -18,11 +18,8 @@ from bass.api.options import LoadOptions, help_of, kinds_of
 from bass.api.resolve import (
     REQUIRED,
     class_of,
-    hints,
-    inner_kinds,
     parameters,
     takes_any,
-    takes_several,
     unfold,
     unknown_parameter,
 )
@@ -82,25 +79,26 @@ def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
             kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.init}
             said = kept | said
         spec = type(spec)
-    cls, inner, heads = class_of(kind, spec), {}, {}
-    for name in parameters(cls):
-        heads[name] = _below(said, name)
-    for name, its_kind in inner_kinds(cls).items():
-        one, below = said.get(name, parameters(cls)[name]), heads[name]
+    cls, inner = class_of(kind, spec), {}
+    known = parameters(cls)
+    for name, parameter in known.items():
+        one, below, where = said.get(name, parameter.default), _below(said, name), f"{key}.{name}"
+        if parameter.kind is None:
+            continue
         if one is None or one is REQUIRED:
-            _refuse_without(f"{key}.{name}", below)
-        elif takes_several(cls, name):
-            inner[name] = _several(its_kind, f"{key}.{name}", one, below)
+            _refuse_without(where, below)
+        elif parameter.several:
+            inner[name] = _several(parameter.kind, where, one, below)
         else:
-            inner[name] = choose(its_kind, f"{key}.{name}", one, below)
+            inner[name] = choose(parameter.kind, where, one, below)
     plain = {name: value for name, value in said.items() if "." not in name and name not in inner}
     for name in (name for name in said if "." in name):
         head, _, part = name.partition(".")
-        if head not in heads and not takes_any(cls):
-            raise unknown_parameter(kind, cls, head, heads)
-        if head in inner or head in inner_kinds(cls):
+        if head not in known and not takes_any(cls):
+            raise unknown_parameter(kind, cls, head, known)
+        if head in known and known[head].kind is not None:
             continue
-        if not dataclasses.is_dataclass(hints(cls).get(head)):
+        if head not in known or not dataclasses.is_dataclass(known[head].hint):
             raise OptionError(
                 f"Unknown option `--{key}.{name}`: `--{key}.{head}` is a value without parts."
             )
@@ -135,25 +133,24 @@ def described(kind: str, key: str, spec: Any) -> Iterator[tuple[str, list[Option
     """For the help: the parameters of a strategy, and of those in it, under a title each."""
     name, given = unfold(key, spec)
     cls = type(name) if isinstance(name, KINDS[kind].interface) else class_of(kind, name)
-    kinds, now = inner_kinds(cls), parameters(cls) | given
     options: list[Option] = []
     below: list[tuple[str, str, Any]] = []
-    for parameter, default in parameters(cls).items():
-        option = f"{key}.{parameter}"
-        if parameter not in kinds:
+    for its_name, parameter in parameters(cls).items():
+        option, default = f"{key}.{its_name}", parameter.default
+        if parameter.kind is None:
             start = None if default is REQUIRED else default
-            options.append(Option(option, hints(cls).get(parameter, Any), default=start))
+            options.append(Option(option, parameter.hint, default=start))
             continue
-        its_kind, one = kinds[parameter], now[parameter]
+        one = given.get(its_name, default)
         listed = list(one) if isinstance(one, list | tuple) else []
-        below += [(its_kind, f"{option}.{i}", x) for i, x in enumerate(listed)]
+        below += [(parameter.kind, f"{option}.{i}", x) for i, x in enumerate(listed)]
         if not listed and one is not None and one is not REQUIRED:
-            below.append((its_kind, option, one))
-        several = " (several, as a list: [NAME, NAME])" if takes_several(cls, parameter) else ""
-        names = [_name(its_kind, x) for x in listed]
-        default = json.dumps(names) if names else None if one is None else _name(its_kind, one)
-        text = f"{HELP[its_kind]}{several}"
-        options.append(Option(option, str, text, default, metavar="NAME"))
+            below.append((parameter.kind, option, one))
+        several = " (several, as a list: [NAME, NAME])" if parameter.several else ""
+        shown = json.dumps([_name(parameter.kind, x) for x in listed]) if listed else None
+        shown = _name(parameter.kind, one) if shown is None and one is not None else shown
+        text = f"{HELP[parameter.kind]}{several}"
+        options.append(Option(option, str, text, shown, metavar="NAME"))
     if options:
         yield f"{key} {_name(kind, spec)}", options
     for one in below:

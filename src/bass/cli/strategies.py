@@ -72,7 +72,9 @@ class Entry:
             path(strategy),
             paper,
             lossless,
-            {} if KINDS[kind].as_class else parameters(strategy),
+            {}
+            if KINDS[kind].as_class
+            else {name: one.default for name, one in parameters(strategy).items()},
             origin,
             problem,
         )

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a parameter that is no strategy keeps the text of a command line",
         "resolve._argument",
-        "typed(value, hints(strategy).get(name, Any))",
+        "typed(value, one.hint)",
         "value",
         ("unit/test_registry.py::test_the_ways_to_say_one_strategy",),
     ),
