@@ -144,11 +144,13 @@ def described(kind: str, key: str, spec: Any) -> Iterator[tuple[str, list[Option
         one = given.get(its_name, default)
         listed = list(one) if isinstance(one, list | tuple) else []
         below += [(parameter.kind, f"{option}.{i}", x) for i, x in enumerate(listed)]
-        if not listed and one is not None and one is not REQUIRED:
+        if not listed and one not in (None, REQUIRED):
             below.append((parameter.kind, option, one))
         several = " (several, as a list: [NAME, NAME])" if parameter.several else ""
-        shown = json.dumps([_name(parameter.kind, x) for x in listed]) if listed else None
-        shown = _name(parameter.kind, one) if shown is None and one is not None else shown
+        if listed:
+            shown = json.dumps([_name(parameter.kind, x) for x in listed])
+        else:
+            shown = None if one in (None, REQUIRED) else _name(parameter.kind, one)
         text = f"{HELP[parameter.kind]}{several}"
         options.append(Option(option, str, text, shown, metavar="NAME"))
     if options:
