@@ -1,6 +1,6 @@
 """The words of a command line, one by one."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_options_are_taken_out_with_their_values() -> None:
         (Literal["a", "b"], "one of 'a', 'b'"),
         (str | list[str | list[int]], "a text or a list of values"),
         (tuple[float, ...], "a list of numbers"),
-        (Problems, "a Problems"),
+        (Problems, "an object of Problems"),
     ],
 )
 def test_types_in_words(hint: Any, words: str) -> None:
@@ -121,6 +121,7 @@ def test_what_fits_is_not_converted_and_what_is_typed_is() -> None:
     assert typed("3", int) == 3
     assert typed([1, 2], tuple[int, ...]) == (1, 2)
     assert typed("7", str) == "7"
+    assert typed([3], TypeVar("T")) == [3]
     with pytest.raises(WrongKindError, match="an integer"):
         typed("1" * 5000, int)
     with pytest.raises(WrongKindError, match="a number"):

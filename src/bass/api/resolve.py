@@ -69,11 +69,11 @@ def find_class(kind: str, spec: str) -> type:
         return plugin_class(kind, offered[spec])
     if spec in KINDS[kind].only_in_python:
         raise OptionError(
-            f"Unknown {words(kind)} `{spec}`: it can only be given as an object in Python, "
+            f"Unknown {KINDS[kind].words} `{spec}`: it can only be given as an object in Python, "
             f"{KINDS[kind].only_in_python[spec]}."
         )
     if ":" not in spec and "." not in spec:
-        raise unknown_name(words(kind), spec, names(kind))
+        raise unknown_name(KINDS[kind].words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
     return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
 
@@ -138,7 +138,7 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
     except BaseException as error:  # of a user's class, or of arguments that do not fit ours
         reason = str(error) or type(error).__name__
         raise OptionError(
-            f"Cannot make {words(kind)} `{strategy.__name__}`: {reason}. It takes "
+            f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
             f"{inspect.signature(strategy)}."
         ) from error
 
@@ -153,7 +153,7 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         if one.several != isinstance(value, list | tuple):
             wanted = "several, as a list" if one.several else "one, not several"
             raise OptionError(
-                f"`{where}={value!r}` is of another form: the {words(one.kind)} of "
+                f"`{where}={value!r}` is of another form: the {KINDS[one.kind].words} of "
                 f"`{strategy.__name__}` is {wanted}."
             )
         if one.several:
@@ -171,7 +171,7 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
 
 def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
     """That the class has no such parameter."""
-    return unknown_name(f"parameter of {words(kind)} `{strategy.__name__}`", name, known)
+    return unknown_name(f"parameter of {KINDS[kind].words} `{strategy.__name__}`", name, known)
 
 
 def class_of(kind: str, spec: Any) -> type:
@@ -182,7 +182,7 @@ def class_of(kind: str, spec: Any) -> type:
         return _checked(kind, spec, f"`{spec.__name__}`")
     form = "a subclass" if KINDS[kind].as_class else "an object of a subclass"
     raise OptionError(
-        f"`{kind}={spec!r}` is no {words(kind)}: give a name ({', '.join(names(kind))}), "
+        f"`{kind}={spec!r}` is no {KINDS[kind].words}: give a name ({', '.join(names(kind))}), "
         "`package.module:Class`, "
         f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
     )
@@ -215,11 +215,6 @@ def takes_any(strategy: type) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
 
 
-def words(kind: str) -> str:
-    """The kind, in a sentence."""
-    return KINDS[kind].words
-
-
 def _strategy_in(hint: Any) -> tuple[str, bool] | None:
     origin = typing.get_origin(hint) or hint
     for kind in KINDS.values():
@@ -238,7 +233,7 @@ def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
         raise
     except BaseException as error:  # the module is the user's: anything can happen in it
         raise OptionError(
-            f"Cannot load {words(kind)} {called} ({type(error).__name__}: {error}): give an "
+            f"Cannot load {KINDS[kind].words} {called} ({type(error).__name__}: {error}): give an "
             "importable `package.module:Class`."
         ) from error
     return _checked(kind, found, called)
@@ -248,7 +243,7 @@ def _checked(kind: str, found: Any, called: str) -> type:
     interface = KINDS[kind].interface
     if not (isinstance(found, type) and issubclass(found, interface)):
         raise OptionError(
-            f"{called} is no {words(kind)}: it must be a class that subclasses "
+            f"{called} is no {KINDS[kind].words}: it must be a class that subclasses "
             f"`bass.interfaces.{interface.__name__}`."
         )
     _check_declared(kind, found, called)
@@ -265,4 +260,6 @@ def _check_declared(kind: str, found: Any, called: str) -> None:
                 if value is REQUIRED
                 else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
             )
-            raise OptionError(f"The {words(kind)} {called} {true}: write `{form} into the class.")
+            raise OptionError(
+                f"The {KINDS[kind].words} {called} {true}: write `{form} into the class."
+            )

@@ -33,6 +33,9 @@ def typed(value: Any, hint: Any) -> Any:
     """
     try:
         parser = _parser(hint)
+    except ValueError:  # an annotation that jsonargparse does not know: whoever has it decides
+        return value
+    try:
         said = parser.parse_object({"it": value}, defaults=False)
         return parser.instantiate(said).it
     except BassError:
@@ -88,4 +91,4 @@ def in_words(hint: Any) -> str:
     if origin is Callable:
         return "a function"
     named = origin or hint
-    return _WORDS.get(named) or f"a {getattr(named, '__name__', named)}"
+    return _WORDS.get(named) or f"an object of {getattr(named, '__name__', named)}"
