@@ -15,7 +15,7 @@ export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants families nightly gpu sanitize docs clean
+.PHONY: help demo test lint mutants families options nightly gpu sanitize docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one
 
 families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
 	cd tests && $(abspath $(BIN))/python -m models.table
+
+options: $(VENV)/installed-dev  ## write the tables of options in the documentation
+	cd tests && $(abspath $(BIN))/python -m support.options_page
 
 nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 import bass
-from bass.assembly import Engine
+from bass.api.assembly import Engine
+from bass.api.llm import LLM
 from bass.drafters import ModelDrafter
 from bass.engine.graphs import GraphedStep
 from bass.engine.parts import parts_of, seconds_of
-from bass.llm import LLM
 from bass.ops.batch_state import last
 from bass.ops.noise import step_noise
 from bass.records import History, Window

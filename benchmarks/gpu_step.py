@@ -35,15 +35,16 @@ from gpu_parts import Results, commit, copy_bandwidth, parts_in_ms, synchronisat
 from rich.console import Console
 from rich.table import Table
 
+from bass.api.llm import LLM
+from bass.api.loading import Models
+from bass.api.plan import Strategies, backend_for, layout_for
+from bass.api.resolve import make
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
-from bass.llm import LLM
-from bass.loading import Models, Strategies, backend_for, layout_for
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.quantized import quantize, quantize_head
-from bass.registry import make
 from bass.verifiers import Synthetic
 
 PROMPT, NEW, ACCEPTANCE, LONGEST = 150, 256, 0.8, 16
@@ -93,7 +94,8 @@ def random_model(
 
 def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
     """The pair with one policy; plain decoding has no draft."""
-    policy = make("policy", "fixed", k=int(length)) if length.isdigit() else make("policy", length)
+    fixed = {"class_path": "fixed", "init_args": {"k": length}}
+    policy = make("policy", fixed if length.isdigit() else length)
     plain = length == "0"
     cache = layout_for(arguments.cache, arguments.attention, models.device)
     backend = backend_for(arguments.attention, cache, models.device)

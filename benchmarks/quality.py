@@ -35,9 +35,9 @@ from rich.table import Table
 
 import bass
 from bass import pair
+from bass.api.resolve import names
 from bass.engine.scorer import ModelScorer
 from bass.records import CacheBudget, Window
-from bass.registry import names
 from bass.text import Tokenizer
 
 ROWS, SPAN_STEP = 8, 64

@@ -16,27 +16,23 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from bass.errors import BassError  # noqa: E402
+from bass.renamed import renamed  # noqa: E402
 
 if TYPE_CHECKING:
-    from bass.llm import LLM, load
-    from bass.results import Completion, Result, Stats, StreamEvent
+    from bass.api.llm import LLM, load
+    from bass.api.results import Completion, Result, Stats, StreamEvent
 
 __all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "load"]
 
-_HOMES = {
-    "LLM": "llm",
-    "load": "llm",
-    "Completion": "results",
-    "Result": "results",
-    "Stats": "results",
-    "StreamEvent": "results",
-}
+_HOMES = dict.fromkeys(("LLM", "load"), "bass.api.llm") | dict.fromkeys(
+    ("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results"
+)
+_MOVED = ("llm", "loading", "generation", "requests", "results")
+_moved = renamed(__name__, {name: f"bass.api.{name}" for name in _MOVED})
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first used: torch takes a second, which `bass --help` need
     not wait for.
     """
-    if name not in _HOMES:
-        raise AttributeError(f"module `bass` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"bass.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else _moved(name)

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import bass
+from bass.api.plan import backend_for
 from bass.caches import CACHES
-from bass.loading import backend_for
 from bass.models import FAMILIES
 from bass.models.weights import load_decoder, save_decoder
 from bass.testing.worlds import Pairing

@@ -263,7 +263,7 @@ def write_run_of(
     write_atomically(folder / "manifest.json", told.to_json(indent=1))
     for number, (task, cell) in enumerate(zip(tasks, told.cells, strict=True)):
         task.folder.mkdir(parents=True)
-        policy = "fixed" if task.order.parts.policy.max_length else "plain"
+        policy = "fixed" if task.load_plan.parts.policy.max_length else "plain"
         rng = np.random.default_rng(number)
         batch = task.settings.batch
         drawn = [simulate(rng, policy, batch, 24, repeat, slower) for repeat in range(repeats)]

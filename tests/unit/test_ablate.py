@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import bass
+from bass.api.loading import Models
 from bass.engine.parts import PARTS
 from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import AGAINST_PLAIN, METRICS
 from bass.experiments.provenance import bass_version
 from bass.experiments.records import EndLine
 from bass.experiments.run_folder import RunFolder
-from bass.loading import Models
 from bass.text import Tokenizer
 from unit.checkpoints import Pair, Said
 
@@ -68,7 +68,7 @@ def run(
 def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of the config that nothing happened to."""
     from bass.cli.ablate import run
-    from bass.cli.parsing import new_parser
+    from bass.cli.parsing import Parser
 
     folder = tmp_path_factory.mktemp("whole")
     (folder / "small.yaml").write_text(CONFIG, encoding="utf-8")
@@ -80,7 +80,7 @@ def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--draft",
         str(pair.draft),
     ]
-    assert run(new_parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
+    assert run(Parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
     return folder / "out"
 
 
@@ -267,7 +267,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(run: Command, tmp_path: Pa
 
 def test_the_models_are_loaded_once(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     read, asked = Models.read, []
-    monkeypatch.setattr(Models, "read", lambda *given: asked.append(given[:3]) or read(*given))
+    monkeypatch.setattr(Models, "read", lambda *given: asked.append(given) or read(*given))
     assert run("--repeats", "1", "--num_prompts", "1").status == 0
     assert len(asked) == 1
 

@@ -15,8 +15,8 @@ from bass.experiments.config import MOST_CELLS, plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.settings import DEFAULTS, Settings
 from bass.experiments.turns import by_models
-from bass.policies import BatchAdaptive, Fixed, Lagged
-from bass.registry import POLICIES, VERIFIERS
+from bass.policies import POLICIES, BatchAdaptive, Fixed, Lagged
+from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.test_package import TRAINED
 
@@ -66,12 +66,12 @@ STRATEGIES = {
 def test_strategies_are_named_with_their_parameters(case: str) -> None:
     said, policy = STRATEGIES[case]
     [cell] = planned(base=said)
-    assert cell.settings.order().parts.policy == policy
+    assert cell.settings.load_plan().parts.policy == policy
 
 
 def test_a_parameter_may_be_an_axis_of_its_own() -> None:
     cells = planned(base={"policy": "fixed"}, axes={"policy.k": [0, 2]})
-    assert [cell.settings.order().parts.policy for cell in cells] == [Fixed(0), Fixed(2)]
+    assert [cell.settings.load_plan().parts.policy for cell in cells] == [Fixed(0), Fixed(2)]
     assert [cell.id for cell in cells] == ["0000-policy.k-0", "0001-policy.k-2"]
 
 
@@ -216,7 +216,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a parameter of a wrong kind": (
         {"base": {"policy": "fixed", "policy.k": "x"}},
-        "`k='x'` of `Fixed` is of the wrong kind: give int",
+        "`policy.k='x'` is not of the right kind: give an integer",
     ),
     "a parameter of nothing": (
         {"base": {"stop_rule.threshold": 1}},

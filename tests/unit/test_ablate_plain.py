@@ -86,7 +86,7 @@ def test_every_cell_of_a_shipped_config_that_drafts_has_plain_decoding_beside_it
     cells = plan(with_overrides(read_config(name), True, [])).cells
     found = counterparts([Task(cell.id, cell.labels, cell.settings, "run") for cell in cells])
     assert {cell.id for cell in cells} - found.keys() == {
-        cell.id for cell in cells if cell.settings.order().parts.policy.max_length == 0
+        cell.id for cell in cells if cell.settings.load_plan().parts.policy.max_length == 0
     }
     assert found
 

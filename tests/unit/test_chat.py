@@ -269,7 +269,7 @@ def test_a_conversation_becomes_ids_with_one_beginning(chatty: Pair) -> None:
     llm = bass.load(chatty.target, chatty.draft)
     tokenizer = llm.models.tokenizer
     assert tokenizer is not None
-    ids = llm.chat([USER])
+    ids = llm.apply_chat_template([USER])
     begin = tokenizer.vocabulary["<|begin|>"]
     assert ids[0] == begin
     assert ids.count(begin) == 1
@@ -277,7 +277,9 @@ def test_a_conversation_becomes_ids_with_one_beginning(chatty: Pair) -> None:
     assert ids == AutoTokenizer.from_pretrained(chatty.target).apply_chat_template(
         [USER], add_generation_prompt=True, return_dict=False
     )
-    assert llm.generate(ids, max_new_tokens=4).completions[0].token_ids
+    answer = llm.chat([USER], max_new_tokens=4)
+    generated = llm.generate(ids, max_new_tokens=4)
+    assert answer.completions[0].token_ids == generated.completions[0].token_ids
 
 
 def test_a_conversation_needs_a_tokenizer_and_a_template(pair: Pair, silent_pair: Pair) -> None:
@@ -294,13 +296,12 @@ def test_the_command_line_talks(bass_command: Any, chatty: Pair, tmp_path: Path)
         "generate", *chatty.options, "--chat", "--system", "Be brief.", "hello", "--json"
     )
     assert (
-        said.lines[0]["token_ids"]
-        == llm.generate(llm.chat(messages), max_new_tokens=8).completions[0].token_ids
+        said.lines[0]["token_ids"] == llm.chat(messages, max_new_tokens=8).completions[0].token_ids
     )
     said = bass_command("generate", *chatty.options, "--chat", "hello", "world", "--json")
-    prompts = [llm.chat([{"role": "user", "content": text}]) for text in ("hello", "world")]
+    talks = [[{"role": "user", "content": text}] for text in ("hello", "world")]
     assert [c["token_ids"] for c in said.lines[:-1]] == [
-        c.token_ids for c in llm.generate(prompts, max_new_tokens=8).completions
+        c.token_ids for c in llm.chat(talks, max_new_tokens=8).completions
     ]
     own = shutil.copytree(chatty.target, tmp_path / "target")
     (own / "tokenizer_config.json").write_text(json.dumps(NAMES))

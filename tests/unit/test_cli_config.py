@@ -195,11 +195,11 @@ WRONG = {
     ),
     "an unknown parameter": (
         "policy: {class_path: fixed, init_args: {kk: 3}}",
-        "Unknown option `--policy.kk`",
+        "Unknown parameter of policy `Fixed` `kk`. Did you mean `k`",
     ),
     "a wrong kind inside": (
         "policy: {class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: x}}}}",
-        "`--policy.policy.k x` is not of the right kind: give an integer",
+        "`policy.policy.k='x'` is not of the right kind: give an integer",
     ),
     "another form": ("policy: {k: 3}", "`policy={'k': 3}` is of another form"),
     "no policy at all": ("policy: null", "`policy=None` is no policy"),
@@ -244,7 +244,7 @@ def test_all_that_is_wrong_in_a_file_is_told_a_line_each(
         "`--top_p high`",
         "`json: yes`",
         "`baas`",
-        "`--verifier.x`",
+        "Unknown parameter of verifier `Rejection` `x`",
         "`config` has no place in a file",
     ):
         assert sum(words in line for line in lines) == 1, said.err

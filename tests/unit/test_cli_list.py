@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from bass.api.kinds import KINDS
+from bass.api.resolve import REQUIRED, parameters
 from bass.cli.strategies import EXPLAINED
-from bass.registry import REGISTRIES, REQUIRED, parameters
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Said
 from unit.distributions import Offer
@@ -23,27 +24,27 @@ def line(said: Said, name: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("kind", REGISTRIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_strategy_has_a_line_with_parameters_paper_and_purpose(
     bass_command: Command, kind: str
 ) -> None:
     said = bass_command("list", kind)
     assert said.status == 0
     assert said.out.startswith(f"{kind}: {EXPLAINED[kind]}\n")
-    for name, cls in REGISTRIES[kind].items():
+    for name, cls in KINDS[kind].registry.items():
         told = line(said, name)
         assert " ".join((cls.__doc__ or "").partition("\n\n")[0].split()) in told
         assert cls.paper in told
         if kind != "cache":
             assert all(
                 p in told if d is REQUIRED else f"{p}={d!r}" in told
-                for p, d in parameters(cls).items()
+                for p, d in ((name, one.default) for name, one in parameters(cls).items())
             )
 
 
 def test_every_policy_verifier_and_drafter_of_a_paper_names_it(bass_command: Command) -> None:
     for kind in ("policy", "verifier", "stop_rule"):
-        assert [name for name, cls in REGISTRIES[kind].items() if not cls.paper] == []
+        assert [name for name, cls in KINDS[kind].registry.items() if not cls.paper] == []
     assert "Qian et al., 2024" in line(bass_command("list", "policy"), "bass")
 
 
@@ -68,7 +69,7 @@ def test_without_a_kind_all_are_shown_without_boxes_or_control_codes(bass_comman
 def test_json_has_a_line_for_each_name(bass_command: Command) -> None:
     lines = bass_command("list", "--json").lines
     assert {(entry["kind"], entry["name"]) for entry in lines} >= {
-        (kind, name) for kind in REGISTRIES for name in REGISTRIES[kind]
+        (kind, name) for kind in KINDS for name in KINDS[kind].registry
     }
     by_name = {(entry["kind"], entry["name"]): entry for entry in lines}
     fixed, synthetic = by_name["policy", "fixed"], by_name["verifier", "synthetic"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from bass.api.resolve import make
 from bass.cli.choices import choose, chosen, over, take_strategies
 from bass.drafters import Ensemble, Ngram
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftLengthPolicy, DraftMethod, StopRule
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import make
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
 from unit.test_cli import on_a_terminal
@@ -65,13 +65,11 @@ def made(kind: str, *argv: str) -> Any:
     """The strategy that the words of a command line describe."""
     said, rest = take_strategies(argv)
     assert rest == []
-    choice = chosen(kind, None, said)
-    assert choice is not None
-    return make(kind, choice.spec)
+    return make(kind, chosen(kind, None, said))
 
 
 def ensemble(*methods: Any) -> Any:
-    return make("drafter", "ensemble", methods=list(methods))
+    return make("drafter", {"class_path": "ensemble", "init_args": {"methods": list(methods)}})
 
 
 def as_json(**spec: Any) -> str:
@@ -233,13 +231,13 @@ def test_a_parameter_that_may_be_nothing() -> None:
         "confidence",
         "--drafter.rule.threshold",
         "0.3",
-    ) == Maybe(make("stop_rule", "confidence", threshold=0.3))
+    ) == Maybe(make("stop_rule", {"class_path": "confidence", "init_args": {"threshold": 0.3}}))
 
 
 def test_what_is_said_of_an_object_changes_that_alone() -> None:
-    assert make("policy", choose("policy", "policy", Fixed(7), {}).spec) == Fixed(7)
+    assert make("policy", choose("policy", "policy", Fixed(7), {})) == Fixed(7)
     assert make(
-        "policy", choose("policy", "policy", Lagged(Fixed(7), 3), {"steps": "2"}).spec
+        "policy", choose("policy", "policy", Lagged(Fixed(7), 3), {"steps": "2"})
     ) == Lagged(Fixed(7), 2)
 
 
@@ -283,11 +281,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "unknown parameter inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.q=3"],
-        "Unknown option `--policy.policy.q`. Did you mean `--policy.policy.k`",
+        "Unknown parameter of policy `Fixed` `q`. Known: k.",
     ),
     "a part of a number": (
         ["--policy=fixed", "--policy.k.x=3"],
-        "Unknown option `--policy.k.x`. Did you mean `--policy.k`",
+        "Unknown option `--policy.k.x`: `--policy.k` is a value without parts",
     ),
     "a part of what may be anything": (
         ["--policy", f"{HERE}:Untyped", "--policy.k.x=3"],
@@ -301,15 +299,15 @@ WRONG: dict[str, tuple[list[str], str]] = {
                 init_args={"policy": {"class_path": "fixed", "init_args": {"kk": 3}}},
             ),
         ],
-        "Unknown option `--policy.policy.kk`",
+        "Unknown parameter of policy `Fixed` `kk`. Did you mean `k`",
     ),
     "wrong kind inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
-        "`--policy.policy.k x` is not of the right kind: give an integer",
+        "`policy.policy.k='x'` is not of the right kind: give an integer",
     ),
     "wrong kind in JSON": (
         ["--policy", as_json(class_path="fixed", init_args={"k": [1]})],
-        "`--policy.k [1]` is not of the right kind: give an integer",
+        "`policy.k=[1]` is not of the right kind: give an integer",
     ),
     "out of range inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"],
@@ -317,7 +315,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "a strategy in a plain one": (
         ["--policy=fixed", "--policy.policy=fixed"],
-        "Unknown option `--policy.policy`",
+        "Unknown parameter of policy `Fixed` `policy`",
     ),
     "several where one is wanted": (
         ["--policy=lagged", '--policy.policy=["fixed"]'],
@@ -359,7 +357,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "wrong kind in a list": (
         ["--drafter=ensemble", "--drafter.methods.0.longest=x"],
-        "`--drafter.methods.0.longest x` is not of the right kind",
+        "`drafter.methods.0.longest='x'` is not of the right kind",
     ),
     "unknown name in a list": (
         ["--drafter=ensemble", '--drafter.methods=["ngrm"]'],
@@ -398,7 +396,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
 
 
 def test_a_class_that_nothing_can_be_asked_of_takes_no_parameter() -> None:
-    with pytest.raises(OptionError, match=re.escape("Unknown option `--verifier.x`")):
+    with pytest.raises(OptionError, match="Unknown parameter of verifier `Rejection` `x`"):
         made("verifier", "--verifier", "rejection", "--verifier.x=1")
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bass.api.results import Stats
 from bass.cli.compare import REPEATS, Comparison
-from bass.results import Stats
 from unit.checkpoints import Pair, Said
 
 TOKENS = 700

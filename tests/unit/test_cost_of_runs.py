@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bass
-from bass import llm as public
+from bass.api import llm as public
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks
 from bass.engine.slots import Slots

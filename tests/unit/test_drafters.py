@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
+from bass.api.resolve import make
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.drafter_context import OwnDraw
@@ -17,7 +18,6 @@ from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Scored, Sequences, Window
-from bass.registry import make
 from bass.sampling import Sampling
 from bass.stop_rules import Confidence, Entropy, Svip
 from unit.checkpoints import Pair, write_checkpoint
@@ -162,7 +162,7 @@ def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
 @pytest.mark.parametrize("scripts", [[], [[1], []], "12", [[1, -1]], [[1.5]]])
 def test_scripts_that_are_no_sequences_of_token_ids_are_refused(scripts: Any) -> None:
     with pytest.raises(OptionError):
-        make("drafter", "replay", scripts=scripts)
+        make("drafter", {"class_path": "replay", "init_args": {"scripts": scripts}})
 
 
 def test_a_script_of_another_vocabulary_is_refused() -> None:
@@ -253,7 +253,7 @@ def test_an_ensemble_needs_what_its_parts_need() -> None:
 )
 def test_impossible_parameters_are_refused(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        make("drafter", name, **options)
+        make("drafter", {"class_path": name, "init_args": options})
 
 
 def test_an_ensemble_is_made_of_names() -> None:

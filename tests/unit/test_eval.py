@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bass.api.llm import load
 from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sandbox, sources
 from bass.evaluation.evaluate import with_shots
@@ -24,7 +25,6 @@ from bass.evaluation.harness import generation_options, log_likelihood
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.scores import Sample
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
-from bass.llm import load
 from unit.checkpoints import Pair, Said
 
 DATA = os.environ.get("BASS_DATA")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bass import pair as embedded
+from bass.api.kinds import KINDS
 from bass.cli import main
-from bass.registry import GROUPS
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 from unit.test_package import ROOT, SEAMS, TRAINED, blocks
 
@@ -92,13 +92,13 @@ def test_the_entry_points_that_are_shown_are_in_groups_that_are_read(file: str) 
     )
     points = shown["project"]["entry-points"]
     expected = "policy" if file.endswith(".toml") else Path(file).stem.replace("-", "_")
-    assert list(points) == [GROUPS[expected]]
+    assert list(points) == [KINDS[expected].group]
     source = (
         (EXAMPLE / "my_policy.py").read_text(encoding="utf-8")
         if file.endswith(".toml")
         else "".join(blocks(file))
     )
-    for target in points[GROUPS[expected]].values():
+    for target in points[KINDS[expected].group].values():
         assert f"class {target.partition(':')[2]}(" in source
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.api.results import Completion
 from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
@@ -28,7 +29,6 @@ from bass.experiments.records import (
 from bass.experiments.run_folder import RunFolder
 from bass.experiments.strict import Json
 from bass.files import write_atomically
-from bass.results import Completion
 from support.drawn_runs import FACTS, Drawn, runs
 
 STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0, Work(4000, 300, 200))

@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from bass.api.loading import Checkpoint, Models, ModelSpec
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
-from bass.loading import Checkpoint, Models
 from bass.models import FAMILIES
 from bass.models.bounds import HEADS, LAYERS, WIDTHS
 from bass.models.checkpoint import INDEX, SINGLE
@@ -101,7 +101,7 @@ class Seed:
         """
         (self.folder / name).write_bytes(content)
         try:
-            models = Models.read(self.folder, None, False, CPU, "float32")
+            models = Models.read(ModelSpec(str(self.folder), CPU, "float32"))
             describe("damaged", Checkpoint.read(self.folder))
         except CheckpointError as error:
             return not is_a_sentence(str(error))

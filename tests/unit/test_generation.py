@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import bass
-from bass.generation import Generation
+from bass.api.generation import Generation
 from bass.interfaces import DraftLengthPolicy
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.weights import save_decoder

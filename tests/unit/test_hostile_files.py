@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
 
+from bass.api.loading import Checkpoint
 from bass.errors import BassError, CheckpointError, OptionError, RunFolderError
 from bass.experiments.prompts import read_prompts
 from bass.experiments.run_folder import RunFolder
 from bass.files import append, write_atomically
-from bass.loading import Checkpoint
 from bass.models.checkpoint import INDEX, SINGLE
 from bass.text import ChatTemplates, Tokenizer, limits
 from support.run_folders import write_run

@@ -32,18 +32,23 @@ ORDER: list[set[str]] = [
     {"models", "caches", "attention", "policies", "stop_rules", "drafters", "verifiers"},
     {"engine"},
     {"text", "hub", "pair"},
-    {"results"},
-    {"generation"},
-    {"registry"},
-    {"loading"},
-    {"assembly", "requests"},
-    {"llm"},
+    {"api"},
     {"testing"},
     {"experiments"},
     {"evaluation"},
     {"cli"},
     {"__init__", "__main__"},
 ]
+# within `api`, likewise
+ORDER_OF_API: list[set[str]] = [
+    {"kinds", "values", "loading", "results"},
+    {"resolve", "options", "generation", "requests"},
+    {"plan", "progress"},
+    {"assembly"},
+    {"llm"},
+    {"__init__"},
+]
+RANK_OF_API = {name: rank for rank, names in enumerate(ORDER_OF_API) for name in names}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
 
@@ -75,6 +80,15 @@ def test_a_file_imports_only_from_what_comes_before_it(path: Path) -> None:
             assert other == own or RANK[other] < RANK[own], f"`{own}` imports `{name}`"
             if own == "kernels":
                 assert other == own, "kernels import nothing of bass"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "api").glob("*.py")), ids=lambda p: p.stem)
+def test_a_file_of_the_api_imports_only_from_what_comes_before_it(path: Path) -> None:
+    assert path.stem in RANK_OF_API, f"say in ORDER_OF_API where `{path.stem}` stands"
+    for name in imports(path):
+        if name.startswith("bass.api."):
+            other = name.split(".")[2]
+            assert RANK_OF_API[other] < RANK_OF_API[path.stem], f"`{path.stem}` imports `{name}`"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))

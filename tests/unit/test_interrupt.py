@@ -7,10 +7,10 @@ from threading import Thread
 
 import pytest
 
+from bass.api.results import StreamEvent
 from bass.cli.display import Rows, show_live
 from bass.cli.terminal import console
 from bass.interrupt import heeded
-from bass.results import StreamEvent
 
 
 class Deaf:

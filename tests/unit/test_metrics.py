@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.api.results import Completion, Stats, judged_lengths, summarize
 from bass.cli import display
 from bass.engine.requests import StepRecord, Trace
 from bass.errors import OptionError, RunFolderError
@@ -28,7 +29,6 @@ from bass.experiments.metrics import (
 )
 from bass.experiments.records import RequestLine
 from bass.experiments.repeats import Limits, Repeat
-from bass.results import Completion, Stats, judged_lengths, summarize
 from support.drawn_runs import FACTS, Drawn, as_plain, runs
 
 

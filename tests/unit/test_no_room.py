@@ -179,7 +179,7 @@ def test_a_drafts_head_without_room_says_what_to_choose(
     def fails(*_: Any) -> None:
         raise full()
 
-    monkeypatch.setattr("bass.loading.quantize_head", fails)
+    monkeypatch.setattr("bass.api.loading.quantize_head", fails)
     said = (
         r"needs 0\.0 GB on cpu with its head quantized, and more for a moment; there is no room "
         + TOLD

@@ -112,8 +112,8 @@ def test_the_changelog_knows_the_version() -> None:
 
 def test_it_works_without_triton_and_without_a_gpu() -> None:
     code = (
-        "import sys; sys.modules['triton'] = None; import bass; bass.load; from bass import "
-        "registry; assert 'torch' in sys.modules"
+        "import sys; sys.modules['triton'] = None; import bass; bass.load; from bass.api "
+        "import resolve; assert 'torch' in sys.modules"
     )
     subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

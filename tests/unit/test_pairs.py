@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bass
+from bass.api.loading import Checkpoint, check_pair
 from bass.errors import PairingError
-from bass.loading import Checkpoint, check_pair
 from bass.models import shards, weights
 from bass.models.weights import load_decoder, narrow
 from bass.text import Tokenizer

@@ -8,6 +8,16 @@ from typing import Any, ClassVar
 import pytest
 
 import bass
+from bass.api.kinds import KINDS
+from bass.api.resolve import (
+    REQUIRED,
+    class_of,
+    find_class,
+    make,
+    names,
+    parameters,
+    plugins,
+)
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.cli.strategies import entries
@@ -22,18 +32,6 @@ from bass.interfaces import (
     Verifier,
 )
 from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
-from bass.registry import (
-    REGISTRIES,
-    REQUIRED,
-    class_of,
-    find_class,
-    inner_kinds,
-    make,
-    names,
-    parameters,
-    plugins,
-    takes_several,
-)
 from unit.distributions import Offer
 
 HERE = __name__
@@ -65,10 +63,18 @@ class Failing(Fixed):
         raise RuntimeError("no luck")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REGISTRIES if kind != "cache"])
+def defaults(cls: type) -> dict[str, Any]:
+    return {name: one.default for name, one in parameters(cls).items()}
+
+
+def strategies_in(cls: type) -> dict[str, tuple[str, bool]]:
+    return {n: (one.kind, one.several) for n, one in parameters(cls).items() if one.kind}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cache"])
 def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(kind: str) -> None:
-    for name, cls in REGISTRIES[kind].items():
-        if missing := [p for p, default in parameters(cls).items() if default is REQUIRED]:
+    for name, cls in KINDS[kind].registry.items():
+        if missing := [p for p, one in parameters(cls).items() if one.default is REQUIRED]:
             with pytest.raises(bass.BassError, match=missing[0]):
                 make(kind, name)
         else:
@@ -90,8 +96,8 @@ def test_the_ways_to_say_one_strategy() -> None:
     ]
     assert [make("policy", way) for way in ways] == [Fixed(4)] * len(ways)
     assert (
-        make("policy", "fixed", k=2)
-        == make("policy", {"class_path": "fixed", "init_args": {"k": 3}}, k=2)
+        make("policy", {"class_path": Fixed, "init_args": {"k": "2"}})
+        == make("policy", {"class_path": "fixed", "init_args": {"k": 2}})
         == Fixed(2)
     )
 
@@ -101,18 +107,19 @@ def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
     assert make(
         "policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}
     ) == Lagged(Clamped(Fixed(4), 0, 2), 3)
-    assert make("policy", "lagged", policy=Fixed(1)) == Lagged(Fixed(1))
+    said = {"class_path": "lagged", "init_args": {"policy": Fixed(1)}}
+    assert make("policy", said) == Lagged(Fixed(1))
     assert make("policy", "lagged") == Lagged(BatchAdaptive())
 
 
 def test_a_parameter_may_be_several_strategies() -> None:
-    made = make("drafter", f"{HERE}:Several", methods=["model", {"class_path": "none"}], rule=None)
+    given = {"methods": ["model", {"class_path": "none"}], "rule": None}
+    made = make("drafter", {"class_path": f"{HERE}:Several", "init_args": given})
     assert [type(method).__name__ for method in made.methods] == ["ModelDraft", "NoDrafter"]
     assert made.rule is None
-    assert inner_kinds(Several) == {"methods": "drafter", "rule": "stop_rule"}
-    assert (takes_several(Several, "methods"), takes_several(Several, "rule")) == (True, False)
-    assert inner_kinds(Lagged) == {"policy": "policy"}
-    assert inner_kinds(Fixed) == {}
+    assert strategies_in(Several) == {"methods": ("drafter", True), "rule": ("stop_rule", False)}
+    assert strategies_in(Lagged) == {"policy": ("policy", False)}
+    assert strategies_in(Fixed) == {}
 
 
 def test_what_counts_as_a_strategy_among_parameters() -> None:
@@ -129,7 +136,7 @@ def test_what_counts_as_a_strategy_among_parameters() -> None:
             k: int,
         ) -> None: ...
 
-    several = {name: takes_several(Many, name) for name in inner_kinds(Many)}
+    several = {name: several for name, (_, several) in strategies_in(Many).items()}
     assert several == {
         "one": False,
         "concrete": False,
@@ -140,9 +147,9 @@ def test_what_counts_as_a_strategy_among_parameters() -> None:
 
 
 def test_parameters_come_from_fields_and_signatures() -> None:
-    assert parameters(Fixed) == {"k": 4}
-    assert parameters(Lagged) == {"policy": BatchAdaptive(), "steps": 1}
-    assert parameters(Plain) == {"size": REQUIRED, "factor": 0.5, "mode": "a"}
+    assert defaults(Fixed) == {"k": 4}
+    assert defaults(Lagged) == {"policy": BatchAdaptive(), "steps": 1}
+    assert defaults(Plain) == {"size": REQUIRED, "factor": 0.5, "mode": "a"}
 
     @dataclass
     class Lists:
@@ -150,7 +157,7 @@ def test_parameters_come_from_fields_and_signatures() -> None:
         made: list[int] = field(default_factory=lambda: [1])
         inside: int = field(default=3, init=False)
 
-    assert parameters(Lists) == {"given": REQUIRED, "made": [1]}
+    assert defaults(Lists) == {"given": REQUIRED, "made": [1]}
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
@@ -256,12 +263,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "several where one is wanted": (
         "policy",
         {"class_path": "lagged", "init_args": {"policy": ["fixed"]}},
-        "`policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
+        "`policy.policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
     ),
     "one where several are wanted": (
         "drafter",
         {"class_path": f"{HERE}:Several", "init_args": {"methods": "model"}},
-        "`methods='model'` is of another form: the drafter of `Several` is several, as a list.",
+        "`drafter.methods='model'` is of another form: the drafter of `Several` is several, as",
     ),
 }
 
@@ -343,7 +350,8 @@ UNSAID: list[tuple[str, type, str, str]] = [
 def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(
     kind: str, cls: type, true: str, remedy: str
 ) -> None:
-    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, cls()):
+    made = [] if KINDS[kind].as_class else [cls()]
+    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, *made):
         with pytest.raises(bass.BassError, match=re.escape(true)) as error:
             make(kind, spec)
         assert f"{cls.__name__}` {true}: {remedy}" in str(error.value)
@@ -363,7 +371,7 @@ def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> Non
 
 def test_ours_say_all_that_their_protocols_declare() -> None:
     for kind, registry in {
-        "verifier": REGISTRIES["verifier"],
+        "verifier": KINDS["verifier"].registry,
         "cache": CACHES,
         "attention": BACKENDS,
     }.items():

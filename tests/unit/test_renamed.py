@@ -27,6 +27,12 @@ def test_an_old_name_is_an_error_that_gives_the_new_one(module: str, old: str, n
     assert hasattr(found, new)
 
 
+def test_an_old_module_is_an_error_that_gives_the_new_place() -> None:
+    with pytest.raises(ImportError, match=r"`bass.results` is now `bass.api.results`"):
+        getattr(importlib.import_module("bass"), "results")  # noqa: B009
+    assert importlib.import_module("bass.api.results")
+
+
 def test_old_fields_of_records_are_named() -> None:
     with pytest.raises(AttributeError, match="`extents`: it is now `capacities`"):
         _ = RowAssignment.of(np.array([3])).extents

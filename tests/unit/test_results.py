@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bass.api.results import Completion, Stats, acceptance_by_position, summarize
 from bass.engine.cost import Peaks, Work
 from bass.engine.requests import StepRecord, Trace
-from bass.results import Completion, Stats, acceptance_by_position, summarize
 
 PEAKS = Peaks(bandwidth=8120.0, flops=10000.0)
 

@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass import assembly
+from bass.api import assembly
+from bass.api.llm import CachedEngine
 from bass.engine.graphs import coarse, trial
 from bass.engine.run import Run
 from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, RequestError, StrategyError
 from bass.interfaces import Verifier
-from bass.llm import CachedEngine
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.worlds import LlamaWorld, TableWorld, World

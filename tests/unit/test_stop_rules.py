@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces import StopRule
-from bass.registry import make
 from bass.stop_rules import STOP_RULES, Confidence, Entropy, Svip
 
 HALF, QUARTER = [0.5, 0.5, 0.0, 0.0], [0.25] * 4  # of ln 2 = 0.693 and ln 4 = 1.386 nats
@@ -97,7 +97,7 @@ def test_a_rule_is_given_no_token_and_says_where_it_comes_from(name: str) -> Non
     [
         ("confidence", {"threshold": 0}),
         ("confidence", {"threshold": 1.01}),
-        ("confidence", {"threshold": "0.4"}),
+        ("confidence", {"threshold": "high"}),
         ("entropy", {"threshold": 1.0}),
         ("entropy", {"threshold": math.nan}),
         ("entropy", {"gamma": 0.0}),
@@ -109,4 +109,4 @@ def test_what_would_end_every_draft_or_none_is_refused(
     name: str, options: dict[str, object]
 ) -> None:
     with pytest.raises(OptionError):
-        make("stop_rule", name, **options)
+        make("stop_rule", {"class_path": name, "init_args": options})

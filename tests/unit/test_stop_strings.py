@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 import bass
-from bass.llm import LLM
+from bass.api.llm import LLM
 from bass.text import StopStrings, Tokenizer, Transcript
 from unit.checkpoints import write_checkpoint
 from unit.text_folders import FLAVOURS, build, strings

@@ -19,13 +19,13 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import bass
+from bass.api.results import Completion, StreamEvent
 from bass.cli import main
 from bass.cli.display import Rows, completions, show_live
 from bass.cli.terminal import console, give, said_printably, say
 from bass.experiments.report.drawing import literal
 from bass.models.checkpoint import SINGLE
 from bass.printable import printable
-from bass.results import Completion, StreamEvent
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
@@ -237,7 +237,8 @@ def test_a_width_that_is_none_is_not_believed(
 def test_only_the_terminal_module_prints() -> None:
     """Everything else asks it to.
 
-    The exceptions: loading weights has a console of its own, and a process answers by a pipe.
+    The exceptions: loading weights and the bar of `generate` have consoles of their own, and a
+    process answers by a pipe.
     """
     found = set()
     for path in sorted(Path(bass.__file__).parent.rglob("*.py")):
@@ -249,7 +250,7 @@ def test_only_the_terminal_module_prints() -> None:
                 "sys.stderr.write",
             ):
                 found.add(path.name)
-    assert found <= {"terminal.py", "weights.py", "template_process.py"}
+    assert found <= {"terminal.py", "weights.py", "progress.py", "template_process.py"}
 
 
 def test_every_command_runs_with_the_signals_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,10 +89,10 @@ def _dispatch(argv: list[str]) -> int:
         # end, which on a machine with another busy process makes each operation as slow; a third of
         # a millisecond serves an idle one as well.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    from bass.cli.parsing import new_parser, underscored
+    from bass.cli.parsing import Parser, underscored
 
     return importlib.import_module(f"bass.cli.{MODULES[name]}").run(
-        new_parser(name, COMMANDS[name]), underscored(argv[1:])
+        Parser(name, COMMANDS[name]), underscored(argv[1:])
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from rich.cells import cell_len, set_cell_size
 from rich.markup import escape
 from rich.progress import (
@@ -23,8 +23,7 @@ from rich.text import Text
 
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
-from bass.cli.options import HELP
-from bass.cli.parsing import describe, parse, unknown_option
+from bass.cli.parsing import ONE, Option, Parser, taken
 from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
@@ -40,7 +39,7 @@ from bass.experiments.records import Summary
 from bass.experiments.report.claims import claims
 from bass.experiments.run_folder import RunFolder
 from bass.experiments.runner import Ablation
-from bass.experiments.settings import DEFAULTS, SETTINGS
+from bass.experiments.settings import SETTINGS
 from bass.experiments.strategies import called
 from bass.interrupt import displayed, heeded
 from bass.plain_yaml import PlainYamlError, read_yaml
@@ -48,34 +47,51 @@ from bass.plain_yaml import PlainYamlError, read_yaml
 FAILED = 2
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # of a table in a file, which has no edge
-OWN_HELP = {
-    "batch": "rows that decode together",
-    "samples": "of each prompt, all prompts together; null: as many as rows, one prompt at a time",
-    "prompts": (
-        "a list of texts or of token ids, a file (.jsonl: one `prompt` or `token_ids` per line), "
-        "or python, the built-in ones"
+_OPTIONS = (
+    Option("config", help=f"a YAML file, or one of {', '.join(shipped())}", place=ONE),
+    Option(
+        "output",
+        help="the run folder; by default runs/NAME, after the config's name",
+        metavar="FOLDER",
     ),
-    "num_prompts": "use so many of the prompts",
-    "repeats": "do it all so often, each time with the next seed",
-    "warm_up": "make a first step whose time does not count",
-    "stop": "text before which a sample ends, or a list of texts",
-    "ignore_eos": "go on after an end-of-sequence token",
-    "ttft_limit": "latency limit of goodput: seconds to a request's first token",
-    "tpot_limit": "latency limit of goodput: seconds for each later token",
-    "e2e_limit": "latency limit of goodput: seconds to the last token",
-}
+    Option("quick", bool, "put the config's `quick` part over it: minutes, not hours"),
+    Option("dry_run", bool, "list the cells, time a few tokens, and run nothing"),
+    Option("print_config", bool, "print the config with everything in it, and run nothing"),
+    Option("retry_failed", bool, "run cells again that failed before"),
+    Option(
+        "redo_changed",
+        bool,
+        "discard results made with classes, checkpoints or software that changed, and redo them",
+    ),
+    Option(
+        "executor",
+        Literal["local", "ray"],
+        "where cells run: here, or on a Ray cluster",
+        default="local",
+    ),
+    Option("address", help="of the Ray cluster; without it, this machine's processors"),
+    Option("cpus_per_cell", float, "of the Ray cluster", 1.0),
+    Option("gpus_per_cell", float, "of the Ray cluster", 0.0),
+)
+_SETTINGS = (
+    "settings of the base run (short for --base.NAME; parameters of a strategy as "
+    "--NAME.PARAMETER; --axes.NAME [A, B] is an axis)"
+)
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Run, or show what would be run; nothing is written before the whole config was found good."""
-    overrides, argv = take_overrides(_add_options(parser), argv)
-    printed = "--print_config" in argv  # taken here, since jsonargparse means something else by it
-    config = parse(parser, [word for word in argv if word != "--print_config"])
+    parser.add(*_OPTIONS)
+    parser.show(
+        _SETTINGS, [Option(f.name, Any, f.metadata["help"], f.default) for f in SETTINGS.values()]
+    )
+    overrides, argv = take_overrides(parser, argv)
+    config = parser.parse(argv)
     problems = Problems()
     made, _ = examined(
         with_overrides(read_config(config.config), config.quick, overrides, problems), problems
     )
-    if printed:
+    if config.print_config:
         problems.raise_any(f"The config `{made.name}`")
         say(
             yaml.safe_dump(made.config, sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
@@ -125,28 +141,21 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     return FAILED if wrong else 0
 
 
-def take_overrides(
-    parser: ArgumentParser, argv: Sequence[str]
-) -> tuple[list[tuple[str, Any]], list[str]]:
+def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
     """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy
     fixed`; and the other arguments.
     """
-    said: list[tuple[str, Any]] = []
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
+
+    def wanted(key: str) -> bool:
         head, dot, _ = key.partition(".")
-        if not word.startswith("--") or not (
-            head in SETTINGS or (head in ("base", "axes") and dot)
-        ):
-            rest.append(word)
-            continue
-        value = value if equals else next(words, "--")
-        if value.startswith("--") and not equals:
-            raise OptionError(f"`--{key}` lacks its value: `bass ablate --help` lists the options.")
-        if head == "base" and key.split(".")[1] not in SETTINGS:
-            raise OptionError(unknown_option(f"--{key}", parser))
+        return head in SETTINGS or (head in ("base", "axes") and dot == ".")
+
+    found, rest = taken(argv, wanted, lambda key: "`bass ablate --help` lists the options")
+    said: list[tuple[str, Any]] = []
+    for key, value in found:
+        head, _, name = key.partition(".")
+        if head == "base" and name.partition(".")[0] not in SETTINGS:
+            raise parser.unknown(f"--{key}")
         try:
             said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:
@@ -281,65 +290,6 @@ class Shown(Watch, AbstractContextManager["Shown"]):
         self._progress.update(
             self._all, completed=done, description=f"{self._done} of {len(self._tasks)} cells"
         )
-
-
-def _add_options(parser: ArgumentParser) -> ArgumentParser:
-    names = ", ".join(shipped())
-    parser.add_argument(
-        "config", type=str, metavar="CONFIG", help=f"a YAML file, or one of {names}"
-    )
-    parser.add_argument(
-        "--output",
-        type=str,
-        metavar="FOLDER",
-        help="the run folder; by default runs/NAME, after the config's name",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="put the config's `quick` part over it: minutes, not hours",
-    )
-    parser.add_argument(
-        "--dry_run", action="store_true", help="list the cells, time a few tokens, and run nothing"
-    )
-    parser.add_argument(
-        "--print_config",
-        action="store_true",
-        help="print the config with everything in it, and run nothing",
-    )
-    parser.add_argument(
-        "--retry_failed", action="store_true", help="run cells again that failed before"
-    )
-    parser.add_argument(
-        "--redo_changed",
-        action="store_true",
-        help=(
-            "discard results made with classes, checkpoints or software that changed, and redo them"
-        ),
-    )
-    parser.add_argument(
-        "--executor",
-        type=Literal["local", "ray"],
-        default="local",
-        help="where cells run: here, or on a Ray cluster",
-    )
-    parser.add_argument(
-        "--address", type=str, help="of the Ray cluster; without it, this machine's processors"
-    )
-    parser.add_argument("--cpus_per_cell", type=float, default=1, help="of the Ray cluster")
-    parser.add_argument("--gpus_per_cell", type=float, default=0, help="of the Ray cluster")
-    group = parser.add_argument_group(
-        "settings of the base run (short for --base.NAME; parameters of a strategy as "
-        "--NAME.PARAMETER; --axes.NAME [A, B] is an axis)"
-    )
-    for name, default in DEFAULTS.items():
-        group.add_argument(
-            f"--{name}",
-            type=str,
-            default=default if isinstance(default, str) else yaml.safe_dump(default).split("\n")[0],
-        )
-    describe(parser, HELP | OWN_HELP)
-    return parser
 
 
 def _executor(config: Namespace) -> Executor:

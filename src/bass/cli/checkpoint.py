@@ -2,44 +2,45 @@
 
 import numpy as np
 import torch
-from jsonargparse import ArgumentParser
 
-from bass.cli.parsing import parse
+from bass.api.loading import Checkpoint, check_pair
+from bass.api.resolve import find_class, make, names
+from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
-from bass.loading import Checkpoint, check_pair
 from bass.records import AttentionRule, CacheBudget, DecoderShape
-from bass.registry import find_class, make, names
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
 EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair
-
-
-def run(parser: ArgumentParser, argv: list[str]) -> int:
-    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1
-    if not).
-    """
-    parser.add_argument(
+OPTIONS = (
+    Option(
         "checkpoint",
-        type=str,
         help=(
             "folder with config.json and safetensors files, or hub id (org/name, org/name@revision)"
         ),
-    )
-    parser.add_argument("--draft", type=str, help="a second one: can it draft for the first?")
-    parser.add_argument(
-        "--rows",
-        type=list[int],
+        place=ONE,
+    ),
+    Option("draft", help="a second one: can it draft for the first?"),
+    Option(
+        "rows",
+        list[int],
+        f"positions of each row, to compare what the cache layouts take, e.g. {EXAMPLE}",
         metavar="[N,...]",
-        help=f"positions of each row, to compare what the cache layouts take, e.g. {EXAMPLE}",
-    )
-    parser.add_argument(
-        "--cache",
-        type=str,
-        metavar="NAME",
+    ),
+    Option(
+        "cache",
         help='only this layout, or one of your own as "package.module:Class"',
-    )
-    config = parse(parser, argv)
+        metavar="NAME",
+    ),
+)
+
+
+def run(parser: Parser, argv: list[str]) -> int:
+    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1
+    if not).
+    """
+    parser.add(*OPTIONS)
+    config = parser.parse(argv)
     layouts = {
         name: find_class("cache", name)
         for name in ([config.cache] if config.cache else names("cache"))

@@ -1,130 +1,43 @@
 """Strategies as options: `--policy lagged --policy.steps 2 --policy.policy fixed --policy.policy.k
 3`, and so in a YAML file.
 
-What was said is kept by the option's name without its dashes. A strategy's own parameters are
-checked by a parser of their own, made from its class; those that are strategies again are chosen in
-the same way, one level down.
+What was said is kept by the option's name without its dashes. Put together it is what `make` takes:
+{"class_path": ..., "init_args": {...}}, in which strategies may be parameters again.
 """
 
-import argparse
 import contextlib
+import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
 
-from bass.cli.parsing import new_parser, parse
-from bass.errors import OptionError
-from bass.plain_yaml import read_yaml
-from bass.registry import (
-    PROTOCOLS,
-    REGISTRIES,
+from bass.api.kinds import KINDS
+from bass.api.options import LoadOptions, help_of, kinds_of
+from bass.api.resolve import (
     REQUIRED,
     class_of,
-    inner_kinds,
     parameters,
-    takes_several,
+    takes_any,
     unfold,
+    unknown_parameter,
 )
+from bass.cli.parsing import Option, taken
+from bass.errors import OptionError
+from bass.plain_yaml import read_yaml
 
+HELP = help_of(LoadOptions)
 # The kind that each option names. A cache is a class, with no parameters of a user's.
-OPTIONS = {kind: kind for kind in REGISTRIES if kind != "cache"} | {
-    "draft_quantization": "quantization"
-}
-_NAMES = {kind: ", ".join(sorted(registry)) or "none yet" for kind, registry in REGISTRIES.items()}
-_OWN = 'or a class of your own as "package.module:Class"'
-HELP = {
-    "policy": (
-        f"how many tokens to draft: {_NAMES['policy']}, {_OWN}; its parameters follow as "
-        "--policy.NAME"
-    ),
-    "stop_rule": f"what ends a draft early: {_NAMES['stop_rule']}, {_OWN}",
-    "drafter": f"what proposes tokens: {_NAMES['drafter']}, {_OWN}",
-    "verifier": f"which tokens to keep: {_NAMES['verifier']}, {_OWN}",
-    "cache": f"layout of keys and values: {_NAMES['cache']}, {_OWN}",
-    "attention": "attention backend: auto (one that fits the cache), "
-    f"{_NAMES['attention']}, {_OWN}",
-    "quantization": f"how the matrices are held in fewer bytes: {_NAMES['quantization']}, {_OWN}",
-    "draft_quantization": "the same for the draft alone; by default that of the target",
-}
+OPTIONS = {name: kind for name, kind in kinds_of(LoadOptions).items() if name != "cache"}
 _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A strategy, and what was said of its parameters.
-
-    `whole`: the object that it is, where nothing was.
-    """
-
-    key: str
-    name: str
-    cls: type
-    whole: Any
-    base: dict[str, Any]
-    arguments: list[str]
-    parser: ArgumentParser
-    inner: dict[str, "Choice | list[Choice]"]
-
-    @property
-    def spec(self) -> Any:
-        """What `registry.make` takes.
-
-        A parameter of a wrong kind, or of an unknown name, is refused here.
-        """
-        if self.whole is not None:
-            return self.whole
-        said = parse(self.parser, self.arguments, defaults=False)
-        # parameters that are dataclasses become objects
-        made = self.parser.instantiate(said).get(self.key)
-        plain = {name: made[name] for name in vars(said.get(self.key) or Namespace())}
-        inner = {
-            name: [one.spec for one in c] if isinstance(c, list) else c.spec
-            for name, c in self.inner.items()
-        }
-        return {"class_path": self.cls, "init_args": self.base | plain | inner}
-
-    @property
-    def names(self) -> list[str]:
-        """By which the user asked for it and for what is in it."""
-        inner = [one for c in self.inner.values() for one in (c if isinstance(c, list) else [c])]
-        return [self.name, *(name for one in inner for name in one.names)]
-
-    @property
-    def help_groups(self) -> list[Any]:
-        """Its options, and those of what is in it, as argparse shows them."""
-        # after argparse's own two: positional arguments, and `--help`
-        own = self.parser._action_groups[2:]
-        inner = [one for c in self.inner.values() for one in (c if isinstance(c, list) else [c])]
-        return [*own, *(group for one in inner for group in one.help_groups)]
-
-
 def take_strategies(argv: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """What is said of strategies, `--policy X` and `--policy.k 6`, by key; and the other
-    arguments.
-    """
-    said: dict[str, Any] = {}
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
-        if word == "--":
-            rest += [word, *words]
-        elif not word.startswith("--") or not is_strategy(key):
-            rest.append(word)
-        else:
-            said[key] = value if equals else next(words, "--")
-            if said[key].startswith("--") and not equals:
-                wanted = (
-                    f"{_NAMES[OPTIONS[key]]}, {_OWN}"
-                    if key in OPTIONS
-                    else "one, or write `bass generate --help`"
-                )
-                raise OptionError(f"`--{key}` lacks its value: give {wanted}.")
-    return said, rest
+    """What is said of strategies, `--policy X` and `--policy.k 6`, by key; and the other words."""
+    one = "one, or write `bass generate --help`"
+    said, rest = taken(argv, is_strategy, lambda key: f"give {HELP.get(key, one)}")
+    return dict(said), rest
 
 
 def is_strategy(key: str) -> bool:
@@ -141,73 +54,118 @@ def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     } | dict(more)
 
 
-def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Choice:
-    """The strategy that `spec` names; `said` of its parameters, by what follows `key`. What stands
-    in `spec` itself yields to that.
+def chosen(option: str, default: Any, said: Mapping[str, Any]) -> Any:
+    """What `make` takes for an option; its default, no stop rule or `auto`, is nothing."""
+    now, below = said.get(option, default), _below(said, option)
+    if now == default and default in (None, "auto"):
+        _refuse_without(option, below)
+        return default
+    return choose(OPTIONS[option], option, now, below)
+
+
+def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
+    """The mapping for the strategy that `spec` names, with what is `said` of its parameters, by
+    what follows `key`, over what stands in `spec` itself.
 
     spec: a name, a mapping (or its JSON or YAML) with `class_path` and `init_args`, or an object,
     of which what is not said is kept.
     """
-    spec, arguments = unfold(kind, _decoded(key, spec))
+    spec, arguments = unfold(key, _decoded(key, spec))
     said = {**arguments, **said}
-    given = spec if PROTOCOLS[kind] in type(spec).__mro__ else None
-    cls = class_of(kind, spec) if given is None else type(given)
-    base = (
-        {f.name: getattr(given, f.name) for f in fields(given) if f.init}
-        if is_dataclass(given) and said
-        else {}
-    )
-    inner: dict[str, Choice | list[Choice]] = {}
-    kinds = inner_kinds(cls)
-    for name, its_kind in kinds.items():
-        one = said.get(name, base.pop(name, parameters(cls)[name]))
-        below = _below(said, name)
+    if isinstance(spec, KINDS[kind].interface):
+        if not said:
+            return spec
+        if dataclasses.is_dataclass(spec):
+            kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.init}
+            said = kept | said
+        spec = type(spec)
+    cls, inner = class_of(kind, spec), {}
+    known = parameters(cls)
+    for name, parameter in known.items():
+        one, below, where = said.get(name, parameter.default), _below(said, name), f"{key}.{name}"
+        if parameter.kind is None:
+            continue
         if one is None or one is REQUIRED:
-            _refuse_without(f"{key}.{name}", below)
-        elif takes_several(cls, name):
-            several = _decoded(f"{key}.{name}", one)
-            listed = list(several) if isinstance(several, list | tuple) else [several]
-            inner[name] = [
-                choose(its_kind, f"{key}.{name}.{i}", x, _below(below, str(i)))
-                for i, x in enumerate(listed)
-            ]
-            _refuse_beyond(f"{key}.{name}", below, len(listed))
+            _refuse_without(where, below)
+        elif parameter.several:
+            inner[name] = _several(parameter.kind, where, one, below)
         else:
-            inner[name] = choose(its_kind, f"{key}.{name}", one, below)
-    plain = {name: value for name, value in said.items() if name.partition(".")[0] not in kinds}
-    arguments = [f"--{key}.{name}={text(value)}" for name, value in plain.items()]
-    name = (
-        spec
-        if isinstance(spec, str)
-        else next((n for n, c in REGISTRIES[kind].items() if c is cls), cls.__name__)
-    )
-    return Choice(
-        key,
-        name,
-        cls,
-        None if said else given,
-        base,
-        arguments,
-        _parser(key, name, cls, inner),
-        inner,
-    )
+            inner[name] = choose(parameter.kind, where, one, below)
+    plain = {name: value for name, value in said.items() if "." not in name and name not in inner}
+    for name in (name for name in said if "." in name):
+        head, _, part = name.partition(".")
+        if head not in known and not takes_any(cls):
+            raise unknown_parameter(kind, cls, head, known)
+        if head in known and known[head].kind is not None:
+            continue
+        if head not in known or not dataclasses.is_dataclass(known[head].hint):
+            raise OptionError(
+                f"Unknown option `--{key}.{name}`: `--{key}.{head}` is a value without parts."
+            )
+        whole = plain.setdefault(head, {})
+        plain[head] = (whole if isinstance(whole, dict) else {}) | {part: said[name]}
+    return {"class_path": spec, "init_args": plain | inner}
 
 
-def chosen(option: str, spec: Any, said: Mapping[str, Any]) -> Choice | None:
-    """`choose` for an option of its own, whose default is `spec`;
+def _several(kind: str, key: str, spec: Any, below: Mapping[str, Any]) -> list[Any]:
+    """The mappings for a parameter that is a list of strategies."""
+    spec = _decoded(key, spec)
+    listed = list(spec) if isinstance(spec, list | tuple) else [spec]
+    beyond = [name for name in below if name.partition(".")[0] not in map(str, range(len(listed)))]
+    if beyond:
+        raise OptionError(
+            f"`--{key}.{beyond[0]}` belongs to none of the {len(listed)} that `--{key}` names: "
+            "they count from 0."
+        )
+    return [choose(kind, f"{key}.{i}", one, _below(below, str(i))) for i, one in enumerate(listed)]
 
-    None where there is nothing to choose: no stop rule, `auto`.
-    """
-    now, below = said.get(option, spec), _below(said, option)
-    if now == spec and spec in (None, "auto"):
-        _refuse_without(option, below)
-        return None
-    return choose(OPTIONS[option], option, now, below)
+
+def names_in(spec: Any) -> Iterator[Any]:
+    """The names of a strategy and of those in it, as the user gave them."""
+    for one in spec if isinstance(spec, list) else [spec]:
+        if isinstance(one, Mapping) and "class_path" in one:
+            yield one["class_path"]
+            for value in one["init_args"].values():
+                yield from names_in(value)
 
 
-def text(value: Any) -> str:
-    """A value as one would write it on a command line."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def described(kind: str, key: str, spec: Any) -> Iterator[tuple[str, list[Option]]]:
+    """For the help: the parameters of a strategy, and of those in it, under a title each."""
+    name, given = unfold(key, spec)
+    cls = type(name) if isinstance(name, KINDS[kind].interface) else class_of(kind, name)
+    options: list[Option] = []
+    below: list[tuple[str, str, Any]] = []
+    for its_name, parameter in parameters(cls).items():
+        option, default = f"{key}.{its_name}", parameter.default
+        if parameter.kind is None:
+            start = None if default is REQUIRED else default
+            options.append(Option(option, parameter.hint, default=start))
+            continue
+        one = given.get(its_name, default)
+        listed = list(one) if isinstance(one, list | tuple) else []
+        below += [(parameter.kind, f"{option}.{i}", x) for i, x in enumerate(listed)]
+        if not listed and one not in (None, REQUIRED):
+            below.append((parameter.kind, option, one))
+        several = " (several, as a list: [NAME, NAME])" if parameter.several else ""
+        if listed:
+            shown = json.dumps([_name(parameter.kind, x) for x in listed])
+        else:
+            shown = None if one in (None, REQUIRED) else _name(parameter.kind, one)
+        text = f"{HELP[parameter.kind]}{several}"
+        options.append(Option(option, str, text, shown, metavar="NAME"))
+    if options:
+        yield f"{key} {_name(kind, spec)}", options
+    for one in below:
+        yield from described(*one)
+
+
+def _name(kind: str, spec: Any) -> str:
+    """What a strategy is called."""
+    name, _ = unfold(kind, spec)
+    if isinstance(name, str):
+        return name
+    cls = name if isinstance(name, type) else type(name)
+    return next((n for n, c in KINDS[kind].registry.items() if c is cls), cls.__name__)
 
 
 def _below(said: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -224,15 +182,6 @@ def _refuse_without(key: str, below: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_beyond(key: str, below: Mapping[str, Any], count: int) -> None:
-    beyond = [name for name in below if name.partition(".")[0] not in map(str, range(count))]
-    if beyond:
-        raise OptionError(
-            f"`--{key}.{beyond[0]}` belongs to none of the {count} that `--{key}` names: they "
-            "count from 0."
-        )
-
-
 def _decoded(key: str, spec: Any) -> Any:
     """JSON and YAML's lists and mappings as what they mean; any other text is a name."""
     if not isinstance(spec, str) or not spec.startswith(("{", "[")):
@@ -245,38 +194,3 @@ def _decoded(key: str, spec: Any) -> Any:
         raise OptionError(
             f"`--{key} {spec}` is not of the form {_FORM}: write it so, as JSON or YAML."
         ) from error
-
-
-def _parser(
-    key: str, name: str, cls: type, inner: Mapping[str, Choice | list[Choice]]
-) -> ArgumentParser:
-    """Takes the parameters of a class, and shows those that are strategies, which are taken
-    before.
-    """
-    parser, kinds = new_parser("generate", "parameters"), inner_kinds(cls)
-    parser.add_class_arguments(cls, key, skip=set(kinds), fail_untyped=False, instantiate=False)
-    group: Any = (
-        parser._action_groups[2] if len(parser._action_groups) > 2 else parser.add_argument_group()
-    )
-    group.title = f"{key} {name}"
-    for action in group._group_actions:
-        if f"--{key}" in action.option_strings:  # shown with the other strategies, and taken before
-            action.help = argparse.SUPPRESS
-    for its_name, kind in kinds.items():
-        several = " (several, as a list: [NAME, NAME])" if takes_several(cls, its_name) else ""
-        now = inner.get(its_name)
-        default = (
-            json.dumps([one.name for one in now])
-            if isinstance(now, list)
-            else now.name
-            if now
-            else None
-        )
-        group.add_argument(
-            f"--{key}.{its_name}",
-            type=str,
-            default=default,
-            help=f"{HELP[kind]}{several}",
-            metavar="NAME",
-        )
-    return parser

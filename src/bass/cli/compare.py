@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from bass.results import Stats
+from bass.api.results import Stats
 
 REPEATS = 3  # of each side
 Figure = Callable[[Stats], float | None]

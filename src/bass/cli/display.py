@@ -11,15 +11,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bass.api.generation import Generation
+from bass.api.requests import Prompt
+from bass.api.results import Result, Stats, StreamEvent
 from bass.cli.compare import Comparison, middle, speed
 from bass.cli.terminal import SHOWN, Screen, give
 from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.units import NOTHING, number
-from bass.generation import Generation
 from bass.interrupt import displayed
 from bass.printable import printable
-from bass.requests import Prompt
-from bass.results import Result, Stats, StreamEvent
 
 REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
 WIDE = 120  # from this width on, samples stand in two columns

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,8 +22,10 @@ from rich.progress import (
 from rich.table import Table
 
 from bass import pair
+from bass.api.llm import LLM, load
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.options import read_options
+from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
 from bass.evaluation.confine import Limits
@@ -35,20 +37,54 @@ from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.interrupt import displayed, heeded
-from bass.llm import LLM, load
 
-_DATA = (
-    "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
-    "org/name[@revision]:path/of/file"
+_OPTIONS = (
+    Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
+    Option(
+        "data",
+        help=(
+            "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
+            "org/name[@revision]:path/of/file"
+        ),
+        metavar="FILE",
+    ),
+    Option(
+        "output",
+        help="where samples and scores go; one begun before is gone on with",
+        metavar="FOLDER",
+    ),
+    Option(
+        "methods", list[str], f"to be compared: {', '.join(METHODS)}", ["batched"], "[NAME,...]"
+    ),
+    Option("k", list[int], "also print pass@k, unbiased", [], "[K,...]"),
+    Option(
+        "budgets",
+        list[float],
+        "seconds at which First and All are told; by default ten shares",
+        [],
+        "[S,...]",
+    ),
+    Option("limit", int | None, "only the first N problems", metavar="N"),
+    Option("shots", int, "the first N problems stand, solved, before each of the others", 0, "N"),
+    Option("skip_long", bool, "leave out problems whose prompts do not fit the context"),
+    Option("program_seconds", float, "time for each generated program", 10.0),
+    Option("program_memory", int, "address space of each generated program", 1024, "MIB"),
+    Option(
+        "workers",
+        int | None,
+        "programs that run at a time; by default as many as there are cores",
+        metavar="N",
+    ),
+    Option("json", bool, "print the summary as one JSON line"),
 )
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Evaluate, or go on with an evaluation that was interrupted.
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with, specs = read_options(parser, argv, _add_options)
+    config, load_with, stream_with, specs = read_options(parser, argv, _OPTIONS)
     wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
@@ -128,82 +164,16 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     return 0
 
 
-def _add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--task", type=str, help=f"what the problems are: {', '.join(TASKS)}")
-    parser.add_argument("--data", type=str, metavar="FILE", help=_DATA)
-    parser.add_argument(
-        "--output",
-        type=str,
-        metavar="FOLDER",
-        help="where samples and scores go; one begun before is gone on with",
-    )
-    parser.add_argument(
-        "--methods",
-        type=list[str],
-        default=["batched"],
-        metavar="[NAME,...]",
-        help=f"to be compared: {', '.join(METHODS)}",
-    )
-    parser.add_argument(
-        "--k", type=list[int], default=[], metavar="[K,...]", help="also print pass@k, unbiased"
-    )
-    parser.add_argument(
-        "--budgets",
-        type=list[float],
-        default=[],
-        metavar="[S,...]",
-        help="seconds at which First and All are told; by default ten shares",
-    )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N problems")
-    parser.add_argument(
-        "--shots",
-        type=int,
-        default=0,
-        metavar="N",
-        help="the first N problems stand, solved, before each of the others",
-    )
-    parser.add_argument(
-        "--skip_long",
-        action="store_true",
-        help="leave out problems whose prompts do not fit the context",
-    )
-    parser.add_argument(
-        "--program_seconds", type=float, default=10.0, help="time for each generated program"
-    )
-    parser.add_argument(
-        "--program_memory",
-        type=int,
-        default=1024,
-        metavar="MIB",
-        help="address space of each generated program",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="programs that run at a time; by default as many as there are cores",
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as one JSON line")
-
-
 def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
     """All that samples and scores depend on."""
     parts, models = llm.parts, llm.models
-    strategies = [
-        parts.policy,
-        parts.drafter,
-        parts.stop_rule,
-        parts.verifier,
-        parts.cache,
-        parts.attention,
-    ]
     limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
     return {
         "task": asked.task,
         "problems": asked.fingerprint,
         "target": config.target,
         "draft": config.draft,
-        "strategies": [called(s) for s in strategies],
+        "strategies": [called(part) for part in vars(parts).values()],
         "quantization": [called(q) for q in models.quantizations],
         "dtype": str(models.dtype),
         "device": str(models.device),

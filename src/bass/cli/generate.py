@@ -3,30 +3,28 @@
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
 
+from bass.api.generation import Generation
+from bass.api.llm import LLM, load, plain
+from bass.api.loading import Models
+from bass.api.requests import Prompt
+from bass.api.results import Completion, Result
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
+from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
-from bass.drafters import NoDrafter
-from bass.generation import Generation
-from bass.llm import LLM, load
-from bass.loading import Models
-from bass.policies import Fixed
-from bass.requests import Prompt
-from bass.results import Completion, Result
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Generate, and print nothing before all options and inputs were found good."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
@@ -34,7 +32,7 @@ def run(parser: ArgumentParser, argv: list[str]) -> int:
     prompts: Sequence[Prompt] = shown
     if config.chat:
         prompts, shown = (
-            [llm.chat(conversation(prompt, config.system)) for prompt in shown],
+            [llm.apply_chat_template(conversation(prompt, config.system)) for prompt in shown],
             [f"{prompt}\n" for prompt in shown],
         )
     generation = llm.stream(prompts, **stream_with)
@@ -135,12 +133,6 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
         **options
         | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None},
     )
-
-
-def plain(llm: LLM) -> LLM:
-    """The same target without speculation; the weights are shared."""
-    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:

@@ -1,49 +1,241 @@
-"""From arguments to a namespace, and from jsonargparse's complaints to one sentence."""
+"""From the words of a command line, or the keys of a file, to options.
 
+jsonargparse converts the values, argparse writes the help. Which words are options is decided here,
+so that every complaint is a sentence of ours.
+"""
+
+import argparse
+import contextlib
 import difflib
-import re
-import sys
-from argparse import ArgumentError
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
+from bass.api.options import ELSEWHERE
+from bass.api.values import WrongKindError, in_words, typed
 from bass.cli.terminal import say
 from bass.errors import OptionError
+from bass.experiments.problems import Problems
 
-# what jsonargparse makes of `--k.part 3` where `--k` may have no parts
-_PART = r"NestedArg\(key='(.+?)'"
-
-
-class Parser(ArgumentParser):
-    """Prints its help, in which texts of a user's own class may stand, as all else is printed."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        say(message.rstrip("\n"), stderr=file is sys.stderr)
+ONE, MAYBE, MANY = "one", "maybe", "many"
+_NOT_IN_A_FILE = ("help", "config")
 
 
-def new_parser(command: str, description: str) -> ArgumentParser:
-    """An empty parser for `bass command`, which raises instead of exiting."""
-    text = f"{description[0].upper()}{description[1:]}."
-    return Parser(prog=f"bass {command}", description=text, exit_on_error=False, allow_abbrev=False)
+@final
+@dataclass(frozen=True)
+class Option:
+    """One option of a command.
 
-
-def parse(parser: ArgumentParser, argv: list[str], defaults: bool = True) -> Namespace:
-    """The options in `argv`, without `defaults` no others; a complaint of the parser's becomes an
-    `OptionError` of one sentence.
+    type: an annotation, of the value of an option that may be `repeated`; bool: a flag. place: of
+    a positional argument, how many there may be.
     """
-    try:
-        config = parser.parse_args(argv, defaults=defaults)
-        said = {key: repr(value) for key, value in config.items()}
-    except ArgumentError as error:
-        raise OptionError(sentence(str(error), parser)) from error
-    except (ValueError, OverflowError) as error:  # an integer that Python cannot print or convert
-        raise OptionError(f"An option has a number that is too large ({error}).") from error
-    for key, value in said.items():
-        if found := re.match(_PART, value):
-            raise OptionError(unknown_option(f"--{key}.{found[1]}", parser))
-    return config
+
+    name: str
+    type: Any = str
+    help: str = ""
+    default: Any = None
+    metavar: str | None = None
+    short: str | None = None
+    repeated: bool = False
+    place: str | None = None
+
+    @property
+    def flag(self) -> bool:
+        """Whether it takes no value."""
+        return self.type is bool
+
+    @property
+    def start(self) -> Any:
+        """Its value where nothing is given."""
+        return [] if self.repeated or self.place == MANY else False if self.flag else self.default
+
+    def value(self, given: Any) -> Any:
+        """A text, or a value of a file, as the type that is wanted. Raises `WrongKindError`."""
+        return typed(given, self.type)
+
+
+class Parser:
+    """The options of a command, in groups that the help shows."""
+
+    def __init__(self, command: str, description: str) -> None:
+        self.command = f"bass {command}"
+        self.see = f"`{self.command} --help` lists the options."
+        self._description = f"{description[0].upper()}{description[1:]}."
+        self._groups: dict[str, list[Option]] = {"": []}
+        self._shown: list[tuple[str, list[Option]]] = []
+
+    def add(self, *options: Option, group: str = "") -> None:
+        """Options that are parsed."""
+        self._groups.setdefault(group, []).extend(options)
+
+    def show(self, title: str, options: Iterable[Option]) -> None:
+        """Options that the help has too, and somebody else takes."""
+        self._shown.append((title, list(options)))
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """All that are parsed, by name."""
+        return {one.name: one for group in self._groups.values() for one in group}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values where nothing is given."""
+        return {name: option.start for name, option in self.options.items()}
+
+    def parse(self, argv: Iterable[str], defaults: bool = True) -> Namespace:
+        """The options in `argv`, without `defaults` no others. `--help` prints the help and exits.
+
+        Raises an `OptionError` of one sentence.
+        """
+        options = self.options
+        flags = {f"--{o.name}": o for o in options.values() if o.place is None}
+        flags |= {o.short: o for o in options.values() if o.short}
+        found: dict[str, Any] = {}
+        loose: list[str] = []
+        words = iter(argv)
+        for word in words:
+            if word == "--":
+                loose += words
+            elif not is_option(word):
+                loose.append(word)
+            elif word in ("-h", "--help"):
+                say(self.help())
+                raise SystemExit(0)
+            else:
+                name, equals, text = word.partition("=")
+                if name not in flags and word[:2] in flags:  # -n8
+                    name, equals, text = word[:2], "=", word[2:]
+                if name not in flags:
+                    raise self.unknown(name)
+                self._take(found, flags[name], name, text if equals else None, words)
+        self._place(found, loose)
+        return Namespace(**(self.defaults if defaults else {}) | found)
+
+    def read(self, given: Mapping[str, Any], where: str, problems: Problems) -> Namespace:
+        """The options that a file gives by name; all that is wrong is noted."""
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            with problems.noted(where):
+                option = self.options.get(key)
+                if key in _NOT_IN_A_FILE:
+                    raise OptionError(
+                        f"`{key}` has no place in a file: give it on the command line."
+                    )
+                if option is None:
+                    raise self.unknown(f"--{key}")
+                if option.flag and not isinstance(value, bool):
+                    raise OptionError(
+                        f"`{key}: {value}` is not of the right kind: give true or false."
+                    )
+                if option.repeated or option.place == MANY:
+                    several = value if isinstance(value, list) else [value]
+                    found[key] = [self._typed(option, f"--{key}", one) for one in several]
+                else:
+                    found[key] = self._typed(option, f"--{key}", value)
+        return Namespace(**found)
+
+    def help(self) -> str:
+        """What `--help` prints."""
+        shown = argparse.ArgumentParser(prog=self.command, description=self._description)
+        groups: dict[str, Any] = {"": shown}
+        for title, options in [*self._groups.items(), *self._shown]:
+            if title not in groups:
+                groups[title] = shown.add_argument_group(title)
+            for one in options:
+                _describe(groups[title], one)
+        return shown.format_help().rstrip("\n")
+
+    def unknown(self, name: str) -> OptionError:
+        """That there is no such option, with the nearest ones."""
+        ours = ELSEWHERE.get(name.removeprefix("--"))
+        if ours in self.options:
+            about = self.options[ours].help
+            return OptionError(f"Unknown option `{name}`: give `--{ours}` ({about}).")
+        known = [f"--{o.name}" for o in self.options.values() if o.place is None]
+        known += [f"--{o.name}" for _, shown in self._shown for o in shown]
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+        return OptionError(f"Unknown option `{name}`.{hint} {self.see}")
+
+    def _take(
+        self,
+        found: dict[str, Any],
+        option: Option,
+        name: str,
+        text: str | None,
+        words: Iterator[str],
+    ) -> None:
+        """One option, whose value may be the next word."""
+        if option.flag:
+            if text is not None:
+                raise OptionError(f"`{name}` takes no value: leave `={text}` out; {self.see}")
+            found[option.name] = True
+            return
+        text = next(words, None) if text is None else text
+        if text is None or is_option(text):
+            raise OptionError(f"`{name}` lacks its value; {self.see}")
+        value = self._typed(option, name, text)
+        found[option.name] = [*found.get(option.name, []), value] if option.repeated else value
+
+    def _place(self, found: dict[str, Any], loose: list[str]) -> None:
+        """Hand out the words that are no options."""
+        for option in self.options.values():
+            if option.place == MANY and loose:
+                found[option.name] = [self._typed(option, option.name, word) for word in loose]
+                loose = []
+            elif option.place in (ONE, MAYBE) and loose:
+                found[option.name] = self._typed(option, option.name, loose[0])
+                loose = loose[1:]
+            elif option.place == ONE:
+                raise OptionError(f"`{self.command}` needs a value for `{option.name}`; {self.see}")
+        if loose:
+            raise OptionError(
+                f"Unexpected argument `{loose[0]}`: quote a prompt that has spaces; {self.see}"
+            )
+
+    def _typed(self, option: Option, name: str, value: Any) -> Any:
+        try:
+            return option.value(value)
+        except WrongKindError as wanted:
+            raise OptionError(
+                f"`{name} {value}` is not of the right kind: give {wanted}; {self.see}"
+            ) from wanted
+
+
+def is_option(word: str) -> bool:
+    """Whether a word of a command line is an option's name; a number or a text is none."""
+    if not word.startswith("-") or word == "-" or " " in word:
+        return False
+    with contextlib.suppress(ValueError):
+        float(word)
+        return False
+    return True
+
+
+def taken(
+    argv: Iterable[str], wanted: Callable[[str], bool], what: Callable[[str], str]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The options whose names are wanted, with their texts; and the other words.
+
+    what: what to give for a name, where the text is missing.
+    """
+    found: list[tuple[str, str]] = []
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        key, equals, text = word.removeprefix("--").partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif not word.startswith("--") or not wanted(key):
+            rest.append(word)
+        else:
+            text = text if equals else next(words, "--")
+            if text.startswith("--") and not equals:
+                raise OptionError(f"`--{key}` lacks its value: {what(key)}.")
+            found.append((key, text))
+    return found, rest
 
 
 def underscored(argv: list[str]) -> list[str]:
@@ -59,68 +251,19 @@ def _underscored(word: str) -> str:
     return f"--{name.replace('-', '_')}{equals}{value}"
 
 
-def sentence(message: str, parser: ArgumentParser) -> str:
-    """What was given, what is true, and where to look."""
-    see = f"`{parser.prog} --help` lists the options."
-    if found := re.match(r"unrecognized arguments: (\S+)", message):
-        word = found[1]
-        if not word.startswith("-"):
-            return f"Unexpected argument `{word}`: quote a prompt that has spaces; {see}"
-        return unknown_option(word.partition("=")[0], parser)
-    if found := re.match(r'Parser key "(.+?)":', message):
-        if part := re.search(_PART, message):
-            return unknown_option(f"--{found[1]}.{part[1]}", parser)
-        given = re.findall(r"(?:Got value|Given value): (.*)", message)
-        value = f" {given[-1]}" if given else ""
-        return f"`{_flag(found[1])}{value}` is not of the right kind: give {_kind(message)}; {see}"
-    if found := re.match(r"the following arguments are required: (.+)", message):
-        return (
-            f"`{parser.prog}` needs a value for "
-            f"`{_flag(found[1]) if '.' in found[1] else found[1]}`; {see}"
-        )
-    if found := re.match(r"[Aa]rgument (\S+): expected (.+)", message):
-        return f"`{found[1]}` lacks its value; {see}"
-    return f"{message.strip().rstrip('.')}; {see}"
-
-
-def unknown_option(name: str, parser: ArgumentParser) -> str:
-    """That there is no such option, with the nearest ones."""
-    near = difflib.get_close_matches(name, _options(parser), n=2, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-    return f"Unknown option `{name}`.{hint} `{parser.prog} --help` lists the options."
-
-
-def _options(parser: ArgumentParser) -> list[str]:
-    return [option for action in parser._actions for option in action.option_strings]
-
-
-def _flag(key: str) -> str:
-    return key if key.isupper() else f"--{key}"
-
-
-def _kind(message: str) -> str:
-    """The types that jsonargparse expected, in plain words."""
-    words = {
-        "int": "an integer",
-        "float": "a number",
-        "str": "a text",
-        "bool": "true or false",
-        "list": "a list such as [1, 2]",
-    }
-    if found := re.search(r"Literal\[(.+?)\]", message):
-        return f"one of {found[1]}"
-    names = re.findall(r"Expected a <class '(?:\w+\.)*(\w+)'>", message)
-    kinds = list(
-        dict.fromkeys(words.get(n, f"a {n}") for n in names if n not in ("NoneType", "Sequence"))
-    )
-    return " or ".join(kinds) or "another value"
-
-
-def describe(parser: ArgumentParser, texts: Mapping[str, str]) -> None:
-    """Give the options that were made from signatures their help texts, in argparse's own
-    structures.
-    """
-    for action in parser._actions:
-        action.help = texts.get(action.dest, action.help)
-        action.metavar = "NAME" if action.metavar == "CONFIG" else action.metavar
-        action.required = action.required and bool(action.option_strings)
+def _describe(group: Any, option: Option) -> None:
+    """Add an option to the help."""
+    if option.flag:
+        group.add_argument(f"--{option.name}", action="store_true", help=option.help)
+        return
+    default = "" if option.default is None else f"default: {option.default}"
+    kind = in_words(option.type) if option.type not in (str, str | None, Any) else ""
+    more = "; ".join(filter(None, (kind, default)))
+    text = " ".join(filter(None, (option.help, more and f"({more})"))).replace("%", "%%")
+    if option.place is None:
+        names = [*([option.short] if option.short else []), f"--{option.name}"]
+        metavar = option.metavar or option.name.rpartition(".")[2].upper()
+        group.add_argument(*names, metavar=metavar, help=text)
+    else:
+        nargs = {ONE: None, MAYBE: "?", MANY: "*"}[option.place]
+        group.add_argument(option.name, nargs=nargs, help=text)

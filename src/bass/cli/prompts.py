@@ -6,9 +6,9 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from bass.api.requests import Prompt
 from bass.errors import OptionError, RequestError
 from bass.files import read_text
-from bass.requests import Prompt
 
 EXAMPLE = '''class Account:
     """A bank account with an owner and a balance."""

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
-
-from bass.cli.parsing import parse
+from bass.cli.parsing import MAYBE, ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
 from bass.evaluation.reading import both, read_evaluation
@@ -17,25 +15,26 @@ from bass.files import write_atomically
 from bass.plain_json import parse_json
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Write the page, and say where it is."""
-    parser.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
-    parser.add_argument(
-        "other",
-        type=str,
-        nargs="?",
-        help="a second one: what differs from the first, and is it more than noise?",
+    parser.add(
+        Option("run", help="folder that `bass ablate` or `bass eval` wrote", place=ONE),
+        Option(
+            "other",
+            help="a second one: what differs from the first, and is it more than noise?",
+            place=MAYBE,
+        ),
+        Option(
+            "output",
+            help=(
+                "where the page goes; default: report.html or comparison.html in the (second) "
+                "folder"
+            ),
+            metavar="FILE.html",
+        ),
+        Option("plots", help="also write each plot there, as SVG and PNG", metavar="FOLDER"),
     )
-    parser.add_argument(
-        "--output",
-        type=str,
-        metavar="FILE.html",
-        help="where the page goes; default: report.html or comparison.html in the (second) folder",
-    )
-    parser.add_argument(
-        "--plots", type=str, metavar="FOLDER", help="also write each plot there, as SVG and PNG"
-    )
-    config = parse(parser, argv)
+    config = parser.parse(argv)
     folders = [Path(name) for name in (config.run, config.other) if name is not None]
     output = (
         Path(config.output)

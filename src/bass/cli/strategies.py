@@ -10,17 +10,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from jsonargparse import ArgumentParser
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from bass.cli.parsing import parse
-from bass.cli.terminal import console, give, say
-from bass.errors import unknown_name
-from bass.models import FAMILIES
-from bass.registry import (
-    REGISTRIES,
+from bass.api.kinds import KINDS
+from bass.api.resolve import (
     REQUIRED,
     distribution,
     offers,
@@ -28,16 +23,13 @@ from bass.registry import (
     plugin_class,
     plugins,
 )
+from bass.cli.parsing import MAYBE, Option, Parser
+from bass.cli.terminal import console, give, say
+from bass.errors import unknown_name
+from bass.models import FAMILIES
 
 FAMILY = "family"
-EXPLAINED = {
-    "policy": "how many tokens to draft",
-    "stop_rule": "what ends a draft early",
-    "drafter": "what proposes tokens",
-    "verifier": "which tokens to keep",
-    "cache": "layout of keys and values",
-    "attention": "backend that attends to a cache",
-    "quantization": "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
+EXPLAINED = {kind.name: kind.about for kind in KINDS.values()} | {
     FAMILY: "models that can be loaded, by `model_type` of their config",
 }
 LOSSLESS = (
@@ -80,7 +72,9 @@ class Entry:
             path(strategy),
             paper,
             lossless,
-            {} if kind == "cache" else parameters(strategy),
+            {}
+            if KINDS[kind].as_class
+            else {name: one.default for name, one in parameters(strategy).items()},
             origin,
             problem,
         )
@@ -122,13 +116,13 @@ def path(strategy: type) -> str:
     return f"{strategy.__module__}:{strategy.__qualname__}"
 
 
-def run(parser: ArgumentParser, argv: list[str]) -> int:
+def run(parser: Parser, argv: list[str]) -> int:
     """Print all kinds, or one."""
-    parser.add_argument(
-        "kind", nargs="?", type=str, help=f"show these alone: {', '.join(EXPLAINED)}"
+    parser.add(
+        Option("kind", help=f"show these alone: {', '.join(EXPLAINED)}", place=MAYBE),
+        Option("json", bool, "one JSON line per name"),
     )
-    parser.add_argument("--json", action="store_true", help="one JSON line per name")
-    config = parse(parser, argv)
+    config = parser.parse(argv)
     if config.kind is not None and config.kind not in EXPLAINED:
         raise unknown_name("kind", config.kind, EXPLAINED)
     kinds = {kind: entries(kind) for kind in (EXPLAINED if config.kind is None else [config.kind])}
@@ -157,14 +151,14 @@ def entries(kind: str) -> list[Entry]:
             for name, family in FAMILIES.items()
         }
         return [Entry(kind, name, text, path(FAMILIES[name])) for name, text in about.items()]
-    ours = [Entry.of(kind, name, strategy) for name, strategy in REGISTRIES[kind].items()]
+    ours = [Entry.of(kind, name, strategy) for name, strategy in KINDS[kind].registry.items()]
     return ours + [offered(kind, point) for point in offers(kind)]
 
 
 def offered(kind: str, point: EntryPoint) -> Entry:
     """What an installed package offers, with what stands in its way."""
     origin, first = distribution(point), plugins(kind)[point.name]
-    holder = "bass itself" if point.name in REGISTRIES[kind] else distribution(first)
+    holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
     taken = holder != origin or first.value != point.value
     problem = (
         f"the name means that of {holder}: ask for this one as `{point.value}`" if taken else ""

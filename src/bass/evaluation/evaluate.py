@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bass.drafters import NoDrafter
+from bass.api.llm import LLM, plain
+from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.folder import Folder, Score, digest
 from bass.evaluation.sandbox import Sandbox
@@ -24,20 +25,11 @@ from bass.evaluation.scores import (
     useful_budgets,
 )
 from bass.evaluation.tasks import SCORES, Problem
-from bass.llm import LLM
-from bass.policies import Fixed
-from bass.requests import context
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
 MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
-
-
-def plain(llm: LLM) -> LLM:
-    """The same target in the same batch without speculation; the weights are shared."""
-    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 def single(llm: LLM) -> LLM:

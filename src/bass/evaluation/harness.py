@@ -4,20 +4,22 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 
+from bass.api.llm import LLM
+from bass.api.plan import backend_for
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
-from bass.llm import LLM
-from bass.loading import backend_for
 from bass.records import CacheBudget, Window
+from bass.sampling import Sampling
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-OFF = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+SAMPLING = tuple(f.name for f in fields(Sampling))
+OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
 
 
 def lm_eval_model(llm: LLM, seed: int = 0) -> Any:

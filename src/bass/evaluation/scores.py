@@ -20,7 +20,7 @@ class Sample(Json):
 
     Both times are from the problem's own clocks, in seconds until the sample's last token:
     `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
-    when the request was made. `finish`: as in `bass.results.Completion`.
+    when the request was made. `finish`: as in `bass.api.results.Completion`.
     """
 
     task_id: str

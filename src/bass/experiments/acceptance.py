@@ -8,7 +8,7 @@ definitions of docs/metrics.md.
 import numpy as np
 from jaxtyping import Int
 
-from bass import results
+from bass.api import results
 from bass.experiments.repeats import Repeat
 
 

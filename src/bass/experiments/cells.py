@@ -10,10 +10,14 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from bass.api.generation import Generation
+from bass.api.llm import serve
+from bass.api.loading import ModelCache
+from bass.api.plan import LoadPlan
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
@@ -26,9 +30,6 @@ from bass.experiments.repeats import repeats_of
 from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
-from bass.generation import Generation
-from bass.llm import LoadPlan
-from bass.loading import Models
 
 TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
 
@@ -53,9 +54,9 @@ class Task:
         return RunFolder(Path(self.run)).cell_folder(self.id)
 
     @functools.cached_property
-    def order(self) -> LoadPlan:
+    def load_plan(self) -> LoadPlan:
         """What its settings load."""
-        return self.settings.order()
+        return self.settings.load_plan()
 
     @property
     def turns(self) -> list[list[Call]]:
@@ -64,39 +65,6 @@ class Task:
             list(calls)
             for _, calls in itertools.groupby(self.settings.calls, key=lambda call: call.seed)
         ]
-
-
-@final
-@dataclass
-class ModelCache:
-    """The models that were loaded last, which serve every cell that names the same ones."""
-
-    _order: LoadPlan | None = None
-    _models: Models | None = field(default=None, repr=False)
-
-    def models(self, order: LoadPlan) -> Models:
-        """The models of an order, without a draft where it names none."""
-        if self._models is None or self._order is None or not _serves(self._order, order):
-            self._order = self._models = None  # given back first: there may be no room for two
-            self._order, self._models = order, order.read()
-        if order.draft is not None or self._models.draft is None:
-            return self._models
-        return replace(
-            self._models, draft=None, quantizations=(self._models.quantizations[0], None)
-        )
-
-
-def _serves(loaded: LoadPlan, wanted: LoadPlan) -> bool:
-    """Whether the models of one order are those of the other, or more."""
-
-    def target(order: LoadPlan) -> tuple[Any, ...]:
-        return str(order.target), order.device, order.dtype, order.quantizations[0]
-
-    drafts = wanted.draft is None or (str(loaded.draft), loaded.quantizations[1]) == (
-        str(wanted.draft),
-        wanted.quantizations[1],
-    )
-    return target(loaded) == target(wanted) and drafts
 
 
 def run_turn(
@@ -235,7 +203,7 @@ def _generate(
 ) -> Facts | None:
     """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
     settings, calls = task.settings, task.settings.calls
-    llm = task.order.serve(pairs.models(task.order))
+    llm = serve(task.load_plan, pairs)
     # now, once: what it allocates is no memory of the cell
     measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn: other cells were run since the one before

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from bass.api.loading import Checkpoint, ModelSpec, check_pair
+from bass.api.plan import LoadPlan
 from bass.errors import RequestError
 from bass.experiments.config import Plan
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt
 from bass.experiments.settings import Settings
 from bass.hub import HUB_ID
-from bass.llm import LoadPlan
-from bass.loading import Checkpoint, check_pair
 from bass.models.first_layers import FirstLayers
 
 # where one has been replaced, nobody knows what pair was meant
@@ -30,9 +30,11 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
     problems = problems or Problems()
     checks = _Checks(problems, offline=bool(problems.told))
     for cell in plan.cells:
-        checks.check(cell.settings, plan.orders.of(cell.settings), problems.replaced)
+        checks.check(cell.settings, plan.load_plans.of(cell.settings), problems.replaced)
     for one in plan.repaired:
-        checks.check(one.settings, plan.orders.of(one.settings), problems.replaced | one.replaced)
+        checks.check(
+            one.settings, plan.load_plans.of(one.settings), problems.replaced | one.replaced
+        )
     problems.raise_any(f"The config `{plan.name}`")
 
 
@@ -46,19 +48,21 @@ class _Checks:
     problems: Problems
     offline: bool
     _checkpoints: dict[str, Checkpoint | None] = field(default_factory=dict)
-    _vocabularies: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _vocabularies: dict[tuple[ModelSpec, ModelSpec | None], int | None] = field(
+        default_factory=dict
+    )
     _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
-    def check(self, settings: Settings, order: LoadPlan, replaced: Collection[str]) -> None:
+    def check(self, settings: Settings, load_plan: LoadPlan, replaced: Collection[str]) -> None:
         """Note what is wrong with a cell.
 
         Nothing is concluded from settings that were replaced by their defaults.
         """
-        method = order.parts.drafter
+        method = load_plan.parts.drafter
         key = (
-            str(order.target),
-            str(order.draft),
+            load_plan.target,
+            load_plan.draft,
             method.needs_draft,
             method.target_layers,
             frozenset(replaced),
@@ -67,24 +71,24 @@ class _Checks:
         if key in self._checked:
             return
         self._checked.add(key)
-        target = self._checkpoint(str(order.target))
-        draft = None if order.draft is None else self._checkpoint(str(order.draft))
+        target = self._checkpoint(load_plan.target.checkpoint)
+        draft = None if load_plan.draft is None else self._checkpoint(load_plan.draft.checkpoint)
         if (
             target is None
-            or (order.draft is not None and draft is None)
+            or (load_plan.draft is not None and draft is None)
             or not _OF_PAIR.isdisjoint(replaced)
         ):
             return
-        if order.draft is None and method.needs_draft:
+        if load_plan.draft is None and method.needs_draft:
             self.problems.add(
-                f"The target `{order.target}` needs a draft: give `--draft`, or a drafter that "
-                "needs no draft model."
+                f"The target `{load_plan.target.checkpoint}` needs a draft: give `--draft`, or a "
+                "drafter that needs no draft model."
             )
             return
         if method.target_layers:
             with self.problems.noted():
                 FirstLayers.check(target.index.decoder, method.target_layers)
-        vocabulary = self._vocabulary(order, target, draft)
+        vocabulary = self._vocabulary(load_plan, target, draft)
         if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
             self._check_prompts(settings, vocabulary, target, draft)
 
@@ -97,12 +101,12 @@ class _Checks:
         return self._checkpoints[name]
 
     def _vocabulary(
-        self, order: LoadPlan, target: Checkpoint, draft: Checkpoint | None
+        self, load_plan: LoadPlan, target: Checkpoint, draft: Checkpoint | None
     ) -> int | None:
         """Its size; None where the two are no pair."""
         if draft is None:
             return target.index.decoder.shape.vocab_size
-        key = (str(order.target), str(order.draft))
+        key = (load_plan.target, load_plan.draft)
         if key not in self._vocabularies:
             self._vocabularies[key] = None
             with self.problems.noted():

@@ -28,7 +28,7 @@ from typing import Any, final
 
 from bass.errors import OptionError
 from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overlap
-from bass.experiments.orders import Orders
+from bass.experiments.load_plans import LoadPlans
 from bass.experiments.problems import Problems
 from bass.experiments.raw import endless, mapping, mappings, named, unknown
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
@@ -78,7 +78,7 @@ class Plan:
     cells: list[Cell]
     config: dict[str, Any]
     repaired: list[Repaired] = field(default_factory=list, repr=False, compare=False)
-    orders: Orders = field(default_factory=Orders, repr=False, compare=False)
+    load_plans: LoadPlans = field(default_factory=LoadPlans, repr=False, compare=False)
 
 
 def plan(raw: Mapping[str, Any]) -> Plan:
@@ -133,13 +133,13 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
             drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
     for i, point in enumerate(points):
         drafts.append(_point(i, point, axes, base, problems))
-    orders = Orders()
-    cells, repaired = _cells(base, drafts, problems, orders)
+    load_plans = LoadPlans()
+    cells, repaired = _cells(base, drafts, problems, load_plans)
     if not drafts and not problems.told:
         problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
-    return Plan(str(name), str(about), list(axes), cells, config, repaired, orders), problems
+    return Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans), problems
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
@@ -246,7 +246,7 @@ def _cells(
     base: dict[str, Any],
     drafts: Iterable[tuple[dict[str, Any], dict[str, Any]]],
     problems: Problems,
-    orders: Orders,
+    load_plans: LoadPlans,
 ) -> tuple[list[Cell], list[Repaired]]:
     """The cells that can be, and those that cannot, each problem of which is told once."""
     cells: list[Cell] = []
@@ -259,7 +259,7 @@ def _cells(
         if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
             problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
         own = Problems()
-        settings = _examined(base, overlay, orders, own)
+        settings = _examined(base, overlay, load_plans, own)
         for sentence in dict.fromkeys(own.told):
             wrong.setdefault(sentence, []).append(id_)
         if own.told:
@@ -271,7 +271,7 @@ def _cells(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     unused = base["draft"] is not None and all(
-        orders.of(cell.settings).draft is None for cell in cells
+        load_plans.of(cell.settings).draft is None for cell in cells
     )
     if cells and whole and not wrong and unused:
         problems.told.append(
@@ -282,7 +282,7 @@ def _cells(
 
 
 def _examined(
-    base: dict[str, Any], overlay: Mapping[str, Any], orders: Orders, problems: Problems
+    base: dict[str, Any], overlay: Mapping[str, Any], load_plans: LoadPlans, problems: Problems
 ) -> Settings:
     """The settings of a cell, those that cannot be replaced by their defaults.
 
@@ -291,7 +291,7 @@ def _examined(
     settings = Settings(**_settled(base, overlay, "", problems))
     settings.examine(problems)
     settings = settings.with_defaults(problems.replaced)
-    told, changed = orders.problems(settings)
+    told, changed = load_plans.problems(settings)
     problems.told += told
     problems.replaced |= changed
     return settings.with_defaults(changed)

@@ -23,27 +23,36 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
+def read_mapping(path: Path, name: str, give: str, form: str, wrong: str) -> dict[Any, Any]:
+    """What a YAML file holds. Raises an `OptionError` where that is no mapping.
+
+    give, form, wrong: what to do where it cannot be read, where it is not YAML, and what is true
+    where it is no mapping.
+    """
+    try:
+        said = read_yaml(read_text(path, LARGEST_YAML))
+    except (OSError, ValueError) as error:  # no such file, no text
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OptionError(f"`{name}` cannot be read ({reason}): give {give}.") from error
+    except yaml.YAMLError as error:
+        raise OptionError(f"`{name}` is not YAML ({error}): {form}.") from error
+    if not isinstance(said, dict):
+        raise OptionError(f"`{name}` holds {said!r:.60}, which {wrong}.")
+    return said
+
+
 def read_config(name: str) -> dict[str, Any]:
     """What a YAML file says, or the shipped config of this name."""
     path = shipped().get(name, Path(name))
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
-    try:
-        said = read_yaml(read_text(path, LARGEST_YAML))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(
-            f"`{name}` cannot be read ({reason}): give a YAML file, or one of "
-            f"{', '.join(shipped())}."
-        ) from error
-    except yaml.YAMLError as error:
-        raise OptionError(
-            f"`{name}` is not YAML ({error}): see docs/ablations.md for the form of a config."
-        ) from error
-    if not isinstance(said, dict):
-        raise OptionError(
-            f"`{name}` holds {said!r:.60}, which is no config: give `base`, `axes` or `points`."
-        )
+    said = read_mapping(
+        path,
+        name,
+        f"a YAML file, or one of {', '.join(shipped())}",
+        "see docs/ablations.md for the form of a config",
+        "is no config: give `base`, `axes` or `points`",
+    )
     return {"name": path.stem} | said
 
 

@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bass.experiments.cells import ModelCache, Task
-from bass.experiments.orders import Orders
+from bass.api.llm import LLM, serve
+from bass.api.loading import ModelCache
+from bass.experiments.cells import Task
+from bass.experiments.load_plans import LoadPlans
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
-from bass.llm import LLM
 
 TOKENS = 4  # of a timed call
 
@@ -20,22 +21,14 @@ def estimate(tasks: Sequence[Task]) -> float:
     A cell's pace is taken to be that of the first one with its models and its batch. Raises what
     the cells would raise.
     """
-    pairs, orders, total = ModelCache(), Orders(), 0.0
+    pairs, load_plans, total = ModelCache(), LoadPlans(), 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
-    for task in by_models(tasks, orders):
+    for task in by_models(tasks, load_plans):
         settings = task.settings
-        order = orders.of(settings)
-        key = (
-            str(order.target),
-            str(order.device),
-            order.dtype,
-            repr(order.quantizations),
-            settings.batch,
-            order.draft is None,
-        )
+        key = *load_plans.of(settings).models, settings.batch
         if key not in paces:
-            began, order = time.perf_counter(), settings.order()
-            llm = order.serve(pairs.models(order))
+            began = time.perf_counter()
+            llm = serve(settings.load_plan(), pairs)
             total += time.perf_counter() - began
             paces[key] = _pace(llm, settings)
         prefill, pace = paces[key]

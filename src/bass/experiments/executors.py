@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
+from bass.api.loading import ModelCache
 from bass.errors import BassError, OptionError, install
-from bass.experiments.cells import ModelCache, Task, failed, finish, run_turn, share_done
+from bass.experiments.cells import Task, failed, finish, run_turn, share_done
 from bass.experiments.records import Summary
 from bass.experiments.turns import by_turns
 

@@ -16,8 +16,8 @@ from bass.experiments.cells import Task
 from bass.experiments.fingerprints import hash_of, hash_of_large, hash_of_text
 from bass.experiments.own_code import modules_named, modules_of
 from bass.experiments.records import Manifest
+from bass.experiments.settings import KIND
 from bass.experiments.sources import Sources
-from bass.experiments.strategies import KIND
 from bass.hub import resolve
 
 SOURCE = "source of bass"
@@ -132,13 +132,14 @@ def fingerprints(
 
 
 def _of_cell(task: Task, prompts: object, read: "Readers") -> dict[str, str]:
-    order, settings = task.order, task.settings
+    load_plan, settings = task.load_plan, task.settings
     named = {
-        role: str(spec)
-        for role, spec in (("target", order.target), ("draft", order.draft))
+        role: spec.checkpoint
+        for role, spec in (("target", load_plan.target), ("draft", load_plan.draft))
         if spec is not None
     }
-    strategies = (*vars(order.parts).values(), *order.quantizations)
+    quantizations = (spec.quantization for spec in (load_plan.target, load_plan.draft) if spec)
+    strategies = (*vars(load_plan.parts).values(), *quantizations)
     specs = [getattr(settings, name) for name in KIND]
     found = fingerprints(strategies, specs, named, read)
     if settings.prompts != prompts:  # else they are in the config, word by word

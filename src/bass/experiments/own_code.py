@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from bass.registry import GROUPS, REGISTRIES, offers
+from bass.api.kinds import KINDS
+from bass.api.resolve import offers
 
 _SIMPLE = (str, bytes, int, float, bool, type(None))
-_OURS = {"auto", *(name for known in REGISTRIES.values() for name in known)}
+_OURS = {"auto", *(name for kind in KINDS.values() for name in kind.registry)}
 _PATH = re.compile(r"[^\W\d]\w*(\.\w+)*(:[\w.]+)?")
 
 
@@ -106,7 +107,7 @@ def modules_named(specs: Iterable[Any]) -> set[str]:
 def _offered() -> dict[str, set[str]]:
     """The modules of what installed packages offer, by its name."""
     found: dict[str, set[str]] = {}
-    for kind in GROUPS:
+    for kind in KINDS:
         for point in offers(kind):
             found.setdefault(point.name, set()).add(point.module)
     return found

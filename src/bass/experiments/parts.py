@@ -3,11 +3,11 @@
 import statistics
 from typing import Any
 
+from bass.api.llm import LLM
 from bass.engine.parts import parts_of, undressed
 from bass.engine.requests import StepRecord
 from bass.errors import is_out_of_memory
 from bass.experiments.settings import Call
-from bass.llm import LLM
 
 
 def parts_in_ms(

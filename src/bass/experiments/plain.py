@@ -4,13 +4,13 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task, writing
+from bass.experiments.load_plans import LoadPlans
 from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
-from bass.experiments.orders import Orders
 from bass.experiments.own_files import content
 from bass.experiments.records import AgainstPlain
 from bass.experiments.repeats import Repeat, repeats_of
@@ -18,7 +18,6 @@ from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.work import ALIKE
 from bass.files import write_atomically
-from bass.llm import LoadPlan
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
@@ -28,18 +27,20 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     like the cell: in whether noise belongs to positions (a coupled verifier), in the cache, in the
     attention, in the use of graphs; of those, the first.
     """
-    orders = Orders()
-    ordered = [(task, orders.of(task.settings)) for task in tasks]
+    load_plans = LoadPlans()
+    ordered = [(task, load_plans.of(task.settings)) for task in tasks]
     plains: dict[str, list[tuple[Task, LoadPlan]]] = {}
-    for task, order in ordered:
-        if _is_plain(order):
-            plains.setdefault(_decoding(task.settings, order), []).append((task, order))
+    for task, load_plan in ordered:
+        if _is_plain(load_plan):
+            plains.setdefault(_decoding(task.settings, load_plan), []).append((task, load_plan))
     found = {}
-    for task, order in ordered:
-        candidates = [] if _is_plain(order) else plains.get(_decoding(task.settings, order), [])
+    for task, load_plan in ordered:
+        candidates = (
+            [] if _is_plain(load_plan) else plains.get(_decoding(task.settings, load_plan), [])
+        )
         if candidates:
             # the first of equals
-            nearest, _ = max(candidates, key=lambda one, own=order: _likeness(one[1], own))
+            nearest, _ = max(candidates, key=lambda one, own=load_plan: _likeness(one[1], own))
             found[task.id] = nearest.id
     return found
 
@@ -83,19 +84,13 @@ def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]
     )
 
 
-def _is_plain(order: LoadPlan) -> bool:
-    return order.parts.policy.max_length == 0
+def _is_plain(load_plan: LoadPlan) -> bool:
+    return load_plan.parts.policy.max_length == 0
 
 
-def _decoding(settings: Settings, order: LoadPlan) -> str:
+def _decoding(settings: Settings, load_plan: LoadPlan) -> str:
     """What is decoded, by which target, on which device, as a key."""
-    loaded: Iterable[Any] = (
-        str(order.target),
-        str(order.device),
-        order.dtype,
-        order.quantizations[0],
-    )
-    return repr((*loaded, *(getattr(settings, name) for name in ALIKE)))
+    return repr((load_plan.target.key, *(getattr(settings, name) for name in ALIKE)))
 
 
 def _likeness(plain: LoadPlan, own: LoadPlan) -> tuple[bool, bool, bool, bool]:

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 
+from bass.api.results import Completion
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.experiments.own_files import check_cell
 from bass.experiments.strict import Json
-from bass.results import Completion
 
 FORMAT = 3
 FINISHES = ("length", "eos", "stop", "budget")

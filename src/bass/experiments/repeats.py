@@ -7,11 +7,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
+from bass.api.results import Counts, count, judged_lengths
 from bass.engine.requests import StepRecord
 from bass.errors import OptionError, RunFolderError
 from bass.experiments.records import Facts, RequestLine
 from bass.experiments.run_folder import CellLines
-from bass.results import Counts, count, judged_lengths
 
 
 @final
@@ -42,7 +42,7 @@ class Rows:
 
     requests: Int[np.ndarray, " calls"]
     drafted: Int[np.ndarray, " calls"]
-    judged: Int[np.ndarray, " calls"]  # see `bass.results.judged_lengths`
+    judged: Int[np.ndarray, " calls"]  # see `bass.api.results.judged_lengths`
     accepted: Int[np.ndarray, " calls"]
     emitted: Int[np.ndarray, " calls"]
 

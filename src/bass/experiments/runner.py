@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 
+from bass.api.plan import find_device
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
@@ -24,7 +25,6 @@ from bass.experiments.run_folder import RunFolder
 from bass.experiments.strategies import called
 from bass.experiments.work import own_settings
 from bass.files import write_atomically
-from bass.loading import find_device
 
 _MOST_TOLD = 4  # changes, of perhaps hundreds
 
@@ -88,7 +88,7 @@ class Ablation:
         tokenizer.
         """
         if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([str(task.order.target) for task in self.tasks])
+            tokenizer = common_tokenizer([task.load_plan.target.checkpoint for task in self.tasks])
             if tokenizer is not None:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)
@@ -163,16 +163,16 @@ def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
 
 
 def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
-    order = task.order
-    verifier, drafter = order.parts.verifier, order.parts.drafter
+    load_plan = task.load_plan
+    verifier, drafter = load_plan.parts.verifier, load_plan.parts.drafter
     return CellEntry(
         task.id,
         task.labels,
         own_settings(task.settings, base),
         {
-            "target": str(order.target),
-            "device": str(order.device),
-            "dtype": order.dtype,
+            "target": load_plan.target.checkpoint,
+            "device": str(load_plan.target.device),
+            "dtype": load_plan.target.dtype,
             "quantization": str(called(task.settings.quantization)),
         },
         bool(verifier.lossless),

@@ -3,73 +3,59 @@ often.
 """
 
 import functools
-import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, final, get_args, get_origin
+from typing import Any, final
 
+from bass.api.options import LoadOptions, ModelOptions, SamplingOptions, help_of, kinds_of, option
+from bass.api.plan import LoadPlan
+from bass.api.resolve import make
+from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
 from bass.experiments.repeats import Limits
-from bass.experiments.strategies import KIND, built
-from bass.llm import LoadPlan, load, order
-from bass.models.checkpoint import DTYPES
 from bass.sampling import Sampling
 
-Strategy = Any  # a name, "package.module:Class", or {"class_path": ..., "init_args": {...}}
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_HELP = help_of(ModelOptions) | help_of(SamplingOptions)
+_SAMPLING = tuple(f.name for f in fields(Sampling))
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
 
 
 @final
 @dataclass(frozen=True)
-class Settings:
-    """One cell. Names and meanings are those of `bass generate`, but for the last ones.
+class Settings(ModelOptions, SamplingOptions):
+    """One cell. Names and meanings are those of `bass generate`; the others have their help."""
 
-    batch: rows that decode together. samples: of each prompt, all prompts in one call whose rows
-    are given to the next in line as they end; None: `batch` samples of one prompt at a time, as in
-    the BASS paper, and a call for each prompt. prompts: see `read_prompts`. repeats: how often it
-    is all done, each time with the next seed. warm_up: whether a first step is made before that,
-    whose time does not count. ttft_limit, tpot_limit, e2e_limit: the latency limits of goodput, in
-    seconds, see `Limits`.
-    """
-
-    target: str | None = None
-    draft: str | None = None
-    policy: Strategy = "bass"
-    cache: Strategy = "auto"
-    attention: Strategy = "auto"
-    verifier: Strategy = "rejection"
-    drafter: Strategy = "model"
-    stop_rule: Strategy = None
-    device: str = "auto"
-    dtype: str = "auto"
-    quantization: Strategy = None
-    draft_quantization: Strategy = None
-    cuda_graphs: str | bool = "auto"
-    max_new_tokens: int = 128
-    temperature: float = 0.2
-    top_p: float = 0.95
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    stop: str | list[str] = ""
-    ignore_eos: bool = False
-    time_budget: float | None = None
-    batch: int = 8
-    samples: int | None = None
-    prompts: str | list[str | list[int]] = "python"
-    num_prompts: int | None = None
-    repeats: int = 3
-    warm_up: bool = True
-    ttft_limit: float | None = None
-    tpot_limit: float | None = None
-    e2e_limit: float | None = None
+    target: str | None = option(None, _HELP["target"])
+    draft: str | None = option(None, _HELP["draft"])
+    max_new_tokens: int = option(128, _HELP["max_new_tokens"])
+    stop: str | list[str] = option("", _HELP["stop"])
+    batch: int = option(8, "rows that decode together")
+    samples: int | None = option(
+        None,
+        "of each prompt, all prompts in one call; null: as many as rows, one prompt at a time, as "
+        "in the BASS paper",
+    )
+    prompts: str | list[str | list[int]] = option(
+        "python",
+        "a list of texts or of token ids; a file (`.jsonl`: a `prompt` or `token_ids` in each "
+        "line, any other is one text); or `python`, the built-in ones",
+    )
+    num_prompts: int | None = option(None, "use so many of the prompts")
+    repeats: int = option(3, "do it all so often, each time with the next seed")
+    warm_up: bool = option(
+        True, "make a first step, and capture CUDA graphs, before the time counts"
+    )
+    ttft_limit: float | None = option(
+        None, "latency limit of goodput: seconds to a request's first token"
+    )
+    tpot_limit: float | None = option(
+        None, "latency limit of goodput: seconds for each later token"
+    )
+    e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
 
     def examine(self, problems: Problems) -> None:
         """Note values out of their range, which `LLM.stream` would refuse when it is too late."""
@@ -94,8 +80,6 @@ class Settings:
             for name in _SAMPLING:
                 with problems.noted():
                     Sampling(**{name: getattr(self, name)})
-        if self.dtype.removeprefix("torch.") not in (*DTYPES, "auto"):
-            problems.add(str(unknown_name("dtype", self.dtype, [*DTYPES, "auto"])), "dtype")
         with problems.noted("", "prompts"):
             self.read_prompts()
 
@@ -152,19 +136,17 @@ class Settings:
         """Latencies within which a request counts for goodput."""
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
-    def order(self) -> LoadPlan:
+    def load_plan(self) -> LoadPlan:
         """What `load` would be asked for, checked; no weight is read.
 
         The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
         model goes without. Raises a `BassError` where parts do not fit together.
         """
-        said = {name: getattr(self, name) for name in ORDERED if name != "batch"}
-        said |= {key: built(key, said[key]) for key in KIND}
-        drafter = said["drafter"]
-        if not getattr(drafter, "needs_draft", True):
+        said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
+        said["drafter"] = make("drafter", said["drafter"])
+        if not said["drafter"].needs_draft:
             said |= {"draft": None, "draft_quantization": None}
-        made = order(**said, max_batch_size=self.batch, num_speculative_tokens=None, aliases={})
-        return made if made.parts.drafter.needs_draft else replace(made, draft=None)
+        return LoadPlan.of(LoadOptions(**said, max_batch_size=self.batch))
 
 
 @final
@@ -187,52 +169,29 @@ class Call:
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
-# what an `LoadPlan` is made of
-ORDERED = ("batch", *(name for name in inspect.signature(load).parameters if name in SETTINGS))
+# what a `LoadPlan` is made of
+PLANNED = ("batch", *(f.name for f in fields(ModelOptions)))
 DEFAULTS = asdict(Settings())
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "a text",
-    "bool": "true or false",
-    "list": "a list",
-    "NoneType": "null",
-}
+KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 
 
 def typed_setting(name: str, value: Any) -> Any:
     """A value as the setting has it; another kind is refused.
 
-    Strategies are looked at by `Settings.order`.
+    Strategies are looked at by `Settings.load_plan`.
     """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
     hint: Any = SETTINGS[name].type
-    if name not in KIND and not _fits(value, hint):
-        kinds = [
-            _KINDS[getattr(one, "__name__", "list")]
-            for one in (hint.__args__ if isinstance(hint, UnionType) else [hint])
-        ]
+    if name not in KIND and not fits(value, hint):
         said = "null" if value is None else f"{value!r:.60}"
-        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {' or '.join(kinds)}.")
+        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {in_words(hint)}.")
     try:
         return float(value) if isinstance(value, int) and hint in (float, float | None) else value
     except OverflowError as error:
         raise OptionError(
             f"`{name}: {value!r:.60}` is too large a number: give a smaller one."
         ) from error
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type; integers are numbers too, and true and false are none."""
-    if isinstance(hint, UnionType):
-        return any(_fits(value, one) for one in hint.__args__)
-    if get_origin(hint) is list:
-        [inside] = get_args(hint)
-        return isinstance(value, list) and all(_fits(one, inside) for one in value)
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, hint) or (hint is float and isinstance(value, int))
 
 
 def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

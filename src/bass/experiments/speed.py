@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from bass.api.results import Utilization, first_last_all, utilization
 from bass.experiments.repeats import Repeat
-from bass.results import Utilization, first_last_all, utilization
 
 
 def tokens(repeat: Repeat) -> float | None:

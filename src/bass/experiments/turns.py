@@ -3,14 +3,13 @@ loaded.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from bass.api.loading import ModelSpec
 from bass.experiments.cells import Task
-from bass.experiments.orders import Orders
+from bass.experiments.load_plans import LoadPlans
 from bass.experiments.work import ALIKE
-from bass.llm import LoadPlan
 
-Model = tuple[Any, ...]
+Pair = tuple[ModelSpec, ModelSpec | None]
 
 
 def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
@@ -21,12 +20,12 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     compared. Groups that need more than one pair of models are merged where they need the same
     ones, so that each is loaded once in a round.
     """
-    known = Orders()
+    known = LoadPlans()
     ordered = by_models(tasks, known)
     works = [_work(task) for task in ordered]
-    needed: dict[str, set[tuple[Model, Model | None]]] = {}
+    needed: dict[str, set[Pair]] = {}
     for task, work in zip(ordered, works, strict=True):
-        needed.setdefault(work, set()).add(_models(known.of(task.settings)))
+        needed.setdefault(work, set()).add(known.of(task.settings).models)
     groups: dict[object, list[Task]] = {}
     for task, work in zip(ordered, works, strict=True):
         pairs = _loaded(needed[work])
@@ -36,12 +35,12 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
             yield from ((task, turn) for task in group if turn < len(task.turns))
 
 
-def by_models(tasks: Sequence[Task], known: Orders | None = None) -> list[Task]:
+def by_models(tasks: Sequence[Task], known: LoadPlans | None = None) -> list[Task]:
     """The cells in an order in which no models are loaded twice: those that name the same stand
     together, the one with a draft first.
     """
-    known = known or Orders()
-    models = [_models(known.of(task.settings)) for task in tasks]
+    known = known or LoadPlans()
+    models = [known.of(task.settings).models for task in tasks]
     targets = [target for target, _ in models]
     first_target, first_pair = (
         {value: i for i, value in reversed([*enumerate(values)])} for values in (targets, models)
@@ -58,13 +57,7 @@ def _work(task: Task) -> str:
     return repr((str(task.settings.target), *(getattr(task.settings, name) for name in ALIKE)))
 
 
-def _models(order: LoadPlan) -> tuple[Model, Model | None]:
-    """Which target, and which draft."""
-    target = (str(order.target), str(order.device), order.dtype, repr(order.quantizations[0]))
-    return target, None if order.draft is None else (str(order.draft), repr(order.quantizations[1]))
-
-
-def _loaded(models: set[tuple[Model, Model | None]]) -> frozenset[tuple[Model, Model | None]]:
+def _loaded(models: set[Pair]) -> frozenset[Pair]:
     """The pairs that have to be loaded: a target alone is in each of its pairs."""
     paired = {target for target, draft in models if draft is not None}
     return frozenset(

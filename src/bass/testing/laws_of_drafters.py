@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.records import Draft, Features, Noise, Sequences, Window
-from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, Mostly, OwnPast

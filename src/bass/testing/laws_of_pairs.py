@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.api.kinds import KINDS
+from bass.api.plan import backend_for
+from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
-from bass.loading import backend_for, cache_class
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
-from bass.registry import REGISTRIES
 from bass.testing import runs
 from bass.testing.dense import dense_attention
 from bass.testing.dictionary import SHAPE, Both
@@ -64,9 +65,9 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     Raises `ExactnessError`; `PairingError` for two that speak different view types; `OptionError`
     for what is no cache or backend.
     """
-    layout = cache_class(cache)
+    layout = make("cache", cache)
     made = backend_for(backend, layout, torch.device("cpu"))
-    check_pairing(layout, type(made), tuple(REGISTRIES["attention"].values()))
+    check_pairing(layout, type(made), tuple(KINDS["attention"].registry.values()))
     device = device_for(made)
     proof = Proof(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     if layout.view_type in READ:  # pyright: ignore[reportAttributeAccessIssue]

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from bass.api.plan import check_max_length
+from bass.api.resolve import make
 from bass.interfaces import DraftLengthPolicy
-from bass.loading import check_max_length
 from bass.records import Feedback
-from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.proof import Proof

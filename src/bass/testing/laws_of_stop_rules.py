@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.interfaces import StopRule
-from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow

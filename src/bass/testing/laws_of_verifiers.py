@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces import Verifier
 from bass.policies import Fixed
 from bass.records import Verdict
-from bass.registry import make
 from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.enumeration import CUTS, Cuts, judge, middle, output_laws

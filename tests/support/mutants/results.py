@@ -38,6 +38,20 @@ MUTANTS = (
         (ANEW,),
     ),
     Mutant(
+        "models of another dtype count as the same",
+        "ModelSpec.key",
+        "(self.checkpoint, str(self.device), self.dtype, repr(self.quantization))",
+        "(self.checkpoint, str(self.device), repr(self.quantization))",
+        ("unit/test_ablate_config.py::test_the_models_are_not_loaded_twice",),
+    ),
+    Mutant(
+        "a parameter that is no strategy keeps the text of a command line",
+        "resolve._argument",
+        "typed(value, one.hint)",
+        "value",
+        ("unit/test_registry.py::test_the_ways_to_say_one_strategy",),
+    ),
+    Mutant(
         "repeats of rivals run back to back",
         "by_turns",
         "work if len(pairs) == 1 else pairs",

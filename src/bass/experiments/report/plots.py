@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bass.api.results import acceptance_by_position, judged_lengths
 from bass.experiments.report.bars import parts, step_parts
 from bass.experiments.report.cells import Cell, at_one_batch, by_label
 from bass.experiments.report.drawing import (
@@ -21,7 +22,6 @@ from bass.experiments.report.drawing import (
     thinned,
 )
 from bass.experiments.report.palette import SERIES, colours
-from bass.results import acceptance_by_position, judged_lengths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bass.api.loading import Models
+from bass.api.results import Result
 from bass.engine.requests import Request
 from bass.errors import OptionError, RequestError, check_integer
-from bass.loading import Models
 from bass.ops.noise import row_key
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
@@ -86,6 +87,11 @@ def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
 def _listed(prompts: Any) -> list[Any]:
     """The prompts of a call."""
     prompts = _plain(prompts)
+    if isinstance(prompts, Result):
+        raise RequestError(
+            "A `Result` is no prompt: `LLM.chat` generates by itself now, and "
+            "`LLM.apply_chat_template` gives the token ids of a conversation."
+        )
     if isinstance(prompts, _UNORDERED):
         raise RequestError(
             "The prompts are in a set, which has no order to tell their completions by: give a "

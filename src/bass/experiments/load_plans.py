@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import final
 
+from bass.api.plan import LoadPlan
 from bass.errors import BassError
-from bass.experiments.settings import ORDERED, Settings
-from bass.llm import LoadPlan
+from bass.experiments.settings import PLANNED, Settings
 
-# What may be wrong with an order, and is put right by the defaults of these settings: single ones,
-# then those that must fit together.
+# What may be wrong with a load plan, and is put right by the defaults of these settings: single
+# ones, then those that must fit together.
 _SUSPECTS = (
-    *((name,) for name in ORDERED),
+    *((name,) for name in PLANNED),
     ("drafter", "stop_rule", "draft"),
     ("cache", "attention"),
     ("device", "cuda_graphs"),
@@ -19,8 +19,8 @@ _SUSPECTS = (
 
 @final
 @dataclass
-class Orders:
-    """The orders of settings.
+class LoadPlans:
+    """The load plans of settings.
 
     Those that name the same parts share one, so nothing may be run with it: strategies may hold
     state.
@@ -30,10 +30,10 @@ class Orders:
     _wrong: dict[str, tuple[list[str], frozenset[str]]] = field(default_factory=dict, repr=False)
 
     def of(self, settings: Settings) -> LoadPlan:
-        """As `Settings.order`. Raises a `BassError` where there is none."""
+        """As `Settings.load_plan`. Raises a `BassError` where there is none."""
         key = _key(settings)
         if key not in self._known:
-            self._known[key] = settings.order()
+            self._known[key] = settings.load_plan()
         return self._known[key]
 
     def problems(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
@@ -59,7 +59,7 @@ class Orders:
                 if trial != settings and (found := self._error(trial)) != error:
                     break
             else:
-                return told, frozenset(ORDERED)
+                return told, frozenset(PLANNED)
             settings, error = trial, found
             changed |= {*names}
         return told, frozenset(changed)
@@ -73,4 +73,4 @@ class Orders:
 
 
 def _key(settings: Settings) -> str:
-    return repr([getattr(settings, name) for name in ORDERED])
+    return repr([getattr(settings, name) for name in PLANNED])

@@ -3,64 +3,57 @@
 import functools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, final
 
 import torch
 
-from bass import pair
-from bass.assembly import Engine, assemble, no_room, use_graphs
+from bass.api.assembly import Engine, assemble, no_room
+from bass.api.generation import Generation
+from bass.api.loading import ModelCache, Models
+from bass.api.options import (
+    AttentionSpec,
+    Checkpoint,
+    DrafterSpec,
+    LoadOptions,
+    PolicySpec,
+    QuantizationSpec,
+    RequestOptions,
+    StopRuleSpec,
+    VerifierSpec,
+    options_from,
+)
+from bass.api.plan import LoadPlan, Strategies, use_graphs
+from bass.api.progress import finished
+from bass.api.requests import Prompts, context, requests_for, stop_strings
+from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
-from bass.engine.scorer import check_pairing
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, explained, is_finite, unknown_name
-from bass.generation import Generation
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    Quantization,
-    StopRule,
-    Verifier,
-    Warp,
-)
-from bass.loading import (
-    Models,
-    Strategies,
-    backend_for,
-    check_max_length,
-    drafter_for,
-    find_device,
-    layout_for,
-    quantizations_for,
-)
-from bass.models.first_layers import FirstLayers
-from bass.registry import REGISTRIES, make
-from bass.requests import Prompts, context, requests_for, stop_strings
-from bass.results import Result
+from bass.errors import OptionError, RequestError, check_integer, explained, is_finite
+from bass.interfaces import Warp
+from bass.policies import Fixed
 from bass.sampling import Sampling
 
-_LENGTH_ALIASES = ("num_speculative_tokens", "num_assistant_tokens", "gamma")
+Conversation = Sequence[Mapping[str, Any]]
 
 
 def load(
-    target: str | Path | None = None,
-    draft: str | Path | None = None,
-    policy: str | type | Mapping[str, Any] | DraftLengthPolicy[Any] = "bass",
+    target: Checkpoint = None,
+    draft: Checkpoint = None,
+    policy: PolicySpec = "bass",
     cache: str | type = "auto",
-    attention: str | type | Mapping[str, Any] | AttentionBackend[Any, Any] = "auto",
-    verifier: str | type | Mapping[str, Any] | Verifier = "rejection",
-    drafter: str | type | Mapping[str, Any] | DraftMethod = "model",
-    stop_rule: str | type | Mapping[str, Any] | StopRule | None = None,
+    attention: AttentionSpec = "auto",
+    verifier: VerifierSpec = "rejection",
+    drafter: DrafterSpec = "model",
+    stop_rule: StopRuleSpec = None,
     device: str = "auto",
     dtype: str = "auto",
-    quantization: str | type | Mapping[str, Any] | Quantization | None = None,
-    draft_quantization: str | type | Mapping[str, Any] | Quantization | None = None,
-    cuda_graphs: str | bool = "auto",
+    quantization: QuantizationSpec = None,
+    draft_quantization: QuantizationSpec = None,
+    cuda_graphs: Literal["auto"] | bool = "auto",
     max_batch_size: int = 8,
     num_speculative_tokens: int | None = None,
     **aliases: Any,
@@ -74,8 +67,7 @@ def load(
     "package.module:Class", a class, (all but `cache`) an object of the protocol in
     `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
     `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no
-    draft. `num_assistant_tokens` and `gamma` mean the same. `cuda_graphs="auto"` replays steps as
-    CUDA graphs where the parts allow it. `cache="auto"` is the split layout on a GPU and the padded
+    draft. `cache="auto"` is the split layout on a GPU and the padded
     one elsewhere, or with an `attention` of your choice; `attention="auto"` takes the first backend
     that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one;
     `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as
@@ -85,123 +77,18 @@ def load(
 
     Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
     """
-    ordered = order(**locals())
-    return ordered.serve(ordered.read())
+    return serve(LoadPlan.of(options_from(LoadOptions, locals(), aliases)))
 
 
-@final
-@dataclass(frozen=True)
-class LoadPlan:
-    """What `load` was asked for, found to fit together. No weight has been read."""
-
-    target: str | Path
-    draft: str | Path | None
-    parts: Strategies
-    max_batch_size: int
-    device: torch.device
-    dtype: str
-    quantizations: tuple[Quantization | None, Quantization | None]
-    cuda_graphs: str | bool
-
-    def read(self) -> Models:
-        """The models: what takes time, and may serve other orders too."""
-        return Models.read(
-            self.target,
-            self.draft,
-            self.parts.drafter.needs_draft,
-            self.device,
-            self.dtype,
-            self.quantizations,
-        )
-
-    def serve(self, models: Models) -> "LLM":
-        """The strategies over models that are there."""
-        if self.parts.drafter.target_layers:
-            FirstLayers.check(models.target, self.parts.drafter.target_layers)
-        return LLM(models, self.parts, self.max_batch_size, self.cuda_graphs)
+def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
+    """What a plan asks for; a `cache` may have its models already."""
+    return LLM(plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs)
 
 
-def order(
-    *,
-    target: str | Path | None,
-    draft: str | Path | None,
-    policy: Any,
-    cache: Any,
-    attention: Any,
-    verifier: Any,
-    drafter: Any,
-    stop_rule: Any,
-    device: str,
-    dtype: str,
-    quantization: Any,
-    draft_quantization: Any,
-    cuda_graphs: str | bool,
-    max_batch_size: int,
-    num_speculative_tokens: int | None,
-    aliases: Mapping[str, Any],
-) -> LoadPlan:
-    """The arguments of `load`, all of them, checked: it raises what `load` raises before a
-    checkpoint is looked at.
-    """
-    for name in aliases:
-        if name not in _LENGTH_ALIASES:
-            raise unknown_name(
-                "option", name, ({*load.__annotations__, *_LENGTH_ALIASES} - {"aliases", "return"})
-            )
-    for name, folder in (("target", target), ("draft", draft)):
-        if folder is not None and not isinstance(folder, str | Path):
-            raise OptionError(
-                f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
-            )
-    asked = {
-        name: value
-        for name, value in {"num_speculative_tokens": num_speculative_tokens, **aliases}.items()
-        if value is not None
-    }
-    if len(set(asked.values())) > 1:
-        raise OptionError(
-            f"{' and '.join(f'`{n}={v}`' for n, v in asked.items())} contradict each other: they "
-            "are names of one option."
-        )
-    if asked:
-        if policy != "bass":
-            raise OptionError(
-                f"`{next(iter(asked))}` is short for the fixed policy and contradicts "
-                f"`policy={policy!r}`: give one of them."
-            )
-        k = next(iter(asked.values()))
-        if not isinstance(k, int) or isinstance(k, bool):
-            raise OptionError(
-                f"`{next(iter(asked))}={k!r}` is no number of tokens: give an integer of 0 or more."
-            )
-        policy = make("policy", "fixed", k=k)
-    check_integer("max_batch_size", max_batch_size, 1)
-    policy_ = make("policy", policy)
-    check_max_length(policy_)
-    rule = None if stop_rule is None else make("stop_rule", stop_rule)
-    named = make("drafter", drafter)
-    # Plain decoding loads no draft, whichever is named.
-    method = NoDrafter() if policy_.max_length == 0 else drafter_for(named, draft, rule)
-    if target is None and draft is None:
-        target, draft = pair.TARGET, pair.DRAFT
-    device_ = find_device(device)
-    layout = layout_for(cache, attention, device_)
-    backend = backend_for(attention, layout, device_)
-    parts = Strategies(policy_, layout, backend, make("verifier", verifier), method, rule)
-    check_pairing(parts.cache, type(backend), tuple(REGISTRIES["attention"].values()))
-    backend.check(device_)
-    use_graphs(cuda_graphs, device_, parts)  # refuses what cannot be
-    quantizations = quantizations_for(quantization, draft_quantization, method, device_)
-    return LoadPlan(
-        target or pair.TARGET,
-        draft,
-        parts,
-        max_batch_size,
-        device_,
-        dtype,
-        quantizations,
-        cuda_graphs,
-    )
+def plain(llm: "LLM") -> "LLM":
+    """The same target in the same batch without speculation; the weights are shared."""
+    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
+    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 @dataclass(frozen=True)
@@ -237,9 +124,28 @@ class LLM:
         self.graphs = use_graphs(cuda_graphs, models.device, parts)
         self._kept: CachedEngine | None = None
 
-    def generate(self, prompts: Prompts, **options: Any) -> Result:
-        """All completions of all prompts. The options are those of `stream`."""
-        return self.stream(prompts, **options).result()
+    def generate(
+        self,
+        prompts: Prompts,
+        num_return_sequences: int = 1,
+        max_new_tokens: int | Sequence[int] = 256,
+        temperature: float = 0.2,
+        top_p: float = 0.95,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: str | Iterable[str] | None = (),
+        ignore_eos: bool = False,
+        time_budget: float | None = None,
+        progress: bool = False,
+        **unknown: Any,
+    ) -> Result:
+        """All completions of all prompts. The options are those of `stream`; `progress` shows a
+        bar of the tokens on standard error, which ends early where samples do.
+        """
+        options = options_from(RequestOptions, locals(), unknown)
+        return finished(self._begin(prompts, options), progress)
 
     def stream(
         self,
@@ -272,30 +178,53 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        if unknown:
-            raise unknown_name(
-                "option",
-                next(iter(unknown)),
-                [n for n in LLM.stream.__annotations__ if n not in ("unknown", "return")],
+        return self._begin(prompts, options_from(RequestOptions, locals(), unknown))
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        template: str = "default",
+        *,
+        num_return_sequences: int = 1,
+        max_new_tokens: int | Sequence[int] = 256,
+        temperature: float = 0.2,
+        top_p: float = 0.95,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: str | Iterable[str] | None = (),
+        ignore_eos: bool = False,
+        time_budget: float | None = None,
+        progress: bool = False,
+        **unknown: Any,
+    ) -> Result:
+        """The assistant's next turn in a conversation, or in each of several: `generate` of what
+        `apply_chat_template` gives. The options are those of `generate`.
+        """
+        options = options_from(RequestOptions, locals(), unknown)
+        # anything else is one conversation, which its template refuses in a sentence
+        talks: Any = messages
+        if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
+            talks = [messages]
+        prompts = [self.apply_chat_template(one, template) for one in talks]
+        return finished(self._begin(prompts, options), progress)
+
+    def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
+        """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
+
+        messages: each a `role` and a `content`. They are put into the target's own chat template,
+        which writes the special tokens; none is added to them. template: its name, where the
+        checkpoint has several.
+        """
+        tokenizer = self.models.tokenizer
+        if tokenizer is None:
+            raise RequestError(
+                "A conversation is text, and the target's folder has no tokenizer: give token ids "
+                "to `generate`, or add it."
             )
-        warp = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-        stops = stop_strings(stop)
-        if stops and self.models.tokenizer is None:
-            raise OptionError(
-                "`stop` needs text, and the target's folder has no tokenizer: add one, or cut the "
-                "token ids yourself."
-            )
-        check_integer("num_return_sequences", num_return_sequences, 1)
-        check_integer("seed", seed)
-        if time_budget is not None and not (is_finite(time_budget) and time_budget > 0):
-            raise OptionError(
-                f"`time_budget={time_budget!r}` must be more than 0 seconds, or None for no limit."
-            )
-        requests = requests_for(self.models, prompts, num_return_sequences, max_new_tokens, seed)
-        run = self._run(requests, warp, () if ignore_eos else tuple(self.models.eos), time_budget)
-        peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
-        claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
-        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
+        text = tokenizer.chat.render(messages, template)
+        return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
 
     def warm_up(self, prompts: Prompts, max_length: int | None = None, **options: Any) -> None:
         """Do now what the first of such requests would wait for. The arguments are those of
@@ -343,21 +272,35 @@ class LLM:
         finally:
             generation.close()
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], template: str = "default") -> list[int]:
-        """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
-
-        messages: each a `role` and a `content`. They are put into the target's own chat template,
-        which writes the special tokens; none is added to them. template: its name, where the
-        checkpoint has several.
-        """
-        tokenizer = self.models.tokenizer
-        if tokenizer is None:
-            raise RequestError(
-                "A conversation is text, and the target's folder has no tokenizer: give token ids "
-                "to `generate`, or add it."
+    def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
+        """Check the request, and make an engine for it."""
+        warp = Sampling(**{f.name: getattr(options, f.name) for f in fields(Sampling)})
+        stops = stop_strings(options.stop)
+        if stops and self.models.tokenizer is None:
+            raise OptionError(
+                "`stop` needs text, and the target's folder has no tokenizer: add one, or cut the "
+                "token ids yourself."
             )
-        text = tokenizer.chat.render(messages, template)
-        return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
+        check_integer("num_return_sequences", options.num_return_sequences, 1)
+        check_integer("seed", options.seed)
+        budget = options.time_budget
+        if budget is not None and not (is_finite(budget) and budget > 0):
+            raise OptionError(
+                f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
+            )
+        requests = requests_for(
+            self.models,
+            prompts,
+            options.num_return_sequences,
+            options.max_new_tokens,
+            options.seed,
+        )
+        run = self._run(
+            requests, warp, () if options.ignore_eos else tuple(self.models.eos), budget
+        )
+        peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
+        claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
+        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
 
     def _run(
         self, requests: list[Request], warp: Warp, eos: tuple[int, ...], time_budget: float | None

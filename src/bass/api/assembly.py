@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import torch
 
+from bass.api.loading import Models
+from bass.api.plan import Strategies
 from bass.engine.cost import pass_cost
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
-from bass.errors import OptionError, RequestError
+from bass.errors import RequestError
 from bass.interfaces import Warp
-from bass.loading import Models, Strategies
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
-from bass.registry import REGISTRIES
 
 # an engine that is kept has room for the next multiple, so that the next request finds it large
 # enough
@@ -85,29 +84,6 @@ def assemble(
         target, parts.drafter.build(context), parts.verifier, warp, context.vocab_size, context.log
     )
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget, warp, eos)
-
-
-def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bool:
-    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
-    if asked not in ("auto", True, False):
-        raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
-    able = device.type == "cuda" and parts.attention.capturable
-    if asked is True and not able:
-        if device.type != "cuda":
-            raise OptionError(
-                f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
-                "it out."
-            )
-        view = parts.cache.view_type
-        valid = [
-            n for n, b in REGISTRIES["attention"].items() if b.view_type is view and b.capturable
-        ]  # pyright: ignore[reportAttributeAccessIssue]
-        raise OptionError(
-            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
-            "hold: give `cuda_graphs=False`, "
-            f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
-        )
-    return able and asked is not False
 
 
 def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:

@@ -1,5 +1,6 @@
 """What a generation returns: completions, statistics, trace."""
 
+import html
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,9 @@ import numpy as np
 
 from bass.engine.cost import Peaks, total
 from bass.engine.requests import StepRecord, Trace
+from bass.printable import printable
+
+MOST_SHOWN, LONGEST_SHOWN = 100, 2000  # completions and their characters in a notebook
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,50 @@ class Result:
     completions: list[Completion]
     stats: Stats
     trace: list[StepRecord] = field(repr=False)
+
+    def by_prompt(self) -> list[list[Completion]]:
+        """The completions of each prompt, in the order of the call."""
+        found: dict[int, list[Completion]] = {}
+        for one in self.completions:
+            found.setdefault(one.prompt_index, []).append(one)
+        return [found[index] for index in sorted(found)]
+
+    def _repr_html_(self) -> str:
+        """A table of the completions, for a notebook."""
+        heads = ("prompt", "sample", "text", "tokens", "mean logprob", "ended by")
+        rows = [
+            (
+                one.prompt_index,
+                one.sample_index,
+                f"<pre>{_shown(one)}</pre>",
+                len(one.token_ids),
+                f"{one.mean_logprob:.3f}",
+                one.finish_reason,
+            )
+            for one in self.completions[:MOST_SHOWN]
+        ]
+        table = "".join(_row("td", row) for row in rows)
+        left = len(self.completions) - len(rows)
+        figures = {
+            "tau": self.stats.tau,
+            "acceptance rate": self.stats.acceptance_rate,
+            "tokens per second": self.stats.tokens_per_second,
+        }
+        said = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
+        said += [f"{left} more completions"] if left else []
+        said += [] if self.stats.lossless else ["NOT LOSSLESS"]
+        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(said)}</p>"
+
+
+def _row(cell: str, values: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{cell}>{value}</{cell}>' for value in values)}</tr>"
+
+
+def _shown(completion: Completion) -> str:
+    """Text, or token ids where there is none, that is safe in a page."""
+    text = str(completion.token_ids) if completion.text is None else completion.text
+    cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return html.escape(printable(cut, "\n\t"))
 
 
 def count(steps: list[StepRecord]) -> Counts:

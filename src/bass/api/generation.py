@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
+from bass.api.results import Completion, Result, StreamEvent, summarize
 from bass.engine.cost import PairCost, Peaks
 from bass.engine.requests import Emission
 from bass.engine.run import Run
-from bass.results import Completion, Result, StreamEvent, summarize
 from bass.text import StopStrings, Tokenizer, Transcript
 
 

@@ -1,0 +1,103 @@
+"""The kinds of strategies, a row for each: registries, options, `bass list`, entry points and
+messages are made of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from bass.attention import BACKENDS
+from bass.caches import CACHES
+from bass.drafters import DRAFTERS
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    KVCache,
+    Quantization,
+    StopRule,
+    Verifier,
+)
+from bass.models.quantized import QUANTIZATIONS
+from bass.policies import POLICIES
+from bass.stop_rules import STOP_RULES
+from bass.verifiers import VERIFIERS
+
+_VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
+
+
+@final
+@dataclass(frozen=True)
+class Kind:
+    """One kind of strategy.
+
+    `about`: what such a strategy decides. `group`: the entry points of installed packages.
+    `as_class`: its class is used, since the engine makes the objects. `required`: the type of each
+    class attribute that a class must declare, and how to write it. `only_in_python`: classes that
+    have no name, and why.
+    """
+
+    name: str
+    interface: type
+    registry: Mapping[str, type]
+    group: str
+    about: str
+    as_class: bool = False
+    required: Mapping[str, tuple[type, str]] = field(default_factory=dict)
+    only_in_python: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The name, in a sentence."""
+        return self.name.replace("_", " ")
+
+
+_LOSSLESS = (bool, "lossless: ClassVar[bool] = True` or `= False`")
+_CAPTURABLE = (bool, "capturable: ClassVar[bool] = True` or `= False`")
+_ORACLE = "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace"
+_RECORDED = "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill"
+_ROWS = (
+    Kind(
+        "policy",
+        DraftLengthPolicy,
+        POLICIES,
+        "bass.policies",
+        "how many tokens to draft",
+        only_in_python={"oracle": _ORACLE, "recorded": _RECORDED},
+    ),
+    Kind("stop_rule", StopRule, STOP_RULES, "bass.stop_rules", "what ends a draft early"),
+    Kind("drafter", DraftMethod, DRAFTERS, "bass.drafters", "what proposes tokens"),
+    Kind(
+        "verifier",
+        Verifier,
+        VERIFIERS,
+        "bass.verifiers",
+        "which tokens to keep",
+        required={"lossless": _LOSSLESS},
+    ),
+    Kind(
+        "cache",
+        KVCache,
+        CACHES,
+        "bass.caches",
+        "layout of keys and values",
+        as_class=True,
+        required={"view_type": (type, _VIEW.format("view` gives"))},
+    ),
+    Kind(
+        "attention",
+        AttentionBackend,
+        BACKENDS,
+        "bass.attention",
+        "backend that attends to a cache",
+        required={"view_type": (type, _VIEW.format("run` attends to")), "capturable": _CAPTURABLE},
+    ),
+    Kind(
+        "quantization",
+        Quantization,
+        QUANTIZATIONS,
+        "bass.quantizations",
+        "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
+    ),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ROWS}

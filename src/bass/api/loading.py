@@ -1,0 +1,184 @@
+"""Models: which ones, read and checked against each other, and kept for who needs the same."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import final
+
+import torch
+
+from bass.errors import (
+    CheckpointError,
+    PairingError,
+    explained,
+)
+from bass.hub import resolve
+from bass.interfaces import (
+    Quantization,
+)
+from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
+from bass.models.decoder import CausalDecoder
+from bass.models.quantized import quantize_head
+from bass.models.weights import CheckpointIndex, narrow, read_index
+from bass.text import Tokenizer, check_same_tokenizer
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ModelSpec:
+    """Which model is loaded, and how: what is the same has an equal spec, whoever asks for it.
+
+    checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`.
+    """
+
+    checkpoint: str
+    device: torch.device
+    dtype: str
+    quantization: Quantization | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for equal specs. A quantization may be a user's class, without equality."""
+        return self.checkpoint, str(self.device), self.dtype, repr(self.quantization)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelSpec) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@final
+@dataclass(frozen=True)
+class Models:
+    """A target, its draft if one is needed, and their tokenizer."""
+
+    target: CausalDecoder
+    draft: CausalDecoder | None
+    tokenizer: Tokenizer | None
+    eos: list[int]
+    device: torch.device
+    dtype: torch.dtype
+    # of the target, of the draft
+    quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
+
+    @classmethod
+    def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
+        """Load both; that they belong together is checked before any weight is read."""
+        ours = Checkpoint.read(target.checkpoint)
+        theirs = None if draft is None else Checkpoint.read(draft.checkpoint)
+        if theirs is not None:
+            check_pair(ours, theirs)
+        size = ours.index.decoder.shape.vocab_size
+        kind, device = _dtype(target.dtype, target.device, ours.index), target.device
+        quantizations = target.quantization, None if draft is None else draft.quantization
+        loaded_draft = (
+            None
+            if theirs is None
+            else _load_draft(theirs.index, device, kind, quantizations[1], size)
+        )
+        loaded = ours.index.load(device, kind, quantizations[0])
+        return cls(loaded, loaded_draft, ours.tokenizer, ours.eos, device, kind, quantizations)
+
+
+@final
+@dataclass
+class ModelCache:
+    """The models that were loaded last, which serve everything that names the same ones."""
+
+    _specs: tuple[ModelSpec, ModelSpec | None] | None = None
+    _models: Models | None = field(default=None, repr=False)
+
+    def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
+        """Those models, loaded if they are not there; what has a draft serves without it too."""
+        known = self._specs is not None and (
+            self._specs == (target, draft) or (self._specs[0] == target and draft is None)
+        )
+        if self._models is None or not known:
+            self._specs = self._models = None  # given back first: there may be no room for two
+            self._specs, self._models = (target, draft), Models.read(target, draft)
+        if draft is not None or self._models.draft is None:
+            return self._models
+        return replace(
+            self._models, draft=None, quantizations=(self._models.quantizations[0], None)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder of which all but the weights has been read."""
+
+    index: CheckpointIndex
+    tokenizer: Tokenizer | None
+
+    @classmethod
+    def read(cls, spec: str | Path) -> "Checkpoint":
+        """Find the folder, fetching it if `spec` is a hub id, and read its config, headers and
+        tokenizer.
+        """
+        folder = resolve(spec)
+        return cls(read_index(folder), Tokenizer.read(folder))
+
+    @property
+    def eos(self) -> list[int]:
+        """Token ids that end a sequence."""
+        return eos_ids(self.index.folder, self.index.raw)
+
+
+def _load_draft(
+    index: CheckpointIndex,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: Quantization | None,
+    size: int,
+) -> CausalDecoder:
+    """Without ids from `size` on, the target's number of them; its head is quantized with the
+    rest.
+    """
+    draft = narrow(index.load(device, dtype, quantization), size)
+    if quantization is None:
+        return draft
+
+    def no_room(reason: str) -> CheckpointError:
+        needed = index.weight_bytes(dtype, quantization, draft=True)
+        return CheckpointError(
+            f"`{index.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
+            "and more for a moment; there is no room "
+            f"({reason}): choose a smaller draft, or another device."
+        )
+
+    with explained(no_room):
+        return quantize_head(draft, quantization)
+
+
+def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
+    """Raise a `PairingError` for a draft whose token ids do not mean what the target's mean.
+
+    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the
+    smaller one. The target keeps its own padding, as without a draft; the draft's is what it has of
+    the target's ids.
+    """
+    sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
+    known = target.tokenizer is not None and draft.tokenizer is not None
+    if sizes[0] != sizes[1] and not known:
+        raise PairingError(
+            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft "
+            "with the target's vocabulary."
+        )
+    check_same_tokenizer(target.tokenizer, draft.tokenizer)
+    if sizes[0] != sizes[1] and target.tokenizer is not None:
+        last = max(target.tokenizer.vocabulary.values(), default=-1)
+        if last >= min(sizes):
+            raise PairingError(
+                f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and "
+                f"their tokenizer's ids go up to {last}: "
+                "use a draft with the target's vocabulary."
+            )
+
+
+def _dtype(dtype: str, device: torch.device, checkpoint: CheckpointIndex) -> torch.dtype:
+    if dtype != "auto":
+        return DTYPES[dtype]
+    if device.type == "cpu":
+        return torch.float32
+    return stored_dtype(checkpoint.raw) or checkpoint.dtypes[0]

@@ -1,0 +1,172 @@
+"""Every option, once: `bass.load`, `LLM.generate`, the command line, the settings of ablations,
+their help and the tables of the documentation are made of these fields.
+
+`load` and `generate` repeat names, types and defaults in their signatures, for editors; a test
+compares them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from bass.api.kinds import KINDS
+from bass.errors import OptionError, unknown_name
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    Quantization,
+    StopRule,
+    Verifier,
+)
+
+Checkpoint = str | Path | None
+PolicySpec = str | type | Mapping[str, Any] | DraftLengthPolicy[Any]
+AttentionSpec = str | type | Mapping[str, Any] | AttentionBackend[Any, Any]
+VerifierSpec = str | type | Mapping[str, Any] | Verifier
+DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
+StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
+QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
+T = TypeVar("T")
+# what is accepted for an option, and what other libraries call one
+ALIASES: dict[str, str] = {
+    "num_assistant_tokens": "num_speculative_tokens",
+    "gamma": "num_speculative_tokens",
+}
+ELSEWHERE = {
+    "model": "target",
+    "speculative_model": "draft",
+    "assistant_model": "draft",
+    "torch_dtype": "dtype",
+    "max_num_seqs": "max_batch_size",
+    "n": "num_return_sequences",
+    "best_of": "num_return_sequences",
+    "max_tokens": "max_new_tokens",
+    "max_length": "max_new_tokens",
+    "do_sample": "temperature",
+    "stop_strings": "stop",
+    "max_time": "time_budget",
+}
+
+
+def option(default: T, help: str, kind: str | None = None) -> T:
+    """A field with its help; `kind`: of the strategy that it names."""
+    return field(default=default, metadata={"help": help, "kind": kind})
+
+
+def strategy(default: T, kind: str, more: str = "") -> T:
+    """A field that names a strategy."""
+    known = ", ".join(sorted(KINDS[kind].registry)) or "none yet"
+    text = f'{KINDS[kind].about}: {more}{known}, or a class of your own as "package.module:Class"'
+    return option(default, text, kind)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models run, with which strategies, and where."""
+
+    target: Checkpoint = option(
+        None,
+        "checkpoint of the target, a folder or a hub id (org/name[@revision]); without target and "
+        "draft, the embedded pair",
+    )
+    draft: Checkpoint = option(None, "checkpoint of the draft, a folder or a hub id")
+    policy: PolicySpec = strategy("bass", "policy")
+    cache: str | type = strategy("auto", "cache", "auto (the quickest of the device), ")
+    attention: AttentionSpec = strategy("auto", "attention", "auto (one that fits the cache), ")
+    verifier: VerifierSpec = strategy("rejection", "verifier")
+    drafter: DrafterSpec = strategy("model", "drafter")
+    stop_rule: StopRuleSpec = strategy(None, "stop_rule")
+    device: str = option("auto", "auto (a GPU where there is one), cpu, cuda, cuda:1 ...")
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    quantization: QuantizationSpec = strategy(None, "quantization")
+    draft_quantization: QuantizationSpec = option(
+        None, "the same for the draft alone; by default that of the target", "quantization"
+    )
+    cuda_graphs: Literal["auto"] | bool = option(
+        "auto", "whether steps run as CUDA graphs; auto: where the parts allow it"
+    )
+
+
+@dataclass(frozen=True)
+class LoadOptions(ModelOptions):
+    """The options of `bass.load`."""
+
+    max_batch_size: int = option(
+        8, "rows that decode together; further samples wait for a free row"
+    )
+    num_speculative_tokens: int | None = option(
+        None, "short for the fixed policy; 0 is plain decoding and loads no draft"
+    )
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """What is generated of a prompt."""
+
+    max_new_tokens: int | Sequence[int] = option(256, "at most so many tokens per sample")
+    temperature: float = option(0.2, "0 is greedy")
+    top_p: float = option(0.95, "keep the most probable tokens up to this sum; 1 = off")
+    top_k: int = option(0, "keep so many of the most probable tokens; 0 = off")
+    min_p: float = option(
+        0.0, "drop tokens less probable than this share of the best one's; 0 = off"
+    )
+    repetition_penalty: float = option(
+        1.0, "divides the logits of tokens that occurred before; 1 = off"
+    )
+    seed: int = option(0, "the same seed gives the same tokens again")
+    stop: str | Iterable[str] | None = option((), "text before which a sample ends, or several")
+    ignore_eos: bool = option(False, "go on after an end-of-sequence token")
+    time_budget: float | None = option(
+        None, "seconds after which unfinished samples are returned as they are"
+    )
+
+
+@dataclass(frozen=True)
+class RequestOptions(SamplingOptions):
+    """The options of `LLM.generate`, `stream` and `chat`."""
+
+    num_return_sequences: int = option(1, "samples per prompt")
+
+
+def help_of(options: type) -> dict[str, str]:
+    """The help of each option."""
+    return {f.name: f.metadata["help"] for f in fields(options)}
+
+
+def kinds_of(options: type) -> dict[str, str]:
+    """The kind of each option that names a strategy."""
+    return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
+
+
+def unknown_option(name: str, options: type) -> OptionError:
+    """That there is no such option, with what it is called here."""
+    known, right = help_of(options), ELSEWHERE.get(name)
+    if right in known:
+        return OptionError(f"Unknown option `{name}`: give `{right}` ({known[right]}).")
+    return unknown_name("option", name, [*known, *(a for a, o in ALIASES.items() if o in known)])
+
+
+Given = TypeVar("Given", LoadOptions, RequestOptions)
+
+
+def options_from(
+    options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
+) -> Given:
+    """The options among the arguments of a function, and those of `others`, by their aliases.
+
+    Raises an `OptionError` for a name that is none.
+    """
+    values = {f.name: given[f.name] for f in fields(options)}
+    for name, value in others.items():
+        known = ALIASES.get(name)
+        if known not in values:
+            raise unknown_option(name, options)
+        if value is not None and values[known] not in (None, value):
+            raise OptionError(
+                f"`{known}={values[known]}` and `{name}={value}` contradict each other: they are "
+                "names of one option."
+            )
+        values[known] = values[known] if value is None else value
+    return options(**values)

@@ -1,0 +1,247 @@
+"""What `load` was asked for, as objects that fit together, before any weight is read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from bass import pair
+from bass.api.kinds import KINDS
+from bass.api.loading import ModelCache, Models, ModelSpec
+from bass.api.options import LoadOptions
+from bass.api.resolve import make
+from bass.attention import ON_CUDA
+from bass.drafters import NoDrafter
+from bass.engine.scorer import check_pairing
+from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    Quantization,
+    StopRule,
+    Verifier,
+)
+from bass.models.checkpoint import DTYPES
+from bass.models.first_layers import FirstLayers
+from bass.ops.dispatch import runs_kernels
+
+
+@final
+@dataclass(frozen=True)
+class Strategies:
+    """The strategies a model pair is run with."""
+
+    policy: DraftLengthPolicy[Any]
+    cache: Any  # a class with `allocate`
+    attention: AttentionBackend[Any, Any]
+    verifier: Verifier
+    drafter: DraftMethod
+    stop_rule: StopRule | None = None
+
+
+@final
+@dataclass(frozen=True)
+class LoadPlan:
+    """Models and strategies that were found to fit together."""
+
+    target: ModelSpec
+    draft: ModelSpec | None  # None where none is needed
+    parts: Strategies
+    max_batch_size: int
+    cuda_graphs: str | bool
+
+    @classmethod
+    def of(cls, options: LoadOptions) -> "LoadPlan":
+        """What the options ask for. Raises what `load` raises before it looks at a checkpoint."""
+        target, draft = options.target, options.draft
+        for name, folder in (("target", target), ("draft", draft)):
+            if folder is not None and not isinstance(folder, str | Path):
+                raise OptionError(
+                    f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
+                )
+        check_integer("max_batch_size", options.max_batch_size, 1)
+        policy = make("policy", _policy(options))
+        check_max_length(policy)
+        rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
+        named = make("drafter", options.drafter)
+        # Plain decoding loads no draft, whichever is named.
+        method = NoDrafter() if policy.max_length == 0 else drafter_for(named, draft, rule)
+        if target is None and draft is None:
+            target, draft = pair.TARGET, pair.DRAFT
+        device = find_device(options.device)
+        layout = layout_for(options.cache, options.attention, device)
+        backend = backend_for(options.attention, layout, device)
+        verifier = make("verifier", options.verifier)
+        parts = Strategies(policy, layout, backend, verifier, method, rule)
+        check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
+        backend.check(device)
+        use_graphs(options.cuda_graphs, device, parts)  # raises where they cannot be
+        ours, theirs = quantizations_for(
+            options.quantization, options.draft_quantization, method, device
+        )
+        dtype = str(options.dtype).removeprefix("torch.")
+        if dtype not in (*DTYPES, "auto"):
+            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
+        needed = method.needs_draft and draft is not None
+        return cls(
+            ModelSpec(str(target or pair.TARGET), device, dtype, ours),
+            ModelSpec(str(draft), device, dtype, theirs) if needed else None,
+            parts,
+            options.max_batch_size,
+            options.cuda_graphs,
+        )
+
+    @property
+    def models(self) -> tuple[ModelSpec, ModelSpec | None]:
+        """What is loaded: equal for plans that the same models serve."""
+        return self.target, self.draft
+
+    def read(self, cache: ModelCache | None = None) -> Models:
+        """The models: what takes time, and may serve other plans too."""
+        if self.parts.drafter.needs_draft and self.draft is None:
+            raise PairingError(
+                f"The target `{self.target.checkpoint}` needs a draft: give `draft=`, or "
+                "`num_speculative_tokens=0` for plain decoding."
+            )
+        models = (cache or ModelCache()).models(*self.models)
+        if self.parts.drafter.target_layers:
+            FirstLayers.check(models.target, self.parts.drafter.target_layers)
+        return models
+
+
+def _policy(options: LoadOptions) -> Any:
+    """The policy, which may be said by its number of tokens alone."""
+    k = options.num_speculative_tokens
+    if k is None:
+        return options.policy
+    if options.policy != "bass":
+        raise OptionError(
+            "`num_speculative_tokens` is short for the fixed policy and contradicts "
+            f"`policy={options.policy!r}`: give one of them."
+        )
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise OptionError(
+            f"`num_speculative_tokens={k!r}` is no number of tokens: give an integer of 0 or more."
+        )
+    return {"class_path": "fixed", "init_args": {"k": k}}
+
+
+def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
+    """Refuse a policy that does not say its longest draft."""
+    most = getattr(policy, "max_length", None)
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most < 2**31:
+        raise PolicyError(
+            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must say its longest "
+            "draft, 0 or more, in 32 bits."
+        )
+
+
+def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
+    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on
+    the device (docs/log.md).
+    """
+    if cache == "auto":
+        cache = "split" if runs_kernels(device) and attention == "auto" else "padded"
+    return make("cache", cache)
+
+
+def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
+    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives,
+    on a GPU of the kernels.
+    """
+    if attention != "auto":
+        return make("attention", attention)
+    registered: dict[str, Any] = dict(KINDS["attention"].registry)
+    kernels = ON_CUDA if runs_kernels(device) else ()
+    for backend in (*(registered[name] for name in kernels), *registered.values()):
+        if backend.view_type is cache.view_type:
+            return backend()
+    raise PairingError(
+        f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`."
+    )
+
+
+def drafter_for(
+    method: DraftMethod, draft: str | Path | None, rule: StopRule | None
+) -> DraftMethod:
+    """The way to draft, which must have a use for the draft model and the stop rule that were
+    given.
+    """
+    if isinstance(method, NoDrafter):
+        raise OptionError(
+            "A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` "
+            "instead of it."
+        )
+    if draft is not None and not method.needs_draft:
+        raise OptionError(
+            f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give "
+            "`drafter='model'`."
+        )
+    if rule is not None and not method.obeys_stop_rules:
+        raise OptionError(
+            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop "
+            "that it could end; leave it out."
+        )
+    return method
+
+
+def quantizations_for(
+    quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
+) -> tuple[Quantization | None, Quantization | None]:
+    """Those of the target and of the draft for `quantization=` and `draft_quantization=`;
+
+    None for the latter: the target's.
+    """
+    if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
+        raise OptionError(
+            f"`draft_quantization={draft_quantization!r}` would not be used: "
+            f"`{type(method).__name__}` runs no draft model; leave it out."
+        )
+    ours = None if quantization is None else make("quantization", quantization)
+    theirs = ours if draft_quantization is None else make("quantization", draft_quantization)
+    for one in (ours, theirs):
+        if one is not None:
+            one.check(device)
+    return ours, theirs
+
+
+def find_device(device: str) -> torch.device:
+    """The device for `device=`; "auto" is a GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise OptionError(
+            f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or "
+            "`auto`."
+        ) from error
+    if found.type not in ("cpu", "cuda"):
+        raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
+    return found
+
+
+def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bool:
+    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
+    if asked not in ("auto", True, False):
+        raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
+    able = device.type == "cuda" and parts.attention.capturable
+    if asked is True and not able:
+        if device.type != "cuda":
+            raise OptionError(
+                f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
+                "it out."
+            )
+        backends: dict[str, Any] = dict(KINDS["attention"].registry)
+        view = parts.cache.view_type
+        valid = [n for n, b in backends.items() if b.view_type is view and b.capturable]
+        raise OptionError(
+            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
+            "hold: give `cuda_graphs=False`, "
+            f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
+        )
+    return able and asked is not False

@@ -1,0 +1,265 @@
+"""From what a user writes (a name, "package.module:Class", a mapping, a class, an object) to a
+strategy.
+"""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from bass.api.kinds import KINDS
+from bass.api.values import WrongKindError, is_data, typed
+from bass.errors import BassError, OptionError, unknown_name
+from bass.own_modules import find_object
+
+REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A parameter of a strategy's class, with its annotation.
+
+    kind: of the strategy that it is; several: whether it is a tuple or list of them.
+    """
+
+    default: Any
+    hint: Any = Any
+    kind: str | None = None
+    several: bool = False
+
+
+def offers(kind: str) -> list[EntryPoint]:
+    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and
+    so on.
+    """
+    return list(entry_points(group=KINDS[kind].group))
+
+
+def plugins(kind: str) -> dict[str, EntryPoint]:
+    """The offers by name: of two with one name, that of the distribution found first."""
+    return {point.name: point for point in reversed(offers(kind))}
+
+
+def distribution(point: EntryPoint) -> str:
+    """Name and version of the distribution that makes an offer."""
+    return (
+        "an unnamed distribution"
+        if point.dist is None
+        else f"{point.dist.name} {point.dist.version}"
+    )
+
+
+def names(kind: str) -> list[str]:
+    """Every name that a strategy of the kind can be asked for by."""
+    return sorted({*KINDS[kind].registry, *plugins(kind)})
+
+
+def find_class(kind: str, spec: str) -> type:
+    """The class that a registered name, an entry point, "package.module:Class" or
+    "package.module.Class" stands for.
+
+    A name of ours means ours, whatever installed packages call theirs.
+    """
+    if spec in KINDS[kind].registry:
+        return KINDS[kind].registry[spec]
+    if spec in (offered := plugins(kind)):
+        return plugin_class(kind, offered[spec])
+    if spec in KINDS[kind].only_in_python:
+        raise OptionError(
+            f"Unknown {KINDS[kind].words} `{spec}`: it can only be given as an object in Python, "
+            f"{KINDS[kind].only_in_python[spec]}."
+        )
+    if ":" not in spec and "." not in spec:
+        raise unknown_name(KINDS[kind].words, spec, names(kind))
+    module, _, name = spec.rpartition(":" if ":" in spec else ".")
+    return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
+
+
+def plugin_class(kind: str, point: EntryPoint) -> type:
+    """The class that an installed package offers."""
+    return _loaded(
+        kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load
+    )
+
+
+def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
+    """A name, class or object, and the arguments that come with it in {"class_path": ...,
+    "init_args": {...}}.
+    """
+    if not isinstance(spec, Mapping):
+        return spec, {}
+    arguments = spec.get("init_args", {})
+    if (
+        not {"class_path"} <= {*spec} <= {"class_path", "init_args"}
+        or not isinstance(arguments, Mapping)
+        or not all(isinstance(name, str) for name in arguments)
+    ):
+        raise OptionError(
+            f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and "
+            "`init_args`, a mapping."
+        )
+    return spec["class_path"], dict(arguments)
+
+
+def make(kind: str, spec: Any, where: str | None = None) -> Any:
+    """The strategy for `spec`, or its class for a kind that is used as a class.
+
+    spec: a name, "package.module:Class", a class, an object, or {"class_path": one of the first
+    three, "init_args": {...}}, whose values are converted to the types that the class is annotated
+    with, and may be strategies said in any of these ways. where: what is being resolved, such as
+    `policy.policy`, for messages. All that is wrong with parameters is in one `OptionError`.
+    """
+    where = where or kind
+    spec, given = unfold(where, spec)
+    if isinstance(spec, KINDS[kind].interface) and not given and not KINDS[kind].as_class:
+        _check_declared(kind, spec, f"`{type(spec).__name__}`")
+        return spec
+    strategy = class_of(kind, spec)
+    if KINDS[kind].as_class:
+        if given:
+            raise unknown_parameter(kind, strategy, next(iter(given)), ())
+        return strategy
+    made: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name, value in given.items():
+        try:
+            made[name] = _argument(kind, strategy, name, value, f"{where}.{name}")
+        except BassError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise OptionError(" ".join(wrong))
+    try:
+        return strategy(**made)
+    except (BassError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # of a user's class, or of arguments that do not fit ours
+        reason = str(error) or type(error).__name__
+        raise OptionError(
+            f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
+            f"{inspect.signature(strategy)}."
+        ) from error
+
+
+def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> Any:
+    """The value of a parameter of a strategy's class."""
+    known = parameters(strategy)
+    if name not in known and not takes_any(strategy):
+        raise unknown_parameter(kind, strategy, name, known)
+    one = known.get(name, Parameter(None))
+    if one.kind is not None and value is not None:  # the class knows whether it may be None
+        if one.several != isinstance(value, list | tuple):
+            wanted = "several, as a list" if one.several else "one, not several"
+            raise OptionError(
+                f"`{where}={value!r}` is of another form: the {KINDS[one.kind].words} of "
+                f"`{strategy.__name__}` is {wanted}."
+            )
+        if one.several:
+            return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(value))
+        return make(one.kind, value, where)
+    if one.kind is not None or not is_data(value):  # what was made in Python is as it is
+        return value
+    try:
+        return typed(value, one.hint)
+    except WrongKindError as wanted:
+        raise OptionError(
+            f"`{where}={value!r:.60}` is not of the right kind: give {wanted}."
+        ) from wanted
+
+
+def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
+    """That the class has no such parameter."""
+    return unknown_name(f"parameter of {KINDS[kind].words} `{strategy.__name__}`", name, known)
+
+
+def class_of(kind: str, spec: Any) -> type:
+    """The class for a name or a class; anything else is an error."""
+    if isinstance(spec, str):
+        return find_class(kind, spec)
+    if isinstance(spec, type):
+        return _checked(kind, spec, f"`{spec.__name__}`")
+    form = "a subclass" if KINDS[kind].as_class else "an object of a subclass"
+    raise OptionError(
+        f"`{kind}={spec!r}` is no {KINDS[kind].words}: give a name ({', '.join(names(kind))}), "
+        "`package.module:Class`, "
+        f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
+    )
+
+
+def parameters(strategy: type) -> dict[str, Parameter]:
+    """The parameters of a class, by name."""
+    factories: dict[str, Any] = {}
+    if dataclasses.is_dataclass(strategy):
+        factories = {
+            f.name: f.default_factory
+            for f in dataclasses.fields(strategy)
+            if f.default_factory is not dataclasses.MISSING
+        }
+    try:
+        hints = typing.get_type_hints(strategy.__init__)
+    except Exception:  # of a user's annotations: they cannot be resolved, and are left out
+        hints = {}
+    found: dict[str, Parameter] = {}
+    for name, one in inspect.signature(strategy).parameters.items():
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            made = name in factories and one.default is not REQUIRED
+            default, hint = factories[name]() if made else one.default, hints.get(name, Any)
+            found[name] = Parameter(default, hint, *(_strategy_in(hint) or (None, False)))
+    return found
+
+
+def takes_any(strategy: type) -> bool:
+    """Whether the class takes arguments of any name."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
+
+
+def _strategy_in(hint: Any) -> tuple[str, bool] | None:
+    origin = typing.get_origin(hint) or hint
+    for kind in KINDS.values():
+        if isinstance(origin, type) and issubclass(origin, kind.interface):
+            return kind.name, False
+    found = [one for one in map(_strategy_in, typing.get_args(hint)) if one is not None]
+    if found and origin in (typing.Union, types.UnionType):
+        return found[0]
+    return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
+
+
+def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
+    try:
+        found = load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's: anything can happen in it
+        raise OptionError(
+            f"Cannot load {KINDS[kind].words} {called} ({type(error).__name__}: {error}): give an "
+            "importable `package.module:Class`."
+        ) from error
+    return _checked(kind, found, called)
+
+
+def _checked(kind: str, found: Any, called: str) -> type:
+    interface = KINDS[kind].interface
+    if not (isinstance(found, type) and issubclass(found, interface)):
+        raise OptionError(
+            f"{called} is no {KINDS[kind].words}: it must be a class that subclasses "
+            f"`bass.interfaces.{interface.__name__}`."
+        )
+    _check_declared(kind, found, called)
+    return found
+
+
+def _check_declared(kind: str, found: Any, called: str) -> None:
+    """Raise for a class, or an object of one, without what its interface only annotates."""
+    for name, (wanted, form) in KINDS[kind].required.items():
+        value = getattr(found, name, REQUIRED)
+        if value is REQUIRED or not isinstance(value, wanted):
+            true = (
+                f"does not say its `{name}`"
+                if value is REQUIRED
+                else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
+            )
+            raise OptionError(
+                f"The {KINDS[kind].words} {called} {true}: write `{form} into the class."
+            )

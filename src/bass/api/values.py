@@ -1,0 +1,94 @@
+"""Values of options and parameters, and the types that they are annotated with."""
+
+import functools
+import types
+import typing
+from argparse import ArgumentError
+from collections.abc import Callable
+from typing import Any, Literal
+
+from jsonargparse import ArgumentParser
+
+from bass.errors import BassError
+
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+}
+_PLURAL = {int: "integers", float: "numbers", str: "texts"}
+
+
+class WrongKindError(Exception):
+    """A value that an annotation does not allow."""
+
+
+def typed(value: Any, hint: Any) -> Any:
+    """A value of JSON, YAML or a command line as the annotation wants it: texts are read as YAML
+    where no text is wanted, mappings become the dataclass that is annotated, lists tuples.
+
+    Raises `WrongKindError`; a `BassError` of the user's own class passes.
+    """
+    try:
+        parser = _parser(hint)
+    except ValueError:  # an annotation that jsonargparse does not know: whoever has it decides
+        return value
+    try:
+        said = parser.parse_object({"it": value}, defaults=False)
+        return parser.instantiate(said).it
+    except BassError:
+        raise
+    except (ArgumentError, TypeError, ValueError, ArithmeticError) as error:
+        raise WrongKindError(in_words(hint)) from error
+
+
+@functools.cache
+def _parser(hint: Any) -> ArgumentParser:
+    """One of a single argument; to make it takes longer than to use it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--it", type=hint)
+    return parser
+
+
+def is_data(value: Any) -> bool:
+    """Whether JSON could hold the value: any other object is what somebody made in Python."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_data(one) for key, one in value.items())
+    if isinstance(value, list):
+        return all(map(is_data, value))
+    return value is None or isinstance(value, str | int | float)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a simple type without being read or converted; integers are numbers
+    too, and true and false are none.
+    """
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inside)
+    if origin is Literal:
+        return any(value is one or (type(value) is type(one) and value == one) for one in inside)
+    if origin is list:
+        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+    if hint is Any:
+        return True
+    if not isinstance(hint, type) or isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, hint) or (hint is float and isinstance(value, int))
+
+
+def in_words(hint: Any) -> str:
+    """What an annotation asks for, in a sentence."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(in_words, inside)))
+    if origin is Literal:
+        return ("" if len(inside) == 1 else "one of ") + ", ".join(map(repr, inside))
+    if origin in (list, tuple) or hint in (list, tuple):
+        return f"a list of {_PLURAL.get(next(iter(inside), Any), 'values')}"
+    if origin is Callable:
+        return "a function"
+    named = origin or hint
+    return _WORDS.get(named) or f"an object of {getattr(named, '__name__', named)}"

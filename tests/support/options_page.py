@@ -1,0 +1,37 @@
+"""The tables of options in the documentation, which `make options` writes from the dataclasses."""
+
+import json
+import re
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+from bass.api.options import LoadOptions, ModelOptions, RequestOptions, SamplingOptions
+from bass.experiments.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md")
+_INHERITED = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
+TABLES: dict[str, list[Field[Any]]] = {
+    "load": [*fields(LoadOptions)],
+    "generate": [*fields(RequestOptions)],
+    "ablations": [f for f in fields(Settings) if f.name not in _INHERITED],
+}
+_MARK = re.compile(r"(<!-- options of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """A row for each option; defaults as they are written in Python, or in YAML."""
+    write = json.dumps if name == "ablations" else repr
+    rows = [f"| `{f.name}` | `{write(f.default)}` | {f.metadata['help']} |" for f in TABLES[name]]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def filled(text: str) -> str:
+    """The page with its tables as they have to be."""
+    return _MARK.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

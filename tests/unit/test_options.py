@@ -1,0 +1,134 @@
+"""Options are written once: signatures, settings and hints agree with the dataclasses."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bass
+from bass.api.options import (
+    ALIASES,
+    ELSEWHERE,
+    LoadOptions,
+    ModelOptions,
+    RequestOptions,
+    SamplingOptions,
+    help_of,
+)
+from bass.experiments.settings import Settings
+from support.options_page import PAGES, filled
+from unit.checkpoints import Pair
+
+GENERATE = ("prompts", "messages", "template", "progress")  # of one method or the other
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (bass.load, LoadOptions),
+        (bass.LLM.generate, RequestOptions),
+        (bass.LLM.stream, RequestOptions),
+        (bass.LLM.chat, RequestOptions),
+    ],
+    ids=["load", "generate", "stream", "chat"],
+)
+def test_a_signature_has_every_option_with_its_type_and_default(
+    function: Callable[..., Any], options: type
+) -> None:
+    signature = inspect.signature(function)
+    written = {
+        name: (parameter.annotation, parameter.default)
+        for name, parameter in signature.parameters.items()
+        if name not in ("self", *GENERATE) and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    assert written == {f.name: (f.type, f.default) for f in fields(options)}
+
+
+def test_settings_of_ablations_are_these_options_and_have_help() -> None:
+    inherited = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
+    assert inherited < {f.name for f in fields(Settings)}
+    assert all(help_of(Settings).values())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_of_the_documentation_are_written_by_make_options(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("| option | default | meaning |") == text.count("<!-- options of")
+    assert filled(text) == text
+
+
+def test_every_other_name_stands_for_an_option() -> None:
+    known = {f.name for options in (LoadOptions, RequestOptions) for f in fields(options)}
+    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known
+    assert known.isdisjoint({*ALIASES, *ELSEWHERE})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("n", 2, "Unknown option `n`: give `num_return_sequences` (samples per prompt)."),
+        ("max_tokens", 8, "Unknown option `max_tokens`: give `max_new_tokens` (at most so many"),
+        ("do_sample", False, "Unknown option `do_sample`: give `temperature` (0 is greedy)."),
+        ("temprature", 0, "Unknown option `temprature`. Did you mean `temperature`"),
+    ],
+)
+@pytest.mark.parametrize("method", ["generate", "stream", "chat"])
+def test_the_name_of_another_library_gets_ours(
+    pair: Pair, method: str, name: str, value: Any, words: str
+) -> None:
+    llm = bass.load(pair.target, pair.draft)
+    asked = [{"role": "user", "content": "x"}] if method == "chat" else "def f("
+    with pytest.raises(bass.BassError) as error:
+        getattr(llm, method)(asked, **{name: value})
+    assert words in str(error.value)
+
+
+def test_the_names_of_other_libraries_for_models(pair: Pair) -> None:
+    with pytest.raises(bass.BassError, match="`speculative_model`: give `draft`"):
+        bass.load(pair.target, speculative_model=str(pair.draft))
+
+
+def test_a_bar_changes_nothing_and_goes_to_standard_error(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llm = bass.load(pair.target, pair.draft)
+    asked: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 8, "stop": "x"}
+    quiet = llm.generate(["def f(", "for"], **asked)
+    assert capsys.readouterr().err == ""
+    shown = llm.generate(["def f(", "for"], progress=True, **asked)
+    out, err = capsys.readouterr()
+    assert (out, "100%" in err, "32/32" in err) == ("", True, True)
+    assert [c.token_ids for c in shown.completions] == [c.token_ids for c in quiet.completions]
+
+
+def test_completions_by_prompt(pair: Pair) -> None:
+    llm = bass.load(pair.target, pair.draft)
+    result = llm.generate(["def f(", "for", "x"], num_return_sequences=2, max_new_tokens=3)
+    found = result.by_prompt()
+    assert [[(c.prompt_index, c.sample_index) for c in one] for one in found] == [
+        [(i, 0), (i, 1)] for i in range(3)
+    ]
+    assert [c for one in found for c in one] == result.completions
+
+
+def test_a_result_is_a_table_in_a_notebook_and_its_text_is_no_markup() -> None:
+    from bass.api.results import Completion, Result, summarize
+    from bass.engine.cost import Peaks
+    from bass.engine.requests import Trace
+
+    texts = ["<script>alert(1)</script>", "a & b\x1b[2J", None]
+    completions = [
+        Completion(0, i, t, [1, 2], [-0.5, -1.5], "eos", 0.1) for i, t in enumerate(texts)
+    ]
+    stats = summarize(Trace(), completions, Peaks(1.0, 1.0), 2.0, lossless=False)
+    shown = Result(completions, stats, [])._repr_html_()
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    for words in ("&lt;script&gt;", "a &amp; b", "[1, 2]", "-1.000", "eos", "NOT LOSSLESS"):
+        assert words in shown
+    assert shown.count("<tr>") == 4
+    many = Result(completions * 100, stats, [])._repr_html_()
+    assert (many.count("<tr>"), "200 more completions" in many) == (101, True)
