@@ -137,20 +137,22 @@ def test_a_drafter_observes_each_committed_token_once(
     assert seen > 50
 
 
-def test_states_are_what_leaves_the_layers_before() -> None:
+def test_states_are_what_leaves_the_layers_before(device: torch.device) -> None:
     """Number i is the residual stream that enters layer i; the last, what the head reads."""
-    target, tokens = WORLD.models["target"], torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+    target = WORLD.models["target"].to(device)
+    tokens = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6], device=device)
     states = expected(tokens, tuple(range(LAYERS + 1)))
     torch.testing.assert_close(states[0], target.embed[tokens])
     for count in range(1, LAYERS):
         cut = FirstLayers(target, count)
         budget = CacheBudget.of(np.array([8]))
-        cache = PaddedCache.allocate(cut.shape, budget, torch.device("cpu"), torch.float32)
+        cache = PaddedCache.allocate(cut.shape, budget, device, torch.float32)
         scorer = ModelScorer(cut, cache, FIRST_PAIRING[1](), 1)
-        logits = scorer(Window(tokens[None], torch.arange(8)[None], 8)).logits[0]
+        place = torch.arange(8, device=device)[None]
+        logits = scorer(Window(tokens[None], place, 8)).logits[0]
         torch.testing.assert_close(target.unembed(target.norm(states[count])), logits)
-    truth = torch.as_tensor(WORLD.oracle("target", tokens[None].numpy())[0])
-    found = target.unembed(states[LAYERS])[-1].double()
+    truth = torch.as_tensor(WORLD.oracle("target", tokens[None].cpu().numpy())[0])
+    found = target.unembed(states[LAYERS])[-1].double().cpu()
     torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
 
 
