@@ -7,7 +7,7 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, final
 
@@ -101,12 +101,11 @@ def run(
 ) -> Run:
     """Nine requests of different lengths in three rows, by the clock."""
     clock = Clock()
-    monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("bass.engine.clock.time", SimpleNamespace(perf_counter=clock))
     made = Setup(TABLE, device, policy=Thinking(clock=clock), graphs=False).engine(
         mixed_requests(TABLE)
     )
-    made.step = Prepared(made.step, clock, request.param)
-    return made
+    return replace(made, step=Prepared(made.step, clock, request.param))
 
 
 @given(length=st.integers(1, 5000), capacity=st.integers(1, 5000))
@@ -266,7 +265,7 @@ def test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit(
     setup = Setup(world, device, PAIRINGS[pairing], Fixed(3), drafter=drafter)
     requests = mixed_requests(world, count=6)
     run = setup.engine(requests)
-    run.step = Tried(run.step)
+    run = replace(run, step=Tried(run.step))
     tokens: list[list[int]] = [[] for _ in requests]
     for emission in run:
         tokens[emission.request] += emission.tokens

@@ -73,8 +73,8 @@ def queued(
     setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True
 ) -> tuple[Run, Queued]:
     run = setup.engine(requests)
-    step = run.step = Queued(run.step, at_hand)
-    return run, step
+    step = Queued(run.step, at_hand)
+    return replace(run, step=step), step
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit(
     requests = far(7)
     run, step = queued(setup, requests)
     for _ in run:
-        if run._slots.queue:
+        if run.schedule.waiting:
             assert max(step.told) == 0
     assert max(step.told) == 1
     # Every row may reach its limit in the step after the next one.

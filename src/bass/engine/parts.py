@@ -8,7 +8,7 @@ import torch
 
 from bass.engine.graphs import GraphedStep
 from bass.engine.step import SpeculativeStep, Step
-from bass.ops.batch_state import window
+from bass.ops.batch_state import clipped, window
 from bass.ops.noise import step_noise
 from bass.records import Sequences, Window
 
@@ -98,7 +98,7 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
         rows.active.copy_(active)
         rows.steps.copy_(steps)
 
-    lengths = (rows.limits - lens - 1).clamp(max=k) * active
+    lengths = clipped(torch.full_like(lens, k), lens, rows.limits, active)
     k = int(lengths.max())
     span = step.span(int((lens + lengths)[active].max()), rows.capacity)
     noise = step_noise(rows.keys, rows.steps, rows.lens, k)

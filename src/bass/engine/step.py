@@ -20,6 +20,7 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import INTEGERS, check_dense, check_probs
 from bass.ops.batch_state import (
+    clipped,
     commit,
     pack_report,
     unpack_report,
@@ -146,8 +147,8 @@ class SpeculativeStep(Step):
         Returns a flag for each row too, 0 for a valid draft: see `bass.ops.batch_state.valid_part`.
         On a CPU an invalid one is an error here.
         """
-        # a step that is launched ahead may be asked for rows that have ended since
-        lengths = lengths * sequences.active
+        # a step that is launched ahead may be meant for rows that have ended since
+        lengths = clipped(lengths, sequences.lens, sequences.limits, sequences.active)
         if not k:
             return empty_draft(lengths), torch.zeros_like(lengths)
         proposed = self.proposed(sequences, lengths, k, noise, span)

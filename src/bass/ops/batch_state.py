@@ -6,6 +6,8 @@
 On a GPU each operation is one launch of one kernel instead of some ten.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -52,6 +54,14 @@ def draft_positions(
     ahead = torch.arange(k, device=lens.device)
     here = lens[:, None] + ahead
     return torch.where(ahead + 1 < lengths[:, None], here, -1)
+
+
+def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
+    """The lengths of drafts that have room: a row of `lens` tokens drafts up to one token before
+    its limit, which is the verifier's, and an idle row nothing. Of arrays, or of tensors.
+    """
+    least = torch.minimum if isinstance(lengths, Tensor) else np.minimum
+    return least(lengths, limits - lens - 1) * active
 
 
 def valid_part(

@@ -54,16 +54,16 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is fed one token too few",
         "Run._caught_up",
-        "last(self.sequences, behind + 2)",
-        "last(self.sequences, behind + 1)",
+        "last(self.sequences, self.behind + 2)",
+        "last(self.sequences, self.behind + 1)",
         (WITNESS,),
         trap=8,
     ),
     Mutant(
         "after plain steps the draft is not told what was committed",
-        "Run._steps",
-        "self._caught_up(behind, span) if k and behind else ()",
-        "self._caught_up(behind, span) if k and behind > 99 else ()",
+        "Run._launched",
+        "self._caught_up(plan.span) if plan.k and self.behind else ()",
+        "self._caught_up(plan.span) if plan.k and self.behind > 99 else ()",
         (EQUAL,),
         trap=8,
     ),
@@ -96,12 +96,11 @@ MUTANTS = (
     ),
     Mutant(
         "no row drafts when one has length 0",
-        "Run._steps",
-        "lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * seated",
+        "Schedule.plan",
+        "lengths = clipped(requested, self.lens, self.limits, active)",
         (
-            "lengths = np.minimum(asked_lengths(policy, state, batch), limits - lens - 1) * "
-            "seated\n"
-            "lengths = lengths * int(lengths[seated].min() > 0)"
+            "lengths = clipped(requested, self.lens, self.limits, active)\n"
+            "lengths = lengths * int(lengths[active].min() > 0)"
         ),
         (
             ALONE,
@@ -111,9 +110,9 @@ MUTANTS = (
     ),
     Mutant(
         "a row at its limit shortens the others' drafts",
-        "Run._steps",
-        "limits - lens - 1",
-        "(limits - lens - 1)[seated].min()",
+        "Schedule.plan",
+        "clipped(requested, self.lens, self.limits, active)",
+        "np.minimum(requested, (self.limits - self.lens - 1)[active].min()) * active",
         (LIMIT,),
         trap=16,
     ),
@@ -193,16 +192,16 @@ MUTANTS = (
     ),
     Mutant(
         "a new prompt inherits the policy's state",
-        "Run._steps",
-        "policy.reset(state, admitted)",
-        "policy.reset(state, admitted[:0])",
+        "Run._admitted",
+        "self.policy.reset(state, admitted)",
+        "self.policy.reset(state, admitted[:0])",
         (ALONE,),
     ),
     Mutant(
         "the span does not cover the window",
-        "Run._steps",
-        "((lens + lengths) * seated).max()",
-        "lens[seated].max() - 1",
+        "Schedule.plan",
+        "((self.lens + lengths) * active).max()",
+        "self.lens[active].max() - 1",
         (
             WITNESS,
             LAYOUTS,
@@ -241,23 +240,15 @@ MUTANTS = (
     ),
     Mutant(
         "a step is launched ahead while a request waits",
-        "Run._launched_ahead",
-        (
-            "not (getattr(self.policy, 'constant_length', False) and self.step.overlaps) or "
-            "self._slots.queue "
-            "or self.time_budget is not None"
-        ),
-        (
-            "not (getattr(self.policy, 'constant_length', False) and self.step.overlaps) or "
-            "self.time_budget "
-            "is not None"
-        ),
+        "Schedule.plan_ahead",
+        "self.waiting",
+        "False",
         (TOO_EARLY,),
     ),
     Mutant(
         "a step is launched ahead where rows may reach their limits",
-        "Run._launched_ahead",
-        "most + pending.lengths + 1",
+        "Schedule.plan_ahead",
+        "most + plan.lengths + 1",
         "most",
         (TOO_EARLY,),
     ),
@@ -277,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "drafts of rows that ended meanwhile are counted",
-        "Run._steps",
+        "Run._collected",
         "report.drafted * active",
         "report.drafted",
         (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",),
@@ -324,9 +315,9 @@ MUTANTS = (
     ),
     Mutant(
         "a bound counts the positions that were requested",
-        "Run._told",
-        "lens + report.drafted",
-        "lens + pending.lengths",
+        "Run._reported",
+        "ended.lens + report.drafted",
+        "ended.lens + plan.lengths",
         ("unit/test_cost_of_runs.py::test_the_positions_of_a_step_are_by_the_lengths_drafted",),
     ),
     Mutant(
@@ -345,15 +336,15 @@ MUTANTS = (
     ),
     Mutant(
         "a joint verdict relies on distributions that are none",
-        "Run._refuse_what_cannot_be",
+        "checks.check_emitted",
         "np.isnan(report.logprobs) & judged",
         "np.isnan(report.logprobs) & emitted",
         (f"{INVALID}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(
         "a step whose report has flags is emitted",
-        "Run._steps",
-        "raise invalid_draft(self.step.drafter, found)",
+        "checks.check_draft",
+        "raise invalid_draft(step.drafter, found)",
         "pass",
         (f"{SOON}::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",),
     ),

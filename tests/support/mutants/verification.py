@@ -275,28 +275,28 @@ MUTANTS = (
     ),
     Mutant(
         "a step in which the target is no distribution is emitted",
-        "Run._refuse_what_cannot_be",
-        "raise invalid_target(self.step.warp, found)",
+        "checks.check_emitted",
+        "raise invalid_target(step.warp, found)",
         "pass",
         (f"{INVALID}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
     ),
     Mutant(
         "a target that excludes tokens is called damaged",
-        "Run._refuse_what_cannot_be",
+        "checks.check_emitted",
         "np.isnan(report.logprobs) & judged",
         "~np.isfinite(report.logprobs) & judged",
         (f"{INVALID}::test_a_target_may_exclude_tokens",),
     ),
     Mutant(
         "the log-probability of an excluded token is infinite",
-        "Run._told",
+        "Run._reported",
         "np.maximum(report.logprobs, EXCLUDED)",
         "report.logprobs",
         (f"{INVALID}::test_a_target_may_exclude_tokens",),
     ),
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
-        "Run._released",
+        "checks.check_counts",
         "report.verdict",
         "report.accepted",
         (
