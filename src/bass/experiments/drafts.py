@@ -15,13 +15,13 @@ from typing import final
 
 import numpy as np
 
+from bass.checkpoints.hub import resolve
 from bass.engine.requests import StepRecord
 from bass.errors import BassError, RunFolderError
 from bass.experiments.lines import read_lines
 from bass.experiments.own_files import content
 from bass.experiments.strict import Json
 from bass.files import write_atomically
-from bass.hub import resolve
 from bass.plain_json import parse_json
 from bass.text import Tokenizer
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from bass.checkpoints.hub import resolve
 from bass.experiments.cells import Task
 from bass.experiments.fingerprints import hash_of, hash_of_large, hash_of_text
 from bass.experiments.own_code import modules_named, modules_of
 from bass.experiments.records import Manifest
 from bass.experiments.settings import KIND
 from bass.experiments.sources import Sources
-from bass.hub import resolve
 
 SOURCE = "source of bass"
 # of our own source

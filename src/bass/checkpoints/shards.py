@@ -13,9 +13,9 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from bass.checkpoints.folder import MOST_TENSORS, some, weight_files
 from bass.errors import CheckpointError
 from bass.files import open_regular, size_in_words
-from bass.models.checkpoint import MOST_TENSORS, some, weight_files
 from bass.plain_json import parse_json
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bass.checkpoints.folder import PICKLES, pickles_only
 from bass.errors import CheckpointError, install
-from bass.models.checkpoint import PICKLES, pickles_only
 
 HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 WANTED = (

@@ -14,17 +14,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from bass.checkpoints.bounds import check_bounds
+from bass.checkpoints.folder import SINGLE, read_config, some
+from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
 from bass.interrupt import displayed
 from bass.models import FAMILIES
-from bass.models.bounds import check_bounds
-from bass.models.checkpoint import SINGLE, read_config, some
 from bass.models.decoder import CausalDecoder
-from bass.models.quantized import quantizable, quantize, quantize_head, quantize_layer, unfilled
-from bass.models.shards import FLOATS, TensorFiles, TensorReader
 from bass.models.sources import WeightSource
 from bass.printable import printable
+from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
 SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
