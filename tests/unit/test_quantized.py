@@ -28,7 +28,7 @@ from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, proje
 from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
 from bass.ops.residual import Residual
 from bass.policies import Fixed
-from bass.quantization.apply import (
+from bass.quantization import (
     QUANTIZATIONS,
     Fp8,
     Int8,

@@ -19,7 +19,7 @@ from bass.interfaces import (
     Verifier,
 )
 from bass.policies import POLICIES
-from bass.quantization.apply import QUANTIZATIONS
+from bass.quantization import QUANTIZATIONS
 from bass.stop_rules import STOP_RULES
 from bass.verifiers import VERIFIERS
 

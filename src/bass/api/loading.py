@@ -18,7 +18,7 @@ from bass.interfaces import (
     Quantization,
 )
 from bass.models.decoder import CausalDecoder
-from bass.quantization.apply import quantize_head
+from bass.quantization import quantize_head
 from bass.text import Tokenizer, check_same_tokenizer
 
 

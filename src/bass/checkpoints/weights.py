@@ -24,7 +24,7 @@ from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 from bass.printable import printable
-from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
+from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
 SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress

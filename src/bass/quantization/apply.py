@@ -1,22 +1,9 @@
-"""Linear layers in fewer bytes: weights in 8 bits with a scale for each output channel, and
-activations with one for each token.
-
-    scale[r] = max |x[r]| / L ;  q[r] = round(x[r] / scale[r])
-    y[m, n]  = (Σ_k q_x[m, k] q_w[n, k]) · scale_x[m] · scale_w[n] + b[n]
-
-with L the largest number of the type, 127 (int8) or 448 (e4m3).
-
-A token's scale is its own, found as it is read, so that its result hangs neither on its batch mates
-nor on calibration. The matrices of the blocks are quantized. Embedding, head (often the embedding
-again), norms and biases stay as they are; but a draft's head, whose errors cost acceptance alone,
-is quantized too (`quantize_head`).
-"""
+"""Puts quantized layers in the place of a decoder's linear layers."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,90 +13,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
-from bass.ops.linear import Linear, QuantizedLinear
-from bass.ops.quantize import E4M3
-
-
-@final
-@dataclass(frozen=True)
-class NoQuantization(Quantization):
-    """Weights in the model's own type."""
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> Linear:
-        layer = Linear(weight.shape[1], weight.shape[0], torch.device("meta"), weight.dtype)
-        layer.weight = nn.Parameter(weight, requires_grad=False)
-        layer.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        return layer
-
-
-@final
-@dataclass(frozen=True)
-class Int8(Quantization):
-    """Weights and activations in int8: vector-wise absmax, all columns alike (LLM.int8() keeps
-    outliers in float16).
-    """
-
-    paper: ClassVar[str] = "Dettmers et al., 2022"
-
-    def check(self, device: torch.device) -> None:
-        _check_capability(device, (7, 5), "int8", "multiplies in int8")
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, torch.int8, torch.int8)
-
-
-@final
-@dataclass(frozen=True)
-class Fp8(Quantization):
-    """Weights and activations in e4m3, scaled as for `int8`; a CPU does the same arithmetic in
-    float32.
-    """
-
-    paper: ClassVar[str] = "Micikevicius et al., 2022"
-
-    def check(self, device: torch.device) -> None:
-        _check_capability(device, (8, 9), "fp8", "multiplies in e4m3")
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, E4M3, E4M3)
-
-
-@final
-@dataclass(frozen=True)
-class Int8Weight(Quantization):
-    """Weights alone in int8: half the bytes of bfloat16 are read, products stay in the model's
-    type.
-    """
-
-    paper: ClassVar[str] = "Krishnamoorthi, 2018"
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, torch.int8, None)
-
-
-QUANTIZATIONS: dict[str, type[Quantization]] = {
-    "none": NoQuantization,
-    "int8": Int8,
-    "fp8": Fp8,
-    "int8-weight": Int8Weight,
-}
-
-
-def _check_capability(device: torch.device, least: tuple[int, int], name: str, does: str) -> None:
-    if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < least:
-        raise OptionError(
-            f"The quantization `{name}` {does}, which needs compute capability "
-            f"{least[0]}.{least[1]}, and `{device}` has "
-            f"{found[0]}.{found[1]}: give `int8-weight`, or leave it out."
-        )
+from bass.ops.linear import Linear
+from bass.quantization.methods import NoQuantization
 
 
 def quantizable(decoder: CausalDecoder) -> list[str]:
