@@ -28,7 +28,7 @@ from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
-from bass.evaluation.confine import Limits
+from bass.evaluation.sandbox import Limits
 from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
 from bass.evaluation.folder import opened
 from bass.evaluation.sandbox import Sandbox

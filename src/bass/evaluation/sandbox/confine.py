@@ -14,7 +14,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from bass.evaluation import syscalls
+from bass.evaluation.sandbox import syscalls
 
 _NO_NEW_PRIVS, _PDEATHSIG, _DUMPABLE = 38, 1, 4
 _SIGKILL = 9

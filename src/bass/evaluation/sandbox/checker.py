@@ -24,10 +24,10 @@ from typing import Any, NoReturn
 
 if __name__ == "__main__":
     # where `bass` is, instead of this folder, whose names are nobody's modules
-    sys.path[0] = str(Path(__file__).parents[2])
+    sys.path[0] = str(Path(__file__).parents[3])
 
-from bass.evaluation.candidate import serve
-from bass.evaluation.confine import (
+from bass.evaluation.sandbox.candidate import serve
+from bass.evaluation.sandbox.confine import (
     Limits,
     Unconfined,
     confine,
@@ -37,7 +37,7 @@ from bass.evaluation.confine import (
     mount_scratch,
     wall,
 )
-from bass.evaluation.values import decode, encode
+from bass.evaluation.sandbox.values import decode, encode
 
 LONGEST_ANSWER = 2**25  # bytes
 

@@ -10,8 +10,8 @@ import operator
 import os
 from typing import Any
 
-from bass.evaluation.confine import Limits, Unconfined, confine, wall
-from bass.evaluation.values import decode, encode
+from bass.evaluation.sandbox.confine import Limits, Unconfined, confine, wall
+from bass.evaluation.sandbox.values import decode, encode
 
 OPERATIONS = {
     "call": lambda function, arguments, named: function(*arguments, **named),

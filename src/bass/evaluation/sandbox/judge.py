@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from bass.errors import BassError, OptionError, check_integer, is_finite
-from bass.evaluation.confine import Limits
+from bass.evaluation.sandbox.confine import Limits
 
 MOST_SECONDS = 1_000_000  # for one program: of what `poll` takes in milliseconds
 MOST_MEMORY = 2**30  # MiB
