@@ -98,6 +98,18 @@ def test_no_file_is_over_400_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
+def test_only_evaluation_knows_the_sandbox_which_knows_errors_alone() -> None:
+    sandbox = SOURCE / "evaluation" / "sandbox"
+    for path in FILES:
+        named = [name for name in imports(path) if name.startswith("bass.")]
+        within = [name for name in named if name.startswith("bass.evaluation.sandbox")]
+        if path.is_relative_to(sandbox):
+            others = {name.split(".")[1] for name in named if name not in within}
+            assert others <= ({"errors"} if path.stem == "judge" else set()), path
+        else:
+            assert not within or package(path) == "evaluation", path
+
+
 def test_policies_know_no_torch() -> None:
     for path in FILES:
         if package(path) == "policies":

@@ -28,10 +28,16 @@ from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
-from bass.evaluation.sandbox import Limits
-from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
+from bass.evaluation.evaluate import (
+    METHODS,
+    Evaluation,
+    check,
+    evaluate,
+    fitting,
+    sandbox,
+    with_shots,
+)
 from bass.evaluation.folder import opened
-from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import SCORES, TASKS, read_problems
 from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
@@ -99,10 +105,6 @@ def run(parser: Parser, argv: list[str]) -> int:
                 check_integer(name, config[name], least)
     wrong.raise_any("What was asked for")
     problems = with_shots(read_problems(config.task, config.data), config.shots)
-    sandbox = Sandbox(
-        Limits(config.program_seconds, config.program_memory),
-        **({"workers": config.workers} if config.workers else {}),
-    )
     asked = Evaluation(
         config.task,
         problems[: config.limit],
@@ -110,7 +112,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         config.methods,
         config.k,
         config.budgets,
-        sandbox,
+        sandbox(config.program_seconds, config.program_memory, config.workers),
     )
     llm = load(**load_with)
     if config.skip_long:

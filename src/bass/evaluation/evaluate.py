@@ -12,7 +12,7 @@ from bass.api.llm import LLM, plain
 from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.folder import Folder, Score, digest
-from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.sandbox import Limits, Sandbox
 from bass.evaluation.scores import (
     CLOCKS,
     Sample,
@@ -96,6 +96,14 @@ class Evaluation:
         return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[
             :16
         ]
+
+
+def sandbox(seconds: float, memory: int, workers: int | None = None) -> Sandbox:
+    """Where generated programs run: each for so many seconds, in so many MiB; `workers` at a time,
+    or as many as there are cores.
+    """
+    limits = Limits(seconds, memory)
+    return Sandbox(limits) if workers is None else Sandbox(limits, workers)
 
 
 def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
