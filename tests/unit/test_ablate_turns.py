@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from bass.experiments import cells
 from bass.experiments.cells import Task
-from bass.experiments.conditions import MOST_SPREAD, ConditionLine, noise, read_conditions
+from bass.experiments.condition_lines import ConditionLine, read_conditions
 from bass.experiments.lines import append_line
+from bass.experiments.noise import MOST_SPREAD, noise
 from bass.experiments.run_folder import RunFolder
 from bass.experiments.settings import Settings
 from bass.experiments.turns import by_turns

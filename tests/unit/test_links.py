@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from bass.errors import BassError
-from bass.evaluation.folder import Score, digest, opened
+from bass.evaluation.folder import Sample, Score, digest, opened
 from bass.evaluation.reading import read_evaluation
-from bass.evaluation.scores import Sample
 from bass.experiments.run_folder import RunFolder
 from unit.checkpoints import Pair, Said
 

@@ -28,7 +28,8 @@ from bass.experiments.metrics import (
     profiles,
 )
 from bass.experiments.records import RequestLine
-from bass.experiments.repeats import Limits, Repeat
+from bass.experiments.repeats import Repeat
+from bass.experiments.settings import Limits
 from support.drawn_runs import FACTS, Drawn, as_plain, runs
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from bass.errors import OptionError
 from bass.evaluation.evaluate import Evaluation, score
-from bass.evaluation.folder import opened
+from bass.evaluation.folder import Sample, opened
 from bass.evaluation.sandbox import Limits, Outcome, Program, Sandbox, SandboxError
 from bass.evaluation.sandbox import judge as sandbox_module
-from bass.evaluation.scores import Sample
 from bass.evaluation.tasks import Problem
 from support.strengths import Strength, landlock_here, strengths
 from unit.hostile import PROGRAMS

@@ -28,19 +28,19 @@ from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.conditions import remarks
 from bass.experiments.config import Plan, examined
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
 from bass.experiments.metrics import FIGURES, METRICS
+from bass.experiments.noise import remarks
 from bass.experiments.problems import Problems
 from bass.experiments.records import Summary
 from bass.experiments.report.claims import claims
 from bass.experiments.run_folder import RunFolder
 from bass.experiments.runner import Ablation
 from bass.experiments.settings import SETTINGS
-from bass.experiments.strategies import called
+from bass.experiments.words import called
 from bass.interrupt import displayed, heeded
 from bass.plain_yaml import PlainYamlError, read_yaml
 

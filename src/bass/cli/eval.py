@@ -38,8 +38,9 @@ from bass.evaluation.evaluate import (
     with_shots,
 )
 from bass.evaluation.folder import opened
-from bass.evaluation.tasks import SCORES, TASKS, read_problems
-from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
+from bass.evaluation.scores import SCORES
+from bass.evaluation.tasks import TASKS, read_problems
+from bass.experiments.made_with import SOURCE, fingerprints, source_of_bass
 from bass.experiments.problems import Problems
 from bass.experiments.provenance import here
 from bass.interrupt import displayed, heeded

@@ -11,25 +11,24 @@ from typing import Any
 from bass.api.llm import LLM, plain
 from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
-from bass.evaluation.folder import Folder, Score, digest
+from bass.evaluation.folder import METHODS as NAMES
+from bass.evaluation.folder import MOST_BUDGETS, Folder, Sample, Score, digest
 from bass.evaluation.sandbox import Limits, Sandbox
 from bass.evaluation.scores import (
     CLOCKS,
-    Sample,
+    SCORES,
     Scored,
     curve,
-    exact_match,
     mean_pass_at_k,
     point,
-    rouge2,
     useful_budgets,
 )
-from bass.evaluation.tasks import SCORES, Problem
+from bass.evaluation.scoring import exact_match, rouge2
+from bass.evaluation.tasks import Problem
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
-MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 
 
 def single(llm: LLM) -> LLM:
@@ -37,11 +36,9 @@ def single(llm: LLM) -> LLM:
     return LLM(llm.models, llm.parts, 1, llm.graphs)
 
 
-METHODS: dict[str, Callable[[LLM], LLM]] = {
-    "batched": lambda llm: llm,
-    "plain": plain,
-    "single": single,
-}
+METHODS: dict[str, Callable[[LLM], LLM]] = dict(
+    zip(NAMES, (lambda llm: llm, plain, single), strict=True)
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ FOLDER/summary.json         written last
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from bass.errors import RequestError, RunFolderError
-from bass.evaluation.scores import Sample
 from bass.experiments.own_files import LOCK, inside, take_lock
 from bass.experiments.strict import Json, checked, parsed
 from bass.files import append, file_lines, read_regular, write_atomically
@@ -30,10 +30,47 @@ MANIFEST, SUMMARY, SAMPLES, SCORES = (
     "samples.jsonl",
     "scores.jsonl",
 )
+# how problems are decoded: names of the folders of samples, see `bass.evaluation.evaluate`
+METHODS = ("batched", "plain", "single")
+MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 # of the manifest: what else all samples have in common
 MADE_WITH = ("bass", "torch", "device", "inputs")
 
 L = TypeVar("L", bound=Json)
+
+
+@dataclass(frozen=True)
+class Sample(Json):
+    """One completion of one problem.
+
+    Both times are from the problem's own clocks, in seconds until the sample's last token:
+    `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
+    when the request was made. `finish`: as in `bass.api.results.Completion`.
+    """
+
+    task_id: str
+    sample: int
+    text: str
+    tokens: list[int]
+    mean_logprob: float
+    finish: str
+    from_prefill: float
+    from_start: float
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.mean_logprob, self.from_prefill, self.from_start))):
+            raise RunFolderError("its log-probability and its times are to be finite")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of
+        tokens.
+        """
+        return self.finish in ("eos", "stop", "length")
+
+    def seconds(self, clock: str) -> float:
+        """By one of `CLOCKS`."""
+        return self.from_start if clock == "start" else self.from_prefill
 
 
 @final

@@ -13,26 +13,26 @@ import numpy as np
 from jaxtyping import Float
 
 from bass.errors import RequestError, RunFolderError
-from bass.evaluation.evaluate import METHODS, MOST_BUDGETS
 from bass.evaluation.folder import (
     LARGEST_JSON,
     MADE_WITH,
     MANIFEST,
+    METHODS,
+    MOST_BUDGETS,
     SAMPLES,
     SCORES,
     SUMMARY,
+    Sample,
     Score,
     digest,
     read_lines,
     read_manifest,
     read_samples,
 )
-from bass.evaluation.scores import Sample, Scored, useful_budgets, within
-from bass.evaluation.tasks import SCORES as KINDS
+from bass.evaluation.scores import SCORES as KINDS
+from bass.evaluation.scores import Scored, useful_budgets, within
 from bass.experiments.own_files import inside
-from bass.experiments.report.cells import in_words
-from bass.experiments.report.summary import listed
-from bass.experiments.report.words import counted
+from bass.experiments.words import counted, in_words, listed
 from bass.experiments.work import short
 from bass.files import read_regular
 from bass.plain_json import parse_json

@@ -16,9 +16,8 @@ from bass.evaluation.reading import Evaluated
 from bass.evaluation.scores import CLOCKS, mean_pass_at_k
 from bass.experiments.report.drawing import Plot
 from bass.experiments.report.page import render
-from bass.experiments.report.summary import listed
-from bass.experiments.report.words import counted
 from bass.experiments.statistics import LEVEL
+from bass.experiments.words import counted, listed
 
 TOLD = 3  # so many budgets, or fewer, are all told in the summary
 SINCE = {"prefill": "from the end of the prefill", "start": "from the start of the request"}

@@ -1,51 +1,14 @@
-"""From samples to scores: pass@k, First and All within a time budget, ROUGE-2, exact match.
+"""From scored samples to figures: pass@k, First and All within a time budget.
 
 Pure functions of records.
 """
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from bass.errors import OptionError, RunFolderError, install
-from bass.evaluation.tasks import Problem, final_number
-from bass.experiments.strict import Json
-
-
-@dataclass(frozen=True)
-class Sample(Json):
-    """One completion of one problem.
-
-    Both times are from the problem's own clocks, in seconds until the sample's last token:
-    `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
-    when the request was made. `finish`: as in `bass.api.results.Completion`.
-    """
-
-    task_id: str
-    sample: int
-    text: str
-    tokens: list[int]
-    mean_logprob: float
-    finish: str
-    from_prefill: float
-    from_start: float
-
-    def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.mean_logprob, self.from_prefill, self.from_start))):
-            raise RunFolderError("its log-probability and its times are to be finite")
-
-    @property
-    def finished(self) -> bool:
-        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of
-        tokens.
-        """
-        return self.finish in ("eos", "stop", "length")
-
-    def seconds(self, clock: str) -> float:
-        """By one of `CLOCKS`."""
-        return self.from_start if clock == "start" else self.from_prefill
+from bass.errors import OptionError
+from bass.evaluation.folder import Sample
 
 
 @dataclass(frozen=True)
@@ -74,6 +37,8 @@ class Point:
     served: float
 
 
+# by what the completions of a task's problems are judged
+SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
 CLOCKS = ("prefill", "start")
 
 
@@ -133,30 +98,6 @@ def useful_budgets(problems: Sequence[Sequence[Scored]], count: int = 10) -> lis
         if times
         else []
     )
-
-
-def exact_match(problem: Problem, text: str) -> float:
-    """1 if the number after `####`, or else the last number, is the answer."""
-    _, marked, after = text.partition("####")
-    return float(final_number(after.split("\n")[0] if marked else text) == problem.answer)
-
-
-def rouge2(problem: Problem, text: str) -> float:
-    """F-measure of the pairs of words that summary and reference share, stemmed, by the library
-    rouge-score (Lin, 2004).
-    """
-    return float(_rouge().score(problem.reference, text)["rouge2"].fmeasure)
-
-
-@functools.cache
-def _rouge() -> Any:
-    try:
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError as error:
-        raise OptionError(
-            f"ROUGE-2 needs the package rouge-score: install it with {install('eval')}."
-        ) from error
-    return RougeScorer(["rouge2"], use_stemmer=True)
 
 
 def _rank(scored: Scored) -> tuple[float, int]:

@@ -20,7 +20,8 @@ from bass.api.loading import ModelCache
 from bass.api.plan import LoadPlan
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
-from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
+from bass.experiments.condition_lines import CONDITIONS, ConditionLine, read_conditions
+from bass.experiments.conditions import Conditions
 from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.experiments.lines import append_line, read_lines
 from bass.experiments.metrics import measure, over_repeats

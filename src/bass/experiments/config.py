@@ -32,7 +32,7 @@ from bass.experiments.load_plans import LoadPlans
 from bass.experiments.problems import Problems
 from bass.experiments.raw import endless, mapping, mappings, named, unknown
 from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
-from bass.experiments.strategies import called
+from bass.experiments.words import called
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 # in the names of cells

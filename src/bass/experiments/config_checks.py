@@ -5,7 +5,7 @@ from typing import Any
 
 from bass.experiments.problems import Problems
 from bass.experiments.raw import unknown
-from bass.experiments.strategies import called
+from bass.experiments.words import called
 
 
 def exclusions(

@@ -12,25 +12,7 @@ from bass.engine.requests import StepRecord
 from bass.errors import OptionError, RunFolderError
 from bass.experiments.records import Facts, RequestLine
 from bass.experiments.run_folder import CellLines
-
-
-@final
-@dataclass(frozen=True)
-class Limits:
-    """Latency limits in seconds, each None for none: to the first token, per token after it, to the
-    last token.
-    """
-
-    ttft: float | None = None
-    tpot: float | None = None
-    e2e: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, limit in vars(self).items():
-            if limit is not None and not limit > 0:
-                raise OptionError(
-                    f"The latency limit `{name}={limit}` must be over 0 seconds, or None."
-                )
+from bass.experiments.settings import NO_LIMITS, Limits
 
 
 @final
@@ -61,7 +43,7 @@ class Repeat:
     requests: list[RequestLine]
     facts: Facts | None = None
     plain: "Repeat | None" = None
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
 
     def __post_init__(self) -> None:
         if self.plain is None or not self.steps or not self.plain.steps:
@@ -154,7 +136,7 @@ class Repeat:
 
 
 def repeats_of(
-    lines: CellLines, facts: Facts | None = None, limits: Limits = Limits()
+    lines: CellLines, facts: Facts | None = None, limits: Limits = NO_LIMITS
 ) -> list[Repeat]:
     """The repeats of a cell that ended, in order."""
     steps: dict[int, list[StepRecord]] = {number: [] for number in lines.repeats}

@@ -15,13 +15,34 @@ from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.experiments.problems import Problems
 from bass.experiments.prompts import Prompt, read_prompts
-from bass.experiments.repeats import Limits
 from bass.sampling import Sampling
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
 _SAMPLING = tuple(f.name for f in fields(Sampling))
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 _LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """Latency limits in seconds, each None for none: to the first token, per token after it, to the
+    last token.
+    """
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            if limit is not None and not limit > 0:
+                raise OptionError(
+                    f"The latency limit `{name}={limit}` must be over 0 seconds, or None."
+                )
+
+
+NO_LIMITS = Limits()
 
 
 @final

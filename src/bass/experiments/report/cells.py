@@ -1,7 +1,6 @@
 """The cells of a run as a report needs them: with a label, a batch, and their lines read once."""
 
 import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,7 +10,7 @@ from bass.experiments.records import CellEntry, Manifest, Summary
 from bass.experiments.repeats import Repeat, repeats_of
 from bass.experiments.run_folder import CellLines, RunFolder
 from bass.experiments.settings import SETTINGS
-from bass.experiments.strategies import called
+from bass.experiments.words import in_words
 from bass.experiments.work import WORK, settings_of
 
 LOSSY = " (not lossless)"
@@ -174,12 +173,6 @@ def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
     return ", ".join(
         value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes
     )
-
-
-def in_words(value: Any) -> str:
-    """A value of a setting."""
-    named = called(value)
-    return named if isinstance(named, str) and named else json.dumps(named)
 
 
 def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

@@ -10,9 +10,9 @@ from bass.experiments.metrics import METRICS, Metric
 from bass.experiments.report.contrast import difference
 from bass.experiments.report.paired import Pair
 from bass.experiments.report.summary import DECIDES
-from bass.experiments.report.words import counted
 from bass.experiments.statistics import Comparison
 from bass.experiments.units import number, shown
+from bass.experiments.words import counted
 
 MOST_TOLD = 20  # settings in words, those that differ first
 

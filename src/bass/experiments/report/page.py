@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bass.errors import RunFolderError
-from bass.experiments.conditions import remarks
 from bass.experiments.drafts import read_drafts, read_texts
 from bass.experiments.metrics import COLUMNS, METRICS, Metric
+from bass.experiments.noise import remarks
 from bass.experiments.records import Manifest
 from bass.experiments.report.cells import Cell, read_cells
 from bass.experiments.report.claims import claims
@@ -21,10 +21,10 @@ from bass.experiments.report.palette import asset
 from bass.experiments.report.picture import embedded, picture
 from bass.experiments.report.plots import plots
 from bass.experiments.report.summary import DECIDES, Winner, sentences, winners
-from bass.experiments.report.words import counted
 from bass.experiments.run_folder import RunFolder
 from bass.experiments.statistics import LEVEL, interval
 from bass.experiments.units import NOTHING
+from bass.experiments.words import counted
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from bass.experiments.inputs import other_inputs, other_software
+from bass.experiments.changes import other_inputs, other_software
 from bass.experiments.records import Manifest
-from bass.experiments.report.cells import Cell, in_words
-from bass.experiments.report.summary import listed
+from bass.experiments.report.cells import Cell
 from bass.experiments.settings import LIMITS, SETTINGS
+from bass.experiments.words import in_words, listed
 from bass.experiments.work import WORK
 
 # Another seed draws other samples of the same distribution; goodput depends on its limits.

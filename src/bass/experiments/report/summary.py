@@ -9,6 +9,7 @@ from bass.experiments.report.cells import Cell
 from bass.experiments.report.contrast import Lead, lead
 from bass.experiments.statistics import LEVEL
 from bass.experiments.units import number, shown
+from bass.experiments.words import listed
 
 # the metric by which a setting wins: seconds per token, the mean of all sequences
 DECIDES = METRICS["all"]
@@ -227,12 +228,6 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
         if plain
         else listed([f"({place})" for place in places])
     )
-
-
-def listed(values: Sequence[object]) -> str:
-    """`1, 2 and 4`."""
-    *most, last = map(str, values)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _of_place(place: str, winner: Winner) -> str:

@@ -1,7 +1,8 @@
-"""What strategies are called in labels and tables."""
+"""Settings, strategies, lists and counts in words."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -23,3 +24,20 @@ def called(spec: Any) -> Any:
     if isinstance(spec, str) and re.fullmatch(r"[\w.]+:[\w.]+", spec):  # a class of the user's
         return spec.rpartition(":")[2]
     return spec if isinstance(spec, str | int | float | bool | None) else repr(spec)
+
+
+def in_words(value: Any) -> str:
+    """A value of a setting."""
+    named = called(value)
+    return named if isinstance(named, str) and named else json.dumps(named)
+
+
+def listed(values: Sequence[object]) -> str:
+    """`1, 2 and 4`."""
+    *most, last = map(str, values)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
