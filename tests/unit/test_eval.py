@@ -20,10 +20,10 @@ from bass.api.llm import load
 from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
-from bass.evaluation.folder import Sample, opened
 from bass.evaluation.harness import generation_options, log_likelihood
 from bass.evaluation.sandbox import Sandbox, judge
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
+from bass.runs.evaluation_folder import Sample, opened
 from unit.checkpoints import Pair, Said
 
 DATA = os.environ.get("BASS_DATA")

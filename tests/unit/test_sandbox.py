@@ -14,10 +14,10 @@ import pytest
 
 from bass.errors import OptionError
 from bass.evaluation.evaluate import Evaluation, score
-from bass.evaluation.folder import Sample, opened
 from bass.evaluation.sandbox import Limits, Outcome, Program, Sandbox, SandboxError
 from bass.evaluation.sandbox import judge as sandbox_module
 from bass.evaluation.tasks import Problem
+from bass.runs.evaluation_folder import Sample, opened
 from support.strengths import Strength, landlock_here, strengths
 from unit.hostile import PROGRAMS
 

@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from bass import pair
+from bass.analysis.scores import SCORES
 from bass.api.llm import LLM, load
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.options import read_options
@@ -37,13 +38,12 @@ from bass.evaluation.evaluate import (
     sandbox,
     with_shots,
 )
-from bass.evaluation.folder import opened
-from bass.evaluation.scores import SCORES
 from bass.evaluation.tasks import TASKS, read_problems
-from bass.experiments.made_with import SOURCE, fingerprints, source_of_bass
-from bass.experiments.problems import Problems
-from bass.experiments.provenance import here
 from bass.interrupt import displayed, heeded
+from bass.problems import Problems
+from bass.provenance.environment import here
+from bass.provenance.made_with import SOURCE, fingerprints, source_of_bass
+from bass.runs.evaluation_folder import opened
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),

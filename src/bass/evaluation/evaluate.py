@@ -8,13 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bass.api.llm import LLM, plain
-from bass.api.requests import context
-from bass.errors import OptionError, RequestError, is_finite, unknown_name
-from bass.evaluation.folder import METHODS as NAMES
-from bass.evaluation.folder import MOST_BUDGETS, Folder, Sample, Score, digest
-from bass.evaluation.sandbox import Limits, Sandbox
-from bass.evaluation.scores import (
+from bass.analysis.scores import (
     CLOCKS,
     SCORES,
     Scored,
@@ -23,8 +17,14 @@ from bass.evaluation.scores import (
     point,
     useful_budgets,
 )
+from bass.api.llm import LLM, plain
+from bass.api.requests import context
+from bass.errors import OptionError, RequestError, is_finite, unknown_name
+from bass.evaluation.sandbox import Limits, Sandbox
 from bass.evaluation.scoring import exact_match, rouge2
 from bass.evaluation.tasks import Problem
+from bass.runs.evaluation_folder import METHODS as NAMES
+from bass.runs.evaluation_folder import MOST_BUDGETS, Folder, Sample, Score, digest
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much

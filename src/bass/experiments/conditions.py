@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bass.errors import is_out_of_memory
-from bass.experiments.condition_lines import ConditionLine
+from bass.runs.conditions import ConditionLine
 
 PIECES = 5  # of a calibration, one directly after the other
 # side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import final
 
 from bass.experiments.cells import Task
-from bass.experiments.fingerprints import hash_of_text
-from bass.experiments.made_with import SOURCE, Readers, fingerprints, source_of_bass
-from bass.experiments.settings import KIND
+from bass.provenance.fingerprints import hash_of_text
+from bass.provenance.made_with import SOURCE, Readers, fingerprints, source_of_bass
+from bass.runs.settings import KIND
 
 
 @final
