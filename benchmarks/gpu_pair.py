@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
+from bass.analysis.units import number
 from bass.api.resolve import make
-from bass.experiments.units import number
 
 VERBS, NOUNS = (
     ("count", "sort", "merge", "parse", "validate", "format"),

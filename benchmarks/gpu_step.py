@@ -44,7 +44,7 @@ from bass.engine.cost import measure_peaks
 from bass.engine.graphs import GraphedStep
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.quantized import quantize, quantize_head
+from bass.quantization import quantize, quantize_head
 from bass.verifiers import Synthetic
 
 PROMPT, NEW, ACCEPTANCE, LONGEST = 150, 256, 0.8, 16

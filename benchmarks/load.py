@@ -30,10 +30,10 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
 
+from bass.checkpoints.folder import DTYPES, INDEX, SINGLE
+from bass.checkpoints.weights import load_decoder
 from bass.engine.cost import measure_peaks
-from bass.models.checkpoint import DTYPES, INDEX, SINGLE
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.weights import load_decoder
 
 BUFFER = 64 << 20
 PAPER = LlamaConfig(51200, 4096, 11008, 36, 32, 32, 128, 2048)

@@ -24,8 +24,8 @@ from sample import docstring_ends, generate
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from bass.checkpoints.weights import load_decoder
 from bass.models.llama import Llama
-from bass.models.weights import load_decoder
 
 DRAFTED = 4
 

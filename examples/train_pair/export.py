@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from common import DRAFT, TARGET
 
+from bass.checkpoints.weights import save_decoder
 from bass.models.llama import Llama
-from bass.models.weights import save_decoder
 
 
 def main() -> None:

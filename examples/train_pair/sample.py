@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Attend
 from bass.models.llama import Llama
-from bass.models.weights import load_decoder
 from bass.records import Projection, Window
 
 TEMPERATURES = (0.0, 0.2, 0.2, 0.2, 0.6, 0.8, 0.8, 1.0, 1.0, 1.0)

@@ -18,8 +18,8 @@ from common import CONTEXT, DRAFT, Optimisers, Recipe, Run, Stream, initialise, 
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.checkpoints.weights import load_decoder
 from bass.models.llama import Llama
-from bass.models.weights import load_decoder
 
 TEMPERATURES = (0.2, 0.8, 1.0)
 KL_SHARE = 0.1  # of the second stage's loss: keeps a gradient where the two laws are disjoint

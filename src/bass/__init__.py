@@ -16,7 +16,7 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from bass.errors import BassError  # noqa: E402
-from bass.renamed import renamed  # noqa: E402
+from bass.renamed import MODULES, MovedModules, renamed  # noqa: E402
 
 if TYPE_CHECKING:
     from bass.api.llm import LLM, load
@@ -27,8 +27,10 @@ __all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "
 _HOMES = dict.fromkeys(("LLM", "load"), "bass.api.llm") | dict.fromkeys(
     ("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results"
 )
-_MOVED = ("llm", "loading", "generation", "requests", "results")
-_moved = renamed(__name__, {name: f"bass.api.{name}" for name in _MOVED})
+sys.meta_path.append(MovedModules)
+_moved = renamed(
+    __name__, {old.partition(".")[2]: new for old, new in MODULES.items() if old.count(".") == 1}
+)
 
 
 def __getattr__(name: str) -> Any:

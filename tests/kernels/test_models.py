@@ -7,10 +7,10 @@ import torch
 
 from bass.attention import BACKENDS, ON_CUDA
 from bass.caches import CACHES
+from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Quantization
-from bass.models.quantized import Fp8, Int8, Int8Weight, quantize, quantize_head
-from bass.models.weights import load_decoder
 from bass.policies import Fixed
+from bass.quantization import Fp8, Int8, Int8Weight, quantize, quantize_head
 from bass.sampling import Sampling
 from bass.testing.worlds import LlamaWorld
 from kernels.conftest import Choose

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Attend
 from bass.models.decoder import CausalDecoder
-from bass.models.weights import load_decoder
 from bass.records import Projection, Window
 from models.cases import Case
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig
 
+from bass.checkpoints.weights import load_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
 from bass.models.config import RotaryConfig
-from bass.models.weights import load_decoder
 from models.cases import COMMON
 
 ROTARY = [name for name, family in FAMILIES.items() if issubclass(family.config_type, RotaryConfig)]

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import bass
 from bass.api.plan import backend_for
 from bass.caches import CACHES
+from bass.checkpoints.weights import load_decoder, save_decoder
 from bass.models import FAMILIES
-from bass.models.weights import load_decoder, save_decoder
 from bass.testing.worlds import Pairing
 from models.cases import CASES, Case
 from models.reference import deviation, greedy, make

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
+from bass.checkpoints.folder import SINGLE
+from bass.checkpoints.weights import load_decoder, save_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from bass.models.checkpoint import SINGLE
 from bass.models.decoder import CausalDecoder
-from bass.models.weights import load_decoder, save_decoder
 from models.cases import CASES, Case
 
 MASK = torch.ones(1, 1, 96, 96, dtype=torch.bool).tril()

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from bass.analysis.repeats import Repeat
 from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
-from bass.experiments.records import Facts, RequestLine
-from bass.experiments.repeats import Repeat
+from bass.runs.records import Facts, RequestLine
 
 FACTS = Facts(
     {"weight_bytes": 1000, "flops_per_token": 100, "kv_bytes_per_position": 10},

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bass.evaluation.folder import Folder, Score, digest, opened
-from bass.evaluation.scores import Sample
+from bass.runs.evaluation_folder import Folder, Sample, Score, digest, opened
 
 SECONDS = {"batched": 1.0, "single": 2.0, "plain": 3.0}  # about which a sample is finished
 ABOUT = {

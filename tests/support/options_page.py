@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, SamplingOptions
-from bass.experiments.settings import Settings
+from bass.runs.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md")

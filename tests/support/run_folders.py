@@ -11,26 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from bass.analysis.metrics import measure, over_repeats
+from bass.analysis.repeats import Repeat
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.experiments import runner
 from bass.experiments.cells import Task
 from bass.experiments.config import plan
-from bass.experiments.drafts import DRAFTS, TEXTS, DraftLine
 from bass.experiments.inputs import Inputs
-from bass.experiments.lines import append_line
-from bass.experiments.metrics import measure, over_repeats
-from bass.experiments.records import (
-    CellEntry,
-    EndLine,
-    Facts,
-    Manifest,
-    RequestLine,
-    StepLine,
-    Summary,
-)
-from bass.experiments.repeats import Repeat
-from bass.experiments.run_folder import RunFolder
 from bass.files import write_atomically
+from bass.runs.drafts import DRAFTS, TEXTS, DraftLine
+from bass.runs.lines import append_line
+from bass.runs.records import CellEntry, EndLine, Facts, Manifest, RequestLine, StepLine, Summary
+from bass.runs.run_folder import RunFolder
 
 WORDS = [
     "def ",

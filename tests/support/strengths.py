@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bass
-from bass.evaluation import syscalls
-from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.sandbox import Sandbox, syscalls
 
 _CHECKER = """
 import sys
 sys.path[0] = {source!r}
-from bass.evaluation import checker, confine
+from bass.evaluation.sandbox import checker, confine
 confine.landlock_version = lambda libc, column: {landlock}
 if not {scratch}:
     checker.mount_scratch = lambda folder, megabytes: False

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from bass.models.checkpoint import INDEX, SINGLE
+from bass.checkpoints.folder import INDEX, SINGLE
+from bass.checkpoints.weights import save_decoder
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.weights import save_decoder
 
 TEXT = [
     "def double(value):\n    return 2 * value\n",

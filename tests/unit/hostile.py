@@ -115,7 +115,7 @@ _FORMS = {
         "except OSError: pass\n") + _WRONG,
         ("import site, os\nfor d in site.getsitepackages():\n    try: open(d + '/x.pth', "
         "'w').write('import os; os._exit(0)')\n    except OSError: pass\n") + _WRONG,
-        ("import bass.evaluation.values as v, os\ntry: os.remove(v.__cached__)\nexcept Exception: "
+        ("import bass.evaluation.sandbox.values as v, os\ntry: os.remove(v.__cached__)\nexcept Exception: "
         "pass\ntry: open(v.__cached__, 'wb').write(b'')\nexcept Exception: pass\n") + _WRONG,
         ("import os\nos.symlink('/etc', 'e')\nos.symlink('/tmp', 't')\nopen('t/h', "
         "'w').write('x')\nopen('e/passwd').read()"),
@@ -207,8 +207,8 @@ _FORMS = {
         + _WRONG,
         ("import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'reason' in o: "
         "o['reason'] = 'passed'\n") + _WRONG,
-        ("import sys\nsys.settrace(lambda *a: None)\nsys.modules['bass.evaluation.checker'] = "
-        "None\n") + _WRONG,
+        ("import sys\nsys.settrace(lambda *a: None)\nsys.modules['bass.evaluation.sandbox.checker'] "
+        "= None\n") + _WRONG,
         "import unittest, sys\nsys.argv = ['x']\n__name__ = '__main__'\ncheck = lambda *a: None\n" + _WRONG,
         "def f(x):\n    a = []\n    a.append(a)\n    return a",
         "def f(x):\n    return float('nan')",

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import bass
+from bass.analysis.metrics import AGAINST_PLAIN, METRICS
 from bass.api.loading import Models
 from bass.engine.parts import PARTS
-from bass.experiments.drafts import read_drafts, read_texts
-from bass.experiments.metrics import AGAINST_PLAIN, METRICS
-from bass.experiments.provenance import bass_version
-from bass.experiments.records import EndLine
-from bass.experiments.run_folder import RunFolder
+from bass.provenance.environment import bass_version
+from bass.runs.drafts import read_drafts, read_texts
+from bass.runs.records import EndLine
+from bass.runs.run_folder import RunFolder
 from bass.text import Tokenizer
 from unit.checkpoints import Pair, Said
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bass.experiments import inputs, runner
-from bass.experiments.run_folder import RunFolder
+from bass.runs.run_folder import RunFolder
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 
 Command = Callable[..., Said]

@@ -13,9 +13,9 @@ from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import MOST_CELLS, plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
-from bass.experiments.settings import DEFAULTS, Settings
 from bass.experiments.turns import by_models
 from bass.policies import POLICIES, BatchAdaptive, Fixed, Lagged
+from bass.runs.settings import DEFAULTS, Settings
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.test_package import TRAINED

@@ -9,9 +9,9 @@ import pytest
 
 from bass import pair as embedded
 from bass.cli import main
-from bass.experiments import settings
 from bass.experiments.config_files import shipped
-from bass.experiments.run_folder import RunFolder
+from bass.runs import settings
+from bass.runs.run_folder import RunFolder
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 from unit.test_examples import definitions
 from unit.test_package import ROOT

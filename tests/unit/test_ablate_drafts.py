@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bass.engine.parts import PARTS, parts_of
 from bass.engine.requests import Request, StepRecord
-from bass.experiments.drafts import DraftLine
 from bass.records import History
+from bass.runs.drafts import DraftLine
 from bass.sampling import Sampling
 from bass.testing.policies import Cycle
 from bass.testing.worlds import LlamaWorld, TableWorld

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 import pytest
 
 from bass.errors import DISTRIBUTION, RunFolderError
-from bass.experiments import provenance
 from bass.experiments.cells import Task
 from bass.experiments.config import examined, plan
 from bass.experiments.config_files import with_overrides
 from bass.experiments.executors import Ray
-from bass.experiments.records import RequestLine, StepLine, Summary
-from bass.experiments.report.cells import read_cells
-from bass.experiments.run_folder import RunFolder
 from bass.plain_yaml import MOST_LEVELS, PlainYamlError, read_yaml
+from bass.provenance import environment
+from bass.report.cells import read_cells
+from bass.runs.records import RequestLine, StepLine, Summary
+from bass.runs.run_folder import RunFolder
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said
 
@@ -381,12 +381,12 @@ def test_a_source_tree_that_is_not_installed_has_a_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     installed = importlib.metadata.version(DISTRIBUTION)
-    assert provenance.bass_version() == installed
+    assert environment.bass_version() == installed
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(provenance, "version", missing)
-    assert provenance.bass_version() == installed  # as pyproject.toml says
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "a/b/c/d.py"))
-    assert provenance.bass_version() == "unknown"
+    monkeypatch.setattr(environment, "version", missing)
+    assert environment.bass_version() == installed  # as pyproject.toml says
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "a/b/c/d.py"))
+    assert environment.bass_version() == "unknown"

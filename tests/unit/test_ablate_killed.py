@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from bass.errors import install
-from bass.experiments.drafts import DRAFTS
-from bass.experiments.run_folder import RunFolder
+from bass.runs.drafts import DRAFTS
+from bass.runs.run_folder import RunFolder
 from unit.checkpoints import Pair
 
 CONFIG = """

@@ -13,8 +13,8 @@ from bass.experiments.cells import Task
 from bass.experiments.config import plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.plain import counterparts
-from bass.experiments.problems import Problems
-from bass.experiments.settings import Settings
+from bass.problems import Problems
+from bass.runs.settings import Settings
 
 PLAIN = {"class_path": "fixed", "init_args": {"k": 0}}
 MAY_DIFFER = ("policy", "verifier", "cache", "drafter", "e2e_limit")

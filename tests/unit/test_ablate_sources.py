@@ -15,10 +15,10 @@ from bass.experiments import inputs, runner
 from bass.experiments.cells import Task, finish
 from bass.experiments.config import plan
 from bass.experiments.executors import Executor, Watch
-from bass.experiments.inputs import changes
-from bass.experiments.records import Summary
-from bass.experiments.run_folder import RunFolder
 from bass.experiments.runner import Ablation
+from bass.runs.changes import changes
+from bass.runs.records import Summary
+from bass.runs.run_folder import RunFolder
 
 BASE = """
 from dataclasses import dataclass

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.analysis.noise import MOST_SPREAD, noise
 from bass.experiments import cells
 from bass.experiments.cells import Task
-from bass.experiments.conditions import MOST_SPREAD, ConditionLine, noise, read_conditions
-from bass.experiments.lines import append_line
-from bass.experiments.run_folder import RunFolder
-from bass.experiments.settings import Settings
 from bass.experiments.turns import by_turns
+from bass.runs.conditions import ConditionLine, read_conditions
+from bass.runs.lines import append_line
+from bass.runs.run_folder import RunFolder
+from bass.runs.settings import Settings
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said
 

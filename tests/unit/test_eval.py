@@ -18,13 +18,12 @@ import pytest
 
 from bass.api.llm import load
 from bass.errors import BassError, RequestError, RunFolderError
-from bass.evaluation import sandbox, sources
+from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
-from bass.evaluation.folder import opened
 from bass.evaluation.harness import generation_options, log_likelihood
-from bass.evaluation.sandbox import Sandbox
-from bass.evaluation.scores import Sample
+from bass.evaluation.sandbox import Sandbox, judge
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
+from bass.runs.evaluation_folder import Sample, opened
 from unit.checkpoints import Pair, Said
 
 DATA = os.environ.get("BASS_DATA")
@@ -300,11 +299,11 @@ def test_an_evaluation_whose_checker_stops_starting_keeps_its_scores_and_goes_on
     checker.write_text(
         f"import pathlib, runpy\nruns = pathlib.Path({str(runs)!r})\ncount = int(runs.read_text()) "
         "+ 1\nruns.write_text(str(count))\n"
-        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(sandbox.CHECKER)!r}, "
+        f"if count > 4: raise SystemExit('no room')\nrunpy.run_path({str(judge.CHECKER)!r}, "
         "run_name='__main__')\n"
     )
     with monkeypatch.context() as broken:
-        broken.setattr(sandbox, "CHECKER", checker)
+        broken.setattr(judge, "CHECKER", checker)
         said = bass_command(*asked)
     assert (said.status, said.out) == (2, "")
     assert "does not start (no room)" in said.err.splitlines()[-1]

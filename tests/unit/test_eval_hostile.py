@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from bass.analysis.evaluated import _asked, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation import sources, tasks
 from bass.evaluation.evaluate import Evaluation
-from bass.evaluation.folder import opened
-from bass.evaluation.reading import _asked, read_evaluation
-from bass.evaluation.report import page
 from bass.evaluation.tasks import read_problems
+from bass.report.evaluation import page
+from bass.runs.evaluation_folder import opened
 from support.evaluation_folders import write_evaluation
 
 MBPP = {

@@ -7,19 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.analysis.scores import Scored, curve, mean_pass_at_k, pass_at_k, point, useful_budgets
 from bass.errors import OptionError
-from bass.evaluation.scores import (
-    Sample,
-    Scored,
-    curve,
-    exact_match,
-    mean_pass_at_k,
-    pass_at_k,
-    point,
-    rouge2,
-    useful_budgets,
-)
+from bass.evaluation.scoring import exact_match, rouge2
 from bass.evaluation.tasks import Problem, final_number
+from bass.runs.evaluation_folder import Sample
 
 
 def scored(

@@ -15,8 +15,9 @@ from bass.api.results import Completion
 from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
-from bass.experiments.lines import append_line, read_lines
-from bass.experiments.records import (
+from bass.files import write_atomically
+from bass.runs.lines import append_line, read_lines
+from bass.runs.records import (
     AgainstPlain,
     CellEntry,
     EndLine,
@@ -26,9 +27,8 @@ from bass.experiments.records import (
     StepLine,
     Summary,
 )
-from bass.experiments.run_folder import RunFolder
-from bass.experiments.strict import Json
-from bass.files import write_atomically
+from bass.runs.run_folder import RunFolder
+from bass.runs.strict import Json
 from support.drawn_runs import FACTS, Drawn, runs
 
 STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0, Work(4000, 300, 200))

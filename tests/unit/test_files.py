@@ -9,10 +9,10 @@ import pytest
 
 from bass import files
 from bass.errors import BassError
-from bass.evaluation.folder import Score
-from bass.evaluation.folder import read_lines as scores_of
-from bass.experiments.lines import read_lines
 from bass.files import file_lines, open_regular, read_regular, write_atomically
+from bass.runs.evaluation_folder import Score
+from bass.runs.evaluation_folder import read_lines as scores_of
+from bass.runs.lines import read_lines
 
 
 def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Path) -> None:

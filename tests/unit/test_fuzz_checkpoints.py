@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from bass.api.loading import Checkpoint, Models, ModelSpec
+from bass.checkpoints.bounds import HEADS, LAYERS, WIDTHS
+from bass.checkpoints.folder import INDEX, SINGLE
+from bass.checkpoints.shards import read_header
+from bass.checkpoints.weights import checkpoint_tensors, load_decoder, save_decoder
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from bass.models.bounds import HEADS, LAYERS, WIDTHS
-from bass.models.checkpoint import INDEX, SINGLE
-from bass.models.shards import read_header
-from bass.models.weights import checkpoint_tensors, load_decoder, save_decoder
 from models.cases import CASES
 from unit.checkpoints import shard, write_checkpoint
 from unit.memory import peak

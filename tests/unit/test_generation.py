@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import bass
 from bass.api.generation import Generation
+from bass.checkpoints.weights import save_decoder
 from bass.interfaces import DraftLengthPolicy
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.weights import save_decoder
 from bass.records import Feedback
 
 PROMPTS = ["def f(x):", "a", "import numpy as np\n"]

@@ -16,11 +16,11 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 
 from bass.api.loading import Checkpoint
+from bass.checkpoints.folder import INDEX, SINGLE
 from bass.errors import BassError, CheckpointError, OptionError, RunFolderError
-from bass.experiments.prompts import read_prompts
-from bass.experiments.run_folder import RunFolder
 from bass.files import append, write_atomically
-from bass.models.checkpoint import INDEX, SINGLE
+from bass.runs.prompts import read_prompts
+from bass.runs.run_folder import RunFolder
 from bass.text import ChatTemplates, Tokenizer, limits
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said

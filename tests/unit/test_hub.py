@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import bass
+from bass.checkpoints.hub import resolve
 from bass.errors import CheckpointError
-from bass.hub import resolve
 from unit.checkpoints import Pair, Said, shard
 from unit.test_bad_input import refuses
 

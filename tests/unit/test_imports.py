@@ -23,6 +23,7 @@ ORDER: list[set[str]] = [
         "own_modules",
         "interrupt",
     },
+    {"problems"},
     {"kernels"},
     {"host_records"},
     {"records"},
@@ -31,11 +32,16 @@ ORDER: list[set[str]] = [
     {"sampling"},
     {"models", "caches", "attention", "policies", "stop_rules", "drafters", "verifiers"},
     {"engine"},
-    {"text", "hub", "pair"},
+    {"quantization"},
+    {"checkpoints"},
+    {"text", "pair"},
     {"api"},
+    {"provenance"},
+    {"runs"},
+    {"analysis"},
+    {"report"},
+    {"experiments", "evaluation"},
     {"testing"},
-    {"experiments"},
-    {"evaluation"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -94,6 +100,18 @@ def test_a_file_of_the_api_imports_only_from_what_comes_before_it(path: Path) ->
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_file_is_over_400_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_only_evaluation_knows_the_sandbox_which_knows_errors_alone() -> None:
+    sandbox = SOURCE / "evaluation" / "sandbox"
+    for path in FILES:
+        named = [name for name in imports(path) if name.startswith("bass.")]
+        within = [name for name in named if name.startswith("bass.evaluation.sandbox")]
+        if path.is_relative_to(sandbox):
+            others = {name.split(".")[1] for name in named if name not in within}
+            assert others <= ({"errors"} if path.stem == "judge" else set()), path
+        else:
+            assert not within or package(path) == "evaluation", path
 
 
 def test_policies_know_no_torch() -> None:

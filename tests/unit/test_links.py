@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bass.analysis.evaluated import read_evaluation
 from bass.errors import BassError
-from bass.evaluation.folder import Score, digest, opened
-from bass.evaluation.reading import read_evaluation
-from bass.evaluation.scores import Sample
-from bass.experiments.run_folder import RunFolder
+from bass.runs.evaluation_folder import Sample, Score, digest, opened
+from bass.runs.run_folder import RunFolder
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

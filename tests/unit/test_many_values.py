@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from bass.analysis.evaluated import read_evaluation
 from bass.errors import BassError, OptionError, RequestError
-from bass.evaluation.folder import opened
-from bass.evaluation.reading import read_evaluation
 from bass.evaluation.tasks import read_problems
-from bass.experiments.drafts import TEXTS, read_texts
-from bass.experiments.lines import read_lines
-from bass.experiments.prompts import read_prompts
-from bass.experiments.records import StepLine
-from bass.experiments.run_folder import RunFolder
 from bass.plain_json import MOST_LINES, MOST_VALUES
+from bass.runs.drafts import TEXTS, read_texts
+from bass.runs.evaluation_folder import opened
+from bass.runs.lines import read_lines
+from bass.runs.prompts import read_prompts
+from bass.runs.records import StepLine
+from bass.runs.run_folder import RunFolder
 
 LISTS = b"[" + b"[]," * MOST_VALUES + b"0]"  # 12 MB, of which Python makes 300 MB
 QUESTION = b'{"question":"","answer":"#### 1"}\n'

@@ -12,12 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.api.results import Completion, Stats, judged_lengths, summarize
-from bass.cli import display
-from bass.engine.requests import StepRecord, Trace
-from bass.errors import OptionError, RunFolderError
-from bass.experiments import acceptance, against_plain, speed
-from bass.experiments.metrics import (
+from bass.analysis import acceptance, against_plain, speed
+from bass.analysis.metrics import (
     COLUMNS,
     FIGURES,
     METRICS,
@@ -27,8 +23,13 @@ from bass.experiments.metrics import (
     over_repeats,
     profiles,
 )
-from bass.experiments.records import RequestLine
-from bass.experiments.repeats import Limits, Repeat
+from bass.analysis.repeats import Repeat
+from bass.api.results import Completion, Stats, judged_lengths, summarize
+from bass.cli import display
+from bass.engine.requests import StepRecord, Trace
+from bass.errors import OptionError, RunFolderError
+from bass.runs.records import RequestLine
+from bass.runs.settings import Limits
 from support.drawn_runs import FACTS, Drawn, as_plain, runs
 
 

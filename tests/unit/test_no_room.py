@@ -15,11 +15,11 @@ from torch import Tensor
 
 import bass
 from bass.caches import PaddedCache
+from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import main
 from bass.errors import CheckpointError, RequestError, is_out_of_memory
 from bass.interfaces import Verifier
 from bass.models.llama import Llama
-from bass.models.weights import CheckpointIndex
 from bass.records import CacheBudget, DecoderShape, Draft, Noise, Verdict
 from bass.verifiers import Rejection
 from unit.checkpoints import Pair

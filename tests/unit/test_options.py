@@ -18,7 +18,7 @@ from bass.api.options import (
     SamplingOptions,
     help_of,
 )
-from bass.experiments.settings import Settings
+from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 

@@ -14,8 +14,8 @@ import pytest
 import bass
 from bass import pair as embedded
 from bass.errors import DISTRIBUTION
-from bass.experiments.provenance import bass_version
 from bass.models import FAMILIES
+from bass.provenance.environment import bass_version
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import torch
 
 import bass
 from bass.api.loading import Checkpoint, check_pair
+from bass.checkpoints import shards, weights
+from bass.checkpoints.weights import load_decoder, narrow
 from bass.errors import PairingError
-from bass.models import shards, weights
-from bass.models.weights import load_decoder, narrow
 from bass.text import Tokenizer
 from unit.checkpoints import Pair, Said, byte_tokenizer, pad, write_checkpoint
 

@@ -7,7 +7,7 @@ import pytest
 from bass.api.values import WrongKindError, fits, in_words, typed
 from bass.cli.parsing import MANY, MAYBE, ONE, Option, Parser, taken
 from bass.errors import OptionError
-from bass.experiments.problems import Problems
+from bass.problems import Problems
 
 
 def parser(*more: Option) -> Parser:

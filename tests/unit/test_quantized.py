@@ -17,12 +17,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import bass
+from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.drafters import ModelDraft
 from bass.errors import CheckpointError, OptionError, StrategyError
 from bass.interfaces import Quantization
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.quantized import (
+from bass.ops import dispatch
+from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
+from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
+from bass.ops.residual import Residual
+from bass.policies import Fixed
+from bass.quantization import (
     QUANTIZATIONS,
     Fp8,
     Int8,
@@ -31,12 +37,6 @@ from bass.models.quantized import (
     quantize,
     quantize_head,
 )
-from bass.models.weights import load_decoder, read_index, save_decoder
-from bass.ops import dispatch
-from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
-from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
-from bass.ops.residual import Residual
-from bass.policies import Fixed
 from bass.records import CacheBudget, Window
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld

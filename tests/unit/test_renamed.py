@@ -1,6 +1,7 @@
 """What was public under another name is named in one sentence."""
 
-import importlib
+import importlib.util
+import re
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from bass.interfaces import DraftLengthPolicy, RowStore, Scorer
 from bass.policies import Fixed
 from bass.records import RowAssignment
+from bass.renamed import MODULES
 
 
 @pytest.mark.parametrize(
@@ -27,10 +29,24 @@ def test_an_old_name_is_an_error_that_gives_the_new_one(module: str, old: str, n
     assert hasattr(found, new)
 
 
-def test_an_old_module_is_an_error_that_gives_the_new_place() -> None:
-    with pytest.raises(ImportError, match=r"`bass.results` is now `bass.api.results`"):
-        getattr(importlib.import_module("bass"), "results")  # noqa: B009
-    assert importlib.import_module("bass.api.results")
+@pytest.mark.parametrize(("old", "new"), MODULES.items())
+def test_an_old_module_is_an_error_that_gives_the_new_place(old: str, new: str) -> None:
+    package, _, name = old.rpartition(".")
+    says = rf"^`{re.escape(old)}` is now `{re.escape(new)}`\.$"
+    for line in (f"import {old}", f"from {package} import {name}", f"from {old} import anything"):
+        with pytest.raises(ImportError, match=says):
+            exec(line)
+    assert importlib.util.find_spec(new) is not None
+
+
+def test_a_module_of_the_package_is_an_error_as_an_attribute_too() -> None:
+    with pytest.raises(ImportError, match=r"`bass.hub` is now `bass.checkpoints.hub`"):
+        getattr(importlib.import_module("bass"), "hub")  # noqa: B009
+
+
+def test_what_was_never_there_is_what_it_is_elsewhere() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'bass.nothing'"):
+        importlib.import_module("bass.nothing")
 
 
 def test_old_fields_of_records_are_named() -> None:

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.analysis.metrics import METRICS
 from bass.errors import RunFolderError
-from bass.experiments.drafts import TEXTS, DraftLine, read_texts, write_texts
-from bass.experiments.metrics import METRICS
-from bass.experiments.report.cells import read_cells
-from bass.experiments.report.contrast import lead
-from bass.experiments.report.drawing import Plot
-from bass.experiments.report.page import MOST_BYTES, comparison, page
-from bass.experiments.report.picture import LETTERS, embedded, kinds, picture
-from bass.experiments.report.plots import plots
-from bass.experiments.report.summary import sentences, winners
-from bass.experiments.run_folder import RunFolder
+from bass.report.cells import read_cells
+from bass.report.contrast import lead
+from bass.report.drawing import Plot
+from bass.report.page import MOST_BYTES, comparison, page
+from bass.report.picture import LETTERS, embedded, kinds, picture
+from bass.report.plots import plots
+from bass.report.summary import sentences, winners
+from bass.runs.drafts import TEXTS, DraftLine, read_texts, write_texts
+from bass.runs.run_folder import RunFolder
 from bass.text import Tokenizer
 from support.run_folders import WORDS, write_run
 from unit.checkpoints import Said, byte_tokenizer, write_checkpoint
@@ -329,7 +329,7 @@ def test_no_plot_cuts_off_what_it_shows(run: RunFolder) -> None:
 def test_more_settings_than_panels_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bass.experiments.report.plots.MOST_SETTINGS", 3)
+    monkeypatch.setattr("bass.report.plots.MOST_SETTINGS", 3)
     many = write_run(
         tmp_path / "many",
         batches=(1,),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bass.evaluation.reading import read_evaluation
-from bass.evaluation.report import page as page_of_evaluation
-from bass.experiments.report.page import comparison, page
+from bass.analysis.evaluated import read_evaluation
+from bass.report.evaluation import page as page_of_evaluation
+from bass.report.page import comparison, page
 from support.browser import Page, browser, find_browser
 from support.evaluation_folders import write_evaluation
 from support.run_folders import write_run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Float
 
-from bass.experiments.report.palette import DASHES, HATCHES, MARKERS, SERIES, asset, colours, themed
+from bass.report.palette import DASHES, HATCHES, MARKERS, SERIES, asset, colours, themed
 
 SCHEMES = ("light", "dark")
 KINDS = ("accepted", "rejected", "correction", "bonus")

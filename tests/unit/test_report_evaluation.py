@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.analysis.evaluated import Evaluated, both, read_evaluation
+from bass.analysis.intervals import mean_difference, mean_score
+from bass.analysis.scores import CLOCKS, point
 from bass.errors import BassError, RequestError, RunFolderError
-from bass.evaluation import report
-from bass.evaluation.curves import curves, times
-from bass.evaluation.intervals import mean_difference, mean_score
-from bass.evaluation.reading import Evaluated, both, read_evaluation
-from bass.evaluation.report import page, sentences
-from bass.evaluation.scores import CLOCKS, point
-from bass.experiments.report.page import MOST_BYTES
+from bass.report import evaluation
+from bass.report.curves import curves, times
+from bass.report.evaluation import page, sentences
+from bass.report.page import MOST_BYTES
 from support.evaluation_folders import write_evaluation
 from support.run_folders import write_run
 from unit.checkpoints import Said
@@ -112,7 +112,7 @@ def test_pass_at_k_is_told_for_what_was_asked(tmp_path: Path) -> None:
         for k in (3, 4)
     ]
     heads = [
-        [head["text"] for head in report.whole(one)["heads"]] for one in (*asked, both(*asked))
+        [head["text"] for head in evaluation.whole(one)["heads"]] for one in (*asked, both(*asked))
     ]
     assert [[text for text in found if text.startswith("pass@")] for found in heads] == [
         ["pass@1", "pass@3"],
@@ -285,7 +285,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(
 def test_no_damage_to_any_file_is_more_than_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "curves", lambda evaluated: [])
+    monkeypatch.setattr(evaluation, "curves", lambda evaluated: [])
     folder = write_evaluation(
         tmp_path / "one", problems=3, samples=2, methods=("batched", "plain"), budgets=(1.0, 2.0)
     )

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bass.analysis.metrics import METRICS
+from bass.analysis.statistics import Comparison, Interval
 from bass.engine.cost import NO_WORK
-from bass.experiments.metrics import METRICS
-from bass.experiments.records import StepLine, Summary
-from bass.experiments.report import page as pages
-from bass.experiments.report.cells import Cell, read_cells
-from bass.experiments.report.compared import Line
-from bass.experiments.report.contrast import Lead, lead
-from bass.experiments.report.page import comparison, page
-from bass.experiments.report.summary import sentences, winners
-from bass.experiments.run_folder import CellLines, RunFolder
-from bass.experiments.statistics import Comparison, Interval
+from bass.report import page as pages
+from bass.report.cells import Cell, read_cells
+from bass.report.compared import Line
+from bass.report.contrast import Lead, lead
+from bass.report.page import comparison, page
+from bass.report.summary import sentences, winners
+from bass.runs.records import StepLine, Summary
+from bass.runs.run_folder import CellLines, RunFolder
 from support.run_folders import entry, write_run
 from unit.test_report import Text
 
@@ -360,7 +360,7 @@ def test_of_too_many_settings_plots_show_those_of_one_work(
             }
         return manifest | {"axes": ["temperature", "policy", "batch"]}
 
-    monkeypatch.setattr("bass.experiments.report.plots.MOST_SETTINGS", 4)
+    monkeypatch.setattr("bass.report.plots.MOST_SETTINGS", 4)
     many = write_run(
         tmp_path / "many", batches=(1,), policies=[f"p{i}" for i in range(6)], repeats=1, tokens=8
     )

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bass.experiments.report import page as pages
-from bass.experiments.report.cells import read_cells
-from bass.experiments.report.page import comparison, page
-from bass.experiments.report.plots import plots
-from bass.experiments.report.summary import winners
-from bass.experiments.run_folder import RunFolder
 from bass.interfaces import Verifier
 from bass.ops.verification import emit, target_after
+from bass.report import page as pages
+from bass.report.cells import read_cells
+from bass.report.page import comparison, page
+from bass.report.plots import plots
+from bass.report.summary import winners
+from bass.runs.run_folder import RunFolder
 from support.run_folders import write_run_of
 from unit.checkpoints import Said
 

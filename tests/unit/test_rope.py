@@ -15,11 +15,11 @@ from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import bass
+from bass.checkpoints.weights import load_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
 from bass.models.rope import RopeScaling, Rotary, pair_order, speeds
 from bass.models.sources import head_rows
-from bass.models.weights import load_decoder
 from models.cases import COMMON, Case
 from models.reference import causal_logits, make
 

@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from bass.errors import OptionError
-from bass.evaluation import sandbox as sandbox_module
-from bass.evaluation.confine import Limits
 from bass.evaluation.evaluate import Evaluation, score
-from bass.evaluation.folder import opened
-from bass.evaluation.sandbox import Outcome, Program, Sandbox, SandboxError
-from bass.evaluation.scores import Sample
+from bass.evaluation.sandbox import Limits, Outcome, Program, Sandbox, SandboxError
+from bass.evaluation.sandbox import judge as sandbox_module
 from bass.evaluation.tasks import Problem
+from bass.runs.evaluation_folder import Sample, opened
 from support.strengths import Strength, landlock_here, strengths
 from unit.hostile import PROGRAMS
 
@@ -214,7 +212,7 @@ def test_nothing_of_the_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 def test_both_processes_end_with_the_harness(tmp_path: Path) -> None:
     known = processes()
     script = (
-        "from bass.evaluation.sandbox import *\nfrom bass.evaluation.confine import Limits\n"
+        "from bass.evaluation.sandbox import Limits, Program, Sandbox\n"
         "Sandbox(Limits(seconds=60.0)).check(Program('import time\\ntime.sleep(60)', '', ()))"
     )
     harness = subprocess.Popen([sys.executable, "-c", script])

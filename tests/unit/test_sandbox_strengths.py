@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bass.evaluation import sandbox as sandbox_module
-from bass.evaluation import syscalls
-from bass.evaluation.confine import Limits
-from bass.evaluation.sandbox import Outcome, Program, Sandbox, SandboxError
+from bass.evaluation.sandbox import Limits, Outcome, Program, Sandbox, SandboxError, syscalls
+from bass.evaluation.sandbox import judge as sandbox_module
 from support.strengths import Strength, landlock_here, strengths
 
 BOX = Sandbox(Limits(seconds=20.0))

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.errors import OptionError
-from bass.experiments.statistics import (
+from bass.analysis.statistics import (
     FEW,
     bootstrap,
     compare,
@@ -26,6 +25,7 @@ from bass.experiments.statistics import (
     student,
     student_quantile,
 )
+from bass.errors import OptionError
 
 FAR = 4.9  # standard errors
 

@@ -16,11 +16,11 @@ from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.step import Step, StepReport
 from bass.errors import StrategyError
-from bass.experiments.records import StepLine
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
+from bass.runs.records import StepLine
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
 from support.matrix import matrix

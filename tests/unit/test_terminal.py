@@ -20,12 +20,12 @@ from safetensors.torch import load_file, save_file
 
 import bass
 from bass.api.results import Completion, StreamEvent
+from bass.checkpoints.folder import SINGLE
 from bass.cli import main
 from bass.cli.display import Rows, completions, show_live
 from bass.cli.terminal import console, give, said_printably, say
-from bass.experiments.report.drawing import literal
-from bass.models.checkpoint import SINGLE
 from bass.printable import printable
+from bass.report.drawing import literal
 from support.run_folders import write_run
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer

@@ -14,13 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bass.checkpoints import shards, weights
+from bass.checkpoints.folder import INDEX, SINGLE, eos_ids
+from bass.checkpoints.shards import TensorReader, read_header
+from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
 from bass.cli.checkpoint import by_layer
 from bass.errors import CheckpointError
-from bass.models import shards, weights
-from bass.models.checkpoint import INDEX, SINGLE, eos_ids
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.shards import TensorReader, read_header
-from bass.models.weights import load_decoder, narrow, read_index, save_decoder
 from bass.records import AttentionRule
 from unit.checkpoints import Said, shard, write_checkpoint
 
@@ -313,7 +313,7 @@ import sys, torch
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from unit.memory import peak
-from bass.models.weights import load_decoder, read_index
+from bass.checkpoints.weights import load_decoder, read_index
 folder, cpu = Path(sys.argv[1]), torch.device("cpu")
 torch.ones(8) @ torch.ones(8)  # what torch starts once
 read_index(folder)

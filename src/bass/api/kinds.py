@@ -18,8 +18,8 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
-from bass.models.quantized import QUANTIZATIONS
 from bass.policies import POLICIES
+from bass.quantization import QUANTIZATIONS
 from bass.stop_rules import STOP_RULES
 from bass.verifiers import VERIFIERS
 

@@ -6,19 +6,19 @@ from typing import final
 
 import torch
 
+from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
+from bass.checkpoints.hub import resolve
+from bass.checkpoints.weights import CheckpointIndex, narrow, read_index
 from bass.errors import (
     CheckpointError,
     PairingError,
     explained,
 )
-from bass.hub import resolve
 from bass.interfaces import (
     Quantization,
 )
-from bass.models.checkpoint import DTYPES, eos_ids, stored_dtype
 from bass.models.decoder import CausalDecoder
-from bass.models.quantized import quantize_head
-from bass.models.weights import CheckpointIndex, narrow, read_index
+from bass.quantization import quantize_head
 from bass.text import Tokenizer, check_same_tokenizer
 
 

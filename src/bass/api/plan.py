@@ -13,6 +13,7 @@ from bass.api.loading import ModelCache, Models, ModelSpec
 from bass.api.options import LoadOptions
 from bass.api.resolve import make
 from bass.attention import ON_CUDA
+from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
 from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
@@ -24,7 +25,6 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
-from bass.models.checkpoint import DTYPES
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
 

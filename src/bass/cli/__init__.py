@@ -73,7 +73,7 @@ def _dispatch(argv: list[str]) -> int:
         )
         return 0 if argv else FAILED
     if name == "--version":
-        from bass.experiments.provenance import bass_version
+        from bass.provenance.environment import bass_version
 
         say(f"bass {bass_version()}")
         return 0

@@ -21,6 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from bass.analysis.metrics import FIGURES, METRICS
+from bass.analysis.noise import remarks
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.parsing import ONE, Option, Parser, taken
@@ -28,21 +30,19 @@ from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.conditions import remarks
 from bass.experiments.config import Plan, examined
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
-from bass.experiments.metrics import FIGURES, METRICS
-from bass.experiments.problems import Problems
-from bass.experiments.records import Summary
-from bass.experiments.report.claims import claims
-from bass.experiments.run_folder import RunFolder
 from bass.experiments.runner import Ablation
-from bass.experiments.settings import SETTINGS
-from bass.experiments.strategies import called
 from bass.interrupt import displayed, heeded
 from bass.plain_yaml import PlainYamlError, read_yaml
+from bass.problems import Problems
+from bass.report.claims import claims
+from bass.runs.records import Summary
+from bass.runs.run_folder import RunFolder
+from bass.runs.settings import SETTINGS
+from bass.runs.words import called
 
 FAILED = 2
 REDRAW_SECONDS = 0.5

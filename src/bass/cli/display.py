@@ -11,13 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bass.analysis.metrics import METRICS, Metric
+from bass.analysis.units import NOTHING, number
 from bass.api.generation import Generation
 from bass.api.requests import Prompt
 from bass.api.results import Result, Stats, StreamEvent
 from bass.cli.compare import Comparison, middle, speed
 from bass.cli.terminal import SHOWN, Screen, give
-from bass.experiments.metrics import METRICS, Metric
-from bass.experiments.units import NOTHING, number
 from bass.interrupt import displayed
 from bass.printable import printable
 

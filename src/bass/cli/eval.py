@@ -22,21 +22,28 @@ from rich.progress import (
 from rich.table import Table
 
 from bass import pair
+from bass.analysis.scores import SCORES
 from bass.api.llm import LLM, load
 from bass.cli.generate import INTERRUPTED, called, caveats
 from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
 from bass.errors import OptionError, check_integer
-from bass.evaluation.confine import Limits
-from bass.evaluation.evaluate import METHODS, Evaluation, check, evaluate, fitting, with_shots
-from bass.evaluation.folder import opened
-from bass.evaluation.sandbox import Sandbox
-from bass.evaluation.tasks import SCORES, TASKS, read_problems
-from bass.experiments.inputs import SOURCE, fingerprints, source_of_bass
-from bass.experiments.problems import Problems
-from bass.experiments.provenance import here
+from bass.evaluation.evaluate import (
+    METHODS,
+    Evaluation,
+    check,
+    evaluate,
+    fitting,
+    sandbox,
+    with_shots,
+)
+from bass.evaluation.tasks import TASKS, read_problems
 from bass.interrupt import displayed, heeded
+from bass.problems import Problems
+from bass.provenance.environment import here
+from bass.provenance.made_with import SOURCE, fingerprints, source_of_bass
+from bass.runs.evaluation_folder import opened
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
@@ -99,10 +106,6 @@ def run(parser: Parser, argv: list[str]) -> int:
                 check_integer(name, config[name], least)
     wrong.raise_any("What was asked for")
     problems = with_shots(read_problems(config.task, config.data), config.shots)
-    sandbox = Sandbox(
-        Limits(config.program_seconds, config.program_memory),
-        **({"workers": config.workers} if config.workers else {}),
-    )
     asked = Evaluation(
         config.task,
         problems[: config.limit],
@@ -110,7 +113,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         config.methods,
         config.k,
         config.budgets,
-        sandbox,
+        sandbox(config.program_seconds, config.program_memory, config.workers),
     )
     llm = load(**load_with)
     if config.skip_long:

@@ -15,7 +15,7 @@ from bass.cli import choices
 from bass.cli.parsing import MANY, Option, Parser, taken, underscored
 from bass.cli.prompts import EXAMPLE_STOPS
 from bass.experiments.config_files import read_mapping
-from bass.experiments.problems import Problems
+from bass.problems import Problems
 
 # of prompts: one given on the command line replaces a file's
 SOURCES = ("prompt", "file", "token_ids", "example")

@@ -17,7 +17,7 @@ from bass.api.options import ELSEWHERE
 from bass.api.values import WrongKindError, in_words, typed
 from bass.cli.terminal import say
 from bass.errors import OptionError
-from bass.experiments.problems import Problems
+from bass.problems import Problems
 
 ONE, MAYBE, MANY = "one", "maybe", "many"
 _NOT_IN_A_FILE = ("help", "config")

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
+from bass.analysis.evaluated import both, read_evaluation
 from bass.cli.parsing import MAYBE, ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
-from bass.evaluation.reading import both, read_evaluation
-from bass.evaluation.report import page as page_of_evaluation
-from bass.experiments.own_files import content
-from bass.experiments.report.drawing import Plot
-from bass.experiments.report.page import comparison, page
-from bass.experiments.run_folder import RunFolder
 from bass.files import write_atomically
 from bass.plain_json import parse_json
+from bass.report.drawing import Plot
+from bass.report.evaluation import page as page_of_evaluation
+from bass.report.page import comparison, page
+from bass.runs.own_files import content
+from bass.runs.run_folder import RunFolder
 
 
 def run(parser: Parser, argv: list[str]) -> int:

@@ -1,3 +1,1 @@
-"""Scores on tasks: problems, generated code run apart, pass rates within time budgets, summaries
-and exact answers.
-"""
+"""Scores on tasks: problems, samples of them, and generated code, exact answers and summaries."""

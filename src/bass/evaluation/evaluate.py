@@ -8,28 +8,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from bass.analysis.scores import (
+    CLOCKS,
+    SCORES,
+    Scored,
+    curve,
+    mean_pass_at_k,
+    point,
+    useful_budgets,
+)
 from bass.api.llm import LLM, plain
 from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
-from bass.evaluation.folder import Folder, Score, digest
-from bass.evaluation.sandbox import Sandbox
-from bass.evaluation.scores import (
-    CLOCKS,
-    Sample,
-    Scored,
-    curve,
-    exact_match,
-    mean_pass_at_k,
-    point,
-    rouge2,
-    useful_budgets,
-)
-from bass.evaluation.tasks import SCORES, Problem
+from bass.evaluation.sandbox import Limits, Sandbox
+from bass.evaluation.scoring import exact_match, rouge2
+from bass.evaluation.tasks import Problem
+from bass.runs.evaluation_folder import METHODS as NAMES
+from bass.runs.evaluation_folder import MOST_BUDGETS, Folder, Sample, Score, digest
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 WARM_UP_TOKENS = 4
-MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 
 
 def single(llm: LLM) -> LLM:
@@ -37,11 +36,9 @@ def single(llm: LLM) -> LLM:
     return LLM(llm.models, llm.parts, 1, llm.graphs)
 
 
-METHODS: dict[str, Callable[[LLM], LLM]] = {
-    "batched": lambda llm: llm,
-    "plain": plain,
-    "single": single,
-}
+METHODS: dict[str, Callable[[LLM], LLM]] = dict(
+    zip(NAMES, (lambda llm: llm, plain, single), strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +93,14 @@ class Evaluation:
         return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[
             :16
         ]
+
+
+def sandbox(seconds: float, memory: int, workers: int | None = None) -> Sandbox:
+    """Where generated programs run: each for so many seconds, in so many MiB; `workers` at a time,
+    or as many as there are cores.
+    """
+    limits = Limits(seconds, memory)
+    return Sandbox(limits) if workers is None else Sandbox(limits, workers)
 
 
 def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:

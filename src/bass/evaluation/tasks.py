@@ -199,7 +199,6 @@ TASKS: dict[str, Callable[[dict[str, Any], int], Problem]] = {
     "gsm8k": gsm8k,
     "summaries": summaries,
 }
-SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
 
 
 def final_number(text: str) -> str | None:

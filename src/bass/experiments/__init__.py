@@ -1,1 +1,1 @@
-"""Experiments: run folders, metrics, statistics, ablations and their reports."""
+"""Ablations: plans from configs, and what runs their cells."""

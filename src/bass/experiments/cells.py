@@ -14,22 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from bass.analysis.metrics import measure, over_repeats
+from bass.analysis.repeats import repeats_of
 from bass.api.generation import Generation
 from bass.api.llm import serve
 from bass.api.loading import ModelCache
 from bass.api.plan import LoadPlan
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
-from bass.experiments.conditions import CONDITIONS, ConditionLine, Conditions, read_conditions
-from bass.experiments.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
-from bass.experiments.lines import append_line, read_lines
-from bass.experiments.metrics import measure, over_repeats
+from bass.experiments.conditions import Conditions
 from bass.experiments.parts import parts_in_ms
-from bass.experiments.records import EndLine, Facts, RequestLine, StepLine, Summary
-from bass.experiments.repeats import repeats_of
-from bass.experiments.run_folder import CellLines, RunFolder
-from bass.experiments.settings import Call, Settings
 from bass.files import write_atomically
+from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
+from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
+from bass.runs.lines import append_line, read_lines
+from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
+from bass.runs.run_folder import CellLines, RunFolder
+from bass.runs.settings import Call, Settings
 
 TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
 

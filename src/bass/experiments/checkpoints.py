@@ -7,13 +7,13 @@ from typing import final
 
 from bass.api.loading import Checkpoint, ModelSpec, check_pair
 from bass.api.plan import LoadPlan
+from bass.checkpoints.hub import HUB_ID
 from bass.errors import RequestError
 from bass.experiments.config import Plan
-from bass.experiments.problems import Problems
-from bass.experiments.prompts import Prompt
-from bass.experiments.settings import Settings
-from bass.hub import HUB_ID
 from bass.models.first_layers import FirstLayers
+from bass.problems import Problems
+from bass.runs.prompts import Prompt
+from bass.runs.settings import Settings
 
 # where one has been replaced, nobody knows what pair was meant
 _OF_PAIR = {"target", "draft", "policy", "drafter"}

@@ -1,15 +1,9 @@
-"""The machine during each repeat, so that what it does is not taken for an effect: an optional file
-of a cell's folder.
-
-FOLDER/cells/ID/conditions.jsonl    one `ConditionLine` per repeat; a folder of an older run has
-                                    none
-"""
+"""What the machine is like directly before a repeat and during it."""
 
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
@@ -18,42 +12,11 @@ import numpy as np
 import torch
 
 from bass.errors import is_out_of_memory
-from bass.experiments.lines import read_lines
-from bass.experiments.run_folder import RunFolder
-from bass.experiments.strict import Json
+from bass.runs.conditions import ConditionLine
 
-CONDITIONS = "conditions.jsonl"
-MOST_SPREAD = 0.1  # of the calibrations of a run, see `spread`: beyond it the machine was noisy
 PIECES = 5  # of a calibration, one directly after the other
 # side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU
 SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}
-WORK = {  # what is timed, in the words of a report
-    "product": "matrix product",
-    "read": "read of memory",
-    "device_product": "matrix product on the GPU",
-    "device_read": "read of memory on the GPU",
-}
-
-
-@final
-@dataclass(frozen=True)
-class ConditionLine(Json):
-    """What the machine was like directly before a repeat and during it.
-
-    None: the system does not say, or there is no GPU.
-    """
-
-    repeat: int
-    began: str  # ISO 8601
-    load: float  # average number of runnable processes in the minute before
-    others: float | None  # processors that other processes kept busy during the repeat, on average
-    clock_mhz: float | None  # of the processors, before it
-    product: float | None  # seconds of a fixed matrix product on the CPU, before it
-    read: float | None  # seconds of a fixed read of memory on the CPU, before it
-    device_clock_mhz: float | None
-    device_product: float | None
-    device_read: float | None
-    peak_memory_bytes: int | None  # the most that was allocated on the GPU during it
 
 
 @final
@@ -171,51 +134,3 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
-
-
-def read_conditions(folder: Path) -> list[ConditionLine]:
-    """The lines of a cell, those of repeats that did not end among them."""
-    return read_lines(folder / CONDITIONS, ConditionLine.from_json).values
-
-
-def spread(values: Iterable[float]) -> float:
-    """The distance from the 10th to the 90th percentile, in shares of the median."""
-    low, middle, high = np.percentile(list(values), [10, 50, 90])
-    return float((high - low) / middle)
-
-
-def remarks(run: RunFolder) -> list[str]:
-    """What the figures of a run have to be read with: that the machine was noisy, and what changed
-    between its sessions.
-    """
-    lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
-    return [*noise(lines), *(run.manifest.notes or [])]
-
-
-def noise(lines: Iterable[ConditionLine]) -> list[str]:
-    """A sentence where the calibrations differ by more than `MOST_SPREAD`."""
-    lines = list(lines)
-    times = {
-        name: [value for line in lines if (value := getattr(line, name)) is not None]
-        for name in WORK
-    }
-    spreads = {name: spread(values) for name, values in times.items() if len(values) > 1}
-    worst = max(spreads, key=lambda name: spreads[name], default="")
-    if not worst or spreads[worst] <= MOST_SPREAD:
-        return []
-    low, high = (1e3 * value for value in np.percentile(times[worst], [10, 90]))
-    busy = [line.others for line in lines if line.others is not None]
-    others = (
-        f" Other processes kept {np.mean(busy):.1f} of {os.cpu_count()} processors busy."
-        if busy
-        else ""
-    )
-    return [
-        f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} "
-        "repeats, "
-        f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} "
-        "of its median; "
-        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be "
-        "the machine's: "
-        "measure again when it is quiet."
-    ]

@@ -29,10 +29,10 @@ from typing import Any, final
 from bass.errors import OptionError
 from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overlap
 from bass.experiments.load_plans import LoadPlans
-from bass.experiments.problems import Problems
 from bass.experiments.raw import endless, mapping, mappings, named, unknown
-from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
-from bass.experiments.strategies import called
+from bass.problems import Problems
+from bass.runs.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
+from bass.runs.words import called
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 # in the names of cells

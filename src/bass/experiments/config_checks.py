@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bass.experiments.problems import Problems
 from bass.experiments.raw import unknown
-from bass.experiments.strategies import called
+from bass.problems import Problems
+from bass.runs.words import called
 
 
 def exclusions(

@@ -10,11 +10,11 @@ import yaml
 
 from bass.errors import OptionError, unknown_name
 from bass.experiments.config import KEYS
-from bass.experiments.problems import Problems
 from bass.experiments.raw import mapping, unknown
-from bass.experiments.settings import SETTINGS
 from bass.files import read_text
 from bass.plain_yaml import LARGEST_YAML, read_yaml
+from bass.problems import Problems
+from bass.runs.settings import SETTINGS
 
 
 def shipped() -> dict[str, Path]:

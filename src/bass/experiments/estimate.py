@@ -8,8 +8,8 @@ from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.experiments.cells import Task
 from bass.experiments.load_plans import LoadPlans
-from bass.experiments.settings import Settings
 from bass.experiments.turns import by_models
+from bass.runs.settings import Settings
 
 TOKENS = 4  # of a timed call
 

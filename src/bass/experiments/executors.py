@@ -16,8 +16,8 @@ from typing import Any, Protocol, final, runtime_checkable
 from bass.api.loading import ModelCache
 from bass.errors import BassError, OptionError, install
 from bass.experiments.cells import Task, failed, finish, run_turn, share_done
-from bass.experiments.records import Summary
 from bass.experiments.turns import by_turns
+from bass.runs.records import Summary
 
 RETRIES = 3  # of a cell whose process was killed: it goes on from its first unfinished repeat
 POLL_SECONDS = 1.0

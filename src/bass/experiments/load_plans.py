@@ -5,7 +5,7 @@ from typing import final
 
 from bass.api.plan import LoadPlan
 from bass.errors import BassError
-from bass.experiments.settings import PLANNED, Settings
+from bass.runs.settings import PLANNED, Settings
 
 # What may be wrong with a load plan, and is put right by the defaults of these settings: single
 # ones, then those that must fit together.

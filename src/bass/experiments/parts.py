@@ -7,7 +7,7 @@ from bass.api.llm import LLM
 from bass.engine.parts import parts_of, undressed
 from bass.engine.requests import StepRecord
 from bass.errors import is_out_of_memory
-from bass.experiments.settings import Call
+from bass.runs.settings import Call
 
 
 def parts_in_ms(

@@ -7,17 +7,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bass.analysis.metrics import AGAINST_PLAIN, measure, over_repeats
+from bass.analysis.repeats import Repeat, repeats_of
 from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task, writing
 from bass.experiments.load_plans import LoadPlans
-from bass.experiments.metrics import AGAINST_PLAIN, measure, over_repeats
-from bass.experiments.own_files import content
-from bass.experiments.records import AgainstPlain
-from bass.experiments.repeats import Repeat, repeats_of
-from bass.experiments.run_folder import RunFolder
-from bass.experiments.settings import Settings
-from bass.experiments.work import ALIKE
 from bass.files import write_atomically
+from bass.runs.own_files import content
+from bass.runs.records import AgainstPlain
+from bass.runs.run_folder import RunFolder
+from bass.runs.settings import Settings
+from bass.runs.work import ALIKE
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:

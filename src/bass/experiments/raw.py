@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bass.errors import unknown_name
-from bass.experiments.problems import Problems
+from bass.problems import Problems
 
 
 def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:

@@ -14,17 +14,18 @@ from bass.api.plan import find_device
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
-from bass.experiments.drafts import TEXTS, common_tokenizer, write_texts
 from bass.experiments.executors import Executor, Watch
-from bass.experiments.inputs import Inputs, changes, notes
-from bass.experiments.own_files import inside, take_lock
+from bass.experiments.inputs import Inputs
 from bass.experiments.plain import hold_against_plain
-from bass.experiments.provenance import cpu_name, here
-from bass.experiments.records import CellEntry, Manifest, Summary
-from bass.experiments.run_folder import RunFolder
-from bass.experiments.strategies import called
-from bass.experiments.work import own_settings
 from bass.files import write_atomically
+from bass.provenance.environment import cpu_name, here
+from bass.runs.changes import changes, notes
+from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
+from bass.runs.own_files import inside, take_lock
+from bass.runs.records import CellEntry, Manifest, Summary
+from bass.runs.run_folder import RunFolder
+from bass.runs.words import called
+from bass.runs.work import own_settings
 
 _MOST_TOLD = 4  # changes, of perhaps hundreds
 

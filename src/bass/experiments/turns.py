@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bass.api.loading import ModelSpec
 from bass.experiments.cells import Task
 from bass.experiments.load_plans import LoadPlans
-from bass.experiments.work import ALIKE
+from bass.runs.work import ALIKE
 
 Pair = tuple[ModelSpec, ModelSpec | None]
 

@@ -9,8 +9,8 @@ from typing import Any
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
+from bass.checkpoints.folder import read_json
 from bass.files import read_regular
-from bass.models.checkpoint import read_json
 from bass.plain_json import parse_json
 from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
 from bass.text.limits import LARGEST_FILE, check_json, check_merges, check_vocabulary

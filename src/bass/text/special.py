@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
-from bass.models.checkpoint import read_json
+from bass.checkpoints.folder import read_json
 from bass.text.limits import check_added, grown
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

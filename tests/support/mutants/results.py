@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "a module that is gone is no change",
-        "inputs.other_inputs",
+        "other_inputs",
         "dict.fromkeys([*then, *now])",
         "dict.fromkeys(now)",
         ("unit/test_ablate_sources.py",),

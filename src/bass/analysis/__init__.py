@@ -1,0 +1,1 @@
+"""Figures of recorded runs: metrics, intervals, comparisons, and how noisy the machine was."""

@@ -1,0 +1,137 @@
+"""Metrics that hold a repeat against plain decoding of the same requests at the same batch. None
+where there is none to compare.
+
+The docstrings are the definitions of docs/metrics.md.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bass.analysis.acceptance import token_acceptance_rate
+from bass.analysis.repeats import Repeat
+from bass.analysis.speed import first, last, mean_of_all, tokens_per_second
+from bass.runs.records import RequestLine
+
+
+def speedup(repeat: Repeat) -> float | None:
+    """tokens_per_second over that of plain decoding.
+
+    Spec-Bench: speedup ratio, which it takes of means over requests.
+    """
+    own, plain = _both(repeat, tokens_per_second)
+    return own / plain if own and plain else None
+
+
+def speedup_first(repeat: Repeat) -> float | None:
+    """`first` of plain decoding over `first`. BASS paper: speed-up of the first."""
+    return _latency_ratio(repeat, first)
+
+
+def speedup_last(repeat: Repeat) -> float | None:
+    """`last` of plain decoding over `last`. BASS paper: speed-up of the last."""
+    return _latency_ratio(repeat, last)
+
+
+def speedup_all(repeat: Repeat) -> float | None:
+    """`all` of plain decoding over `all`: what predicted_speedup predicts.
+
+    BASS paper: speed-up of the mean.
+    """
+    return _latency_ratio(repeat, mean_of_all)
+
+
+def draft_cost_ratio(repeat: Repeat) -> float | None:
+    """c: what a drafted position adds to a step, over the time of a plain step.
+
+    (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of
+    plain decoding. The wider window of the target and the verification are in it, the host's work
+    is not. Leviathan et al. (2023): c, of the draft model's pass alone.
+    """
+    drafted = sum(s.k for s in repeat.steps)
+    if repeat.plain is None or not repeat.plain.stepping or not drafted:
+        return None
+    plain = repeat.plain.stepping / len(repeat.plain.steps)
+    return (repeat.stepping - len(repeat.steps) * plain) / (plain * drafted)
+
+
+def expected_tokens(a: float, length: int) -> float:
+    """What a draft of that length commits if every token is accepted with probability a:
+
+    (1 - a^(length+1)) / (1 - a).
+    """
+    return sum(a**i for i in range(length + 1))
+
+
+def predicted_speedup(repeat: Repeat) -> float | None:
+    """(1 - a^(k+1)) / ((1 - a) (k c + 1)), with token_acceptance_rate as a and draft_cost_ratio as
+    c.
+
+    Where lengths vary: the sum of the numerators, each with its row's own length, over that of k c
+    + 1, both over all calls. Leviathan et al. (2023), theorem 3.8.
+    """
+    a, c = token_acceptance_rate(repeat), draft_cost_ratio(repeat)
+    if a is None or c is None:
+        return None
+    tokens = sum(expected_tokens(a, int(length)) for length in repeat.rows.drafted)
+    cost = sum(int(s.active.sum()) * (s.k * c + 1) for s in repeat.steps)
+    return tokens / cost if cost > 0 else None
+
+
+def exact_matches(repeat: Repeat) -> dict[int, float]:
+    """Of each request that both decoded: 1 if its tokens are those of plain decoding, else 0.
+
+    One that the time budget cut is compared as far as it goes. It says something of greedy
+    decoding, and of a coupled verifier next to plain decoding with one; other verifiers draw other
+    tokens from the same law.
+    """
+    return {request: float(at is None) for request, at in divergences(repeat).items()}
+
+
+def first_divergence(repeat: Repeat) -> float | None:
+    """Of the requests that differ from plain decoding, the median number of tokens before the first
+    one that differs.
+
+    Left out where none differs. Rounding decides near ties, so that even greedy decoding may part
+    from plain decoding in low precision.
+    """
+    parted = [at for at in divergences(repeat).values() if at is not None]
+    return float(np.median(parted)) if parted else None
+
+
+def divergences(repeat: Repeat) -> dict[int, int | None]:
+    """Of each request that both decoded: the index of the first token that differs, None where all
+    are the same.
+    """
+    if repeat.plain is None:
+        return {}
+    plain = {line.request: line for line in repeat.plain.requests}
+    return {
+        line.request: _divergence(line, plain[line.request])
+        for line in repeat.requests
+        if line.request in plain
+    }
+
+
+def _divergence(a: RequestLine, b: RequestLine) -> int | None:
+    """A sequence that the time budget cut is compared as far as it goes."""
+    for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)):
+        if x != y:
+            return i
+    shorter = min(a, b, key=lambda line: len(line.tokens))
+    return (
+        None
+        if len(a.tokens) == len(b.tokens) or shorter.finish == "budget"
+        else len(shorter.tokens)
+    )
+
+
+def _both(
+    repeat: Repeat, metric: Callable[[Repeat], float | None]
+) -> tuple[float | None, float | None]:
+    return metric(repeat), None if repeat.plain is None else metric(repeat.plain)
+
+
+def _latency_ratio(repeat: Repeat, metric: Callable[[Repeat], float | None]) -> float | None:
+    own, plain = _both(repeat, metric)
+    return plain / own if own and plain else None

@@ -1,0 +1,264 @@
+"""An evaluation's folder, read for its report: nothing is written, and it may still be under
+way.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+
+from bass.analysis.scores import SCORES as KINDS
+from bass.analysis.scores import Scored, useful_budgets, within
+from bass.errors import RequestError, RunFolderError
+from bass.files import read_regular
+from bass.plain_json import parse_json
+from bass.runs.evaluation_folder import (
+    LARGEST_JSON,
+    MADE_WITH,
+    MANIFEST,
+    METHODS,
+    MOST_BUDGETS,
+    SAMPLES,
+    SCORES,
+    SUMMARY,
+    Sample,
+    Score,
+    digest,
+    read_lines,
+    read_manifest,
+    read_samples,
+)
+from bass.runs.own_files import inside
+from bass.runs.words import counted, in_words, listed
+from bass.runs.work import short
+
+Groups = list[list[Scored]]
+
+
+@final
+@dataclass(frozen=True, eq=False)  # it is itself: comparing all its samples would be slow
+class Evaluated:
+    """What there is of an evaluation. All methods have the same problems, in the same order: those
+    that each of them has scored.
+
+    problems: of the whole evaluation. notes: what a reader must know before the figures. pairs:
+    methods to be compared with each other, the first with the second; none: all with the best. ks:
+    of pass@k, as they were asked for.
+    """
+
+    name: str
+    manifests: Sequence[Mapping[str, Any]]
+    task: str
+    problems: int
+    methods: Mapping[str, Groups]
+    budgets: Sequence[float]
+    notes: Sequence[str]
+    pairs: Sequence[tuple[str, str]] = ()
+    ks: Sequence[int] = ()
+
+    @property
+    def kind(self) -> str:
+        """`code`, `exact_match` or `rouge2`."""
+        return KINDS[self.task]
+
+    @property
+    def count(self) -> int:
+        """The problems that there are."""
+        return len(next(iter(self.methods.values())))
+
+    @property
+    def samples(self) -> int:
+        """Of each problem."""
+        return max(len(group) for groups in self.methods.values() for group in groups)
+
+    @functools.cache  # noqa: B019  one page asks a few times for the same
+    def scores(
+        self, method: str, budget: float, clock: str
+    ) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
+        """First and All of each problem."""
+        found = [within(group, budget, clock)[:2] for group in self.methods[method]]
+        first, best = np.array(found).T
+        return first, best
+
+
+def read_evaluation(path: Path) -> Evaluated:
+    """Raises `RequestError` where there is nothing to report, or something is damaged."""
+    manifest = read_manifest(path)
+    task, options, whole = (
+        manifest["config"].get("task"),
+        manifest["config"].get("options"),
+        manifest.get("problems"),
+    )
+    if not (isinstance(options, dict | None) and isinstance(whole, int | None)):
+        raise RequestError(
+            f"`{path / MANIFEST}` is damaged: restore it, or run the evaluation again in a new "
+            "folder."
+        )
+    if not isinstance(task, str) or task not in KINDS:
+        raise RequestError(
+            f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
+            "use the one that wrote it."
+        )
+    scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
+    begun = [name for name in _methods(path) if name not in scored]
+    if not scored:
+        raise RequestError(
+            f"`{path}` has nothing to report: no sample has its score yet; run the same `bass "
+            "eval` again, which goes on."
+        )
+    shared = [
+        task_id
+        for task_id in next(iter(scored.values()))
+        if all(task_id in found for found in scored.values())
+    ]
+    if not shared:
+        raise RequestError(
+            f"`{path}` has nothing to report: its methods have no problem in common; run the same "
+            "`bass eval` again."
+        )
+    methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
+    whole = len(shared) if whole is None else whole
+    notes = []
+    if len(shared) < whole:
+        notes.append(
+            f"The evaluation is not finished: {len(shared)} of {whole} problems have their scores. "
+            "What there is, is shown."
+        )
+    if begun:
+        notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
+    if not manifest.get("lossless", True):
+        notes.append(
+            "The verifier is not lossless: samples of a method that drafts do not follow the "
+            "target's distribution."
+        )
+    if not manifest.get("batch_invariant", True):
+        notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
+    budgets, ks = _asked(path)
+    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
+    return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)
+
+
+def both(a: Evaluated, b: Evaluated) -> Evaluated:
+    """Two evaluations of the same problems as one, whose methods are `A: batched`, `B: batched` and
+    so on.
+    """
+    if a.manifests[0]["config"].get("problems") != b.manifests[0]["config"].get("problems"):
+        raise RunFolderError(
+            f"{a.name} ({a.task}, {counted(a.problems, 'problem')}) and {b.name} ({b.task}, "
+            f"{b.problems}) are not of the same problems: "
+            "report them one by one."
+        )
+    known = _ids(a)
+    shared = [task_id for task_id in _ids(b) if task_id in known]
+    if not shared:
+        raise RunFolderError(
+            f"{a.name} and {b.name} have no problem in common that is scored in both: there is "
+            "nothing to compare."
+        )
+    methods = {}
+    for letter, one in (("A", a), ("B", b)):
+        for name, groups in one.methods.items():
+            by_id = {group[0].sample.task_id: group for group in groups}
+            methods[f"{letter}: {name}"] = [by_id[task_id] for task_id in shared]
+    budgets = (
+        a.budgets
+        if list(a.budgets) == list(b.budgets)
+        else useful_budgets([g for groups in methods.values() for g in groups])
+    )
+    notes = _differences(a.manifests[0], b.manifests[0]) + [
+        f"{letter}: {note}" for letter, one in (("A", a), ("B", b)) for note in one.notes
+    ]
+    if len(shared) < max(a.count, b.count):
+        notes.append(
+            f"Only the {counted(len(shared), 'problem')} that both have scored are compared, of "
+            f"{a.count} in A and {b.count} in B."
+        )
+    return replace(
+        a, name=f"{a.name} (A) and {b.name} (B)", manifests=[*a.manifests, *b.manifests],
+        problems=len(shared), methods=methods,
+        budgets=budgets, notes=notes,
+        pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
+        ks=sorted({*a.ks, *b.ks}),
+    )  # fmt: skip
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """A sentence on what is not the same in how two evaluations were made."""
+    x, y = _made_with(a), _made_with(b)
+    unlike = [
+        f"{name} ({in_words(short(x.get(name)))} and {in_words(short(y.get(name)))})"
+        for name in dict.fromkeys([*x, *y])
+        if x.get(name) != y.get(name)
+    ]
+    return [f"The evaluations differ in {listed(unlike)}, that of A first."] if unlike else []
+
+
+def _made_with(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    config, others = manifest["config"], {name: manifest.get(name) for name in MADE_WITH}
+    told = dict(config)
+    for part in (told.pop("options", None), others, others.pop("inputs", None)):
+        told |= part if isinstance(part, dict) else {}
+    return told
+
+
+def _ids(evaluated: Evaluated) -> list[str]:
+    return [group[0].sample.task_id for group in next(iter(evaluated.methods.values()))]
+
+
+def _methods(path: Path) -> list[str]:
+    return [name for name in METHODS if (path / name / SAMPLES).exists()]
+
+
+def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
+    """The problems of which every sample has its score."""
+    values = {
+        (line.task_id, line.sample, line.text): line.value
+        for line in read_lines(inside(path, method, SCORES), Score)
+    }
+
+    def value(sample: Sample) -> float | None:
+        return values.get((sample.task_id, sample.sample, digest(sample.text)))
+
+    found = {}
+    for task_id, group in read_samples(inside(path, method, SAMPLES)).items():
+        if group and all(value(sample) is not None for sample in group):
+            found[task_id] = [
+                Scored(sample, values[task_id, sample.sample, digest(sample.text)])
+                for sample in group
+            ]
+    return found
+
+
+def _asked(path: Path) -> tuple[list[float], list[int]]:
+    """Budgets, asked for or following from the samples, and each k of pass@k; none before the
+    evaluation has ended.
+    """
+    file = inside(path, SUMMARY)
+    if not file.exists():
+        return [], []
+    try:
+        methods = parse_json(read_regular(file, LARGEST_JSON))["methods"].values()
+        budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
+        if not all(0 < budget < math.inf for budget in budgets):
+            raise ValueError("a budget is no number of seconds")
+        ks = {int(k) for one in methods for k in one["pass@k"]}
+        if max(len(budgets), len(ks)) > MOST_BUDGETS:
+            raise ValueError(f"it has more than {MOST_BUDGETS} budgets, or values of k")
+        return sorted(budgets), sorted(ks)
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ) as error:
+        raise RequestError(
+            f"`{file}` is damaged ({error}): delete it, and run the same `bass eval` again, which "
+            "writes it anew."
+        ) from error

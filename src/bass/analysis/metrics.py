@@ -1,0 +1,214 @@
+"""Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by
+name.
+
+`result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names,
+and one rule: what does not apply has no value (None in Python, null in JSON, no entry in a run
+folder, a dash in a table), and is never 0.
+
+measure(repeat)           the value of each metric that applies
+AGAINST_PLAIN             the names of those that need `Repeat.plain`
+over_repeats(measured)    a cell's value of each: the mean of its repeats
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from bass.analysis import acceptance, against_plain, speed
+from bass.analysis.repeats import Repeat
+from bass.analysis.units import number, shown
+
+Better = Literal["lower", "higher", "neither"]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """A number of a repeat; None where it does not apply. `heading`: what it is called in tables.
+
+    `by_request`, where there is one: the values of single requests, of which the metric is the
+    mean. They are what intervals over requests and paired comparisons are made of.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    doc: str
+    function: Callable[[Repeat], float | None]
+    by_request: Callable[[Repeat], dict[int, float]] | None = None
+
+    @property
+    def heading(self) -> str:
+        """Short, for people."""
+        return _HEADINGS.get(self.name, self.name)
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of what `show` gives."""
+        return shown(self.unit)
+
+    def show(self, value: float | None) -> str:
+        """A value of it in a table."""
+        return number(value, self.unit)
+
+
+@final
+@dataclass(frozen=True)
+class Profile:
+    """A list of numbers of a repeat, by draft position or length; empty where there is none.
+
+    An entry that does not apply is None.
+    """
+
+    name: str
+    doc: str
+    function: Callable[[Repeat], Sequence[float | None]]
+
+
+def _doc(function: Callable[..., object]) -> str:
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def _metric(
+    unit: str,
+    better: Better,
+    function: Callable[[Repeat], float | None],
+    name: str = "",
+    by_request: Callable[[Repeat], dict[int, float]] | None = None,
+) -> Metric:
+    return Metric(name or function.__name__, unit, better, _doc(function), function, by_request)
+
+
+def _mean(
+    name: str, unit: str, better: Better, by_request: Callable[[Repeat], dict[int, float]]
+) -> Metric:
+    """The mean over requests."""
+
+    def function(repeat: Repeat) -> float | None:
+        values = list(by_request(repeat).values())
+        return float(np.mean(values)) if values else None
+
+    return Metric(
+        name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request
+    )
+
+
+_HEADINGS = {
+    "acceptance_rate": "accepted",
+    "tokens_per_second": "speed",
+    "speedup_all": "speed-up",
+    "mbu": "MBU",
+    "mfu": "MFU",
+}
+
+_AGAINST_PLAIN = (
+    _metric("ratio", "higher", against_plain.speedup),
+    _metric("ratio", "higher", against_plain.speedup_first),
+    _metric("ratio", "higher", against_plain.speedup_last),
+    _metric("ratio", "higher", against_plain.speedup_all),
+    _metric("ratio", "lower", against_plain.draft_cost_ratio),
+    _metric("ratio", "higher", against_plain.predicted_speedup),
+    _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
+    _metric("tokens", "higher", against_plain.first_divergence),
+)
+
+_METRICS = (
+    _metric("steps", "neither", acceptance.steps),
+    _metric("calls", "neither", acceptance.row_steps),
+    _metric("tokens", "neither", acceptance.drafted),
+    _metric("tokens", "neither", acceptance.accepted),
+    _metric("tokens", "neither", acceptance.emitted),
+    _metric("tokens", "neither", speed.tokens),
+    _metric("seconds", "lower", speed.seconds),
+    _metric("seconds", "lower", speed.prefill_seconds),
+    _metric("tokens per call", "higher", acceptance.tau),
+    _mean("tau_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
+    _metric("tokens per call", "higher", acceptance.accepted_per_call),
+    _metric("tokens per call", "neither", acceptance.drafted_per_call),
+    _metric("share", "higher", acceptance.acceptance_rate),
+    _metric("share", "higher", acceptance.token_acceptance_rate),
+    _metric("tokens", "lower", acceptance.wasted_drafted_tokens),
+    _metric("tokens per token", "lower", acceptance.wasted_per_token),
+    _metric("share", "neither", acceptance.share_without_draft),
+    _metric("share", "lower", acceptance.padding_waste),
+    _metric("share", "lower", acceptance.cache_padding_waste),
+    _metric("seconds per token", "lower", speed.first),
+    _metric("seconds per token", "lower", speed.last),
+    _metric("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
+    _mean("ttft", "seconds", "lower", speed.first_token_times),
+    _mean("tpot", "seconds per token", "lower", speed.times_per_output_token),
+    _metric("seconds", "lower", speed.itl_p50),
+    _metric("seconds", "lower", speed.itl_p99),
+    _metric("tokens per second", "higher", speed.tokens_per_second),
+    _mean(
+        "tokens_per_second_per_user",
+        "tokens per second",
+        "higher",
+        speed.tokens_per_second_of_requests,
+    ),
+    _metric("tokens per second", "higher", speed.decode_tokens_per_second),
+    _metric("requests per second", "higher", speed.goodput),
+    _metric("share", "lower", speed.host_share),
+    _metric("seconds", "lower", speed.bound_seconds),
+    _metric("share", "higher", speed.mbu),
+    _metric("share", "higher", speed.mfu),
+    _metric("share", "higher", speed.mfu_kept),
+    _metric("bytes", "lower", speed.peak_memory_bytes),
+    *_AGAINST_PLAIN,
+)
+
+_PROFILES = (
+    acceptance.acceptance_by_position,
+    acceptance.reached_by_position,
+    acceptance.unconditional_acceptance_by_position,
+    acceptance.judged_by_position,
+    acceptance.drafted_histogram,
+    acceptance.accepted_histogram,
+    acceptance.accepted_by_length,
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
+# What `result.stats` and `--json` say of one call, and a run folder says of its cells in other
+# ways.
+OF_A_CALL: Mapping[str, str] = {
+    "capture_seconds": (
+        "Seconds in which the call waited for CUDA graphs to be captured; no other time has them "
+        "in it."
+    ),
+    "lossless": "Whether the verifier says that the tokens follow the target's distribution.",
+    "batch_invariant": (
+        "Whether the drafter says that a row's tokens do not depend on its batch; with a "
+        "batch-wide policy they do."
+    ),
+}
+# Of a table, in its order: those that a reader asks for first, and what of the device was used.
+FIGURES = ("all", "first", "last", "tokens_per_second", "speedup_all", "tau", "acceptance_rate")
+COLUMNS = (*FIGURES, "mbu", "mfu")
+PROFILES: Mapping[str, Profile] = {
+    function.__name__: Profile(function.__name__, _doc(function), function)
+    for function in _PROFILES
+}
+
+
+def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+    """The value of each metric (of these names) that applies to the repeat."""
+    values = {name: METRICS[name].function(repeat) for name in names}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
+    """Every profile of the repeat."""
+    return {name: list(profile.function(repeat)) for name, profile in PROFILES.items()}
+
+
+def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over repeats of each metric, over those in which it applies."""
+    return {
+        name: float(np.mean(values))
+        for name in METRICS
+        if (values := [one[name] for one in measured if name in one])
+    }

@@ -1,0 +1,109 @@
+"""From scored samples to figures: pass@k, First and All within a time budget.
+
+Pure functions of records.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bass.errors import OptionError
+from bass.runs.evaluation_folder import Sample
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A sample and what it is worth, from 0 to 1: for code 1 if it passed, else 0."""
+
+    sample: Sample
+    value: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """Scores within one budget, of all problems: those of which nothing was finished count as 0.
+
+    first: mean score of the finished sample with the highest mean log-probability. all: mean of the
+    best score of any finished one.
+    finished: share of samples that were finished in time. served: share of problems with one such
+    sample or more.
+    """
+
+    budget: float
+    clock: str
+    first: float
+    all: float
+    finished: float
+    served: float
+
+
+# by what the completions of a task's problems are judged
+SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
+CLOCKS = ("prefill", "start")
+
+
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """Probability that of k samples drawn without replacement one or more pass:
+
+    1 - C(n-c, k) / C(n, k), Chen et al. (2021), eq. 1.
+    """
+    if not 1 <= k <= samples:
+        raise OptionError(
+            f"pass@{k} needs {k} samples or more of each problem and at least one, and there are "
+            f"{samples}: lower k."
+        )
+    return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
+
+
+def mean_pass_at_k(problems: Sequence[Sequence[Scored]], k: int) -> float:
+    """The mean over problems, each with its own number of samples."""
+    return _mean(pass_at_k(len(group), sum(s.value == 1.0 for s in group), k) for group in problems)
+
+
+def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, float, int]:
+    """First and All of one problem's samples within a budget, and how many of them were finished in
+    time.
+    """
+    finished = [s for s in group if s.sample.finished and s.sample.seconds(clock) <= budget]
+    if not finished:
+        return 0.0, 0.0, 0
+    return max(finished, key=_rank).value, max(s.value for s in finished), len(finished)
+
+
+def point(problems: Sequence[Sequence[Scored]], budget: float, clock: str) -> Point:
+    """Scores within a budget in seconds; infinity: whenever they finished."""
+    found = [within(group, budget, clock) for group in problems]
+    count = sum(map(len, problems))
+    return Point(
+        budget=budget,
+        clock=clock,
+        first=_mean(first for first, _, _ in found),
+        all=_mean(best for _, best, _ in found),
+        finished=sum(finished for _, _, finished in found) / count if count else 0.0,
+        served=_mean(float(finished > 0) for _, _, finished in found),
+    )
+
+
+def curve(problems: Sequence[Sequence[Scored]], budgets: Iterable[float]) -> list[Point]:
+    """The time-budget curve of BASS (Qian et al., 2024), by both clocks."""
+    budgets = list(budgets)
+    return [point(problems, budget, clock) for clock in CLOCKS for budget in budgets]
+
+
+def useful_budgets(problems: Sequence[Sequence[Scored]], count: int = 10) -> list[float]:
+    """Budgets at equal shares of the samples' times from the start, up to the last of them."""
+    times = sorted(s.sample.from_start for group in problems for s in group if s.sample.finished)
+    return (
+        sorted({times[max(0, math.ceil(len(times) * i / count) - 1)] for i in range(1, count + 1)})
+        if times
+        else []
+    )
+
+
+def _rank(scored: Scored) -> tuple[float, int]:
+    return scored.sample.mean_logprob, -scored.sample.sample  # of equal ones the first
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else 0.0

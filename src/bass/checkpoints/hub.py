@@ -1,0 +1,130 @@
+"""From what a user gives as a checkpoint to a folder: a path as it is, or a hub id, of which the
+needed files are fetched.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from bass.checkpoints.folder import PICKLES, pickles_only
+from bass.errors import CheckpointError, install
+
+HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
+WANTED = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "vocab.json",
+    "merges.txt", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+    "*.safetensors", "model.safetensors.index.json",
+)  # fmt: skip
+# other formats of the same weights: in subfolders, and as their authors first wrote them
+UNWANTED = ("*/*.safetensors", "consolidated*")
+
+
+def resolve(spec: str | Path) -> Path:
+    """The folder of a checkpoint: an existing one is itself; text of the form `org/name` or
+    `org/name@revision` is a hub id.
+
+    A hub id is left to `huggingface_hub`: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
+    HF_HUB_OFFLINE mean what they always do. Anything else is taken as a path. Raises
+    `CheckpointError`.
+    """
+    if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
+        return Path(spec)
+    return _fetch(spec, found["id"], found["revision"])
+
+
+def _fetch(spec: str, repository: str, revision: str | None) -> Path:
+    try:
+        import huggingface_hub as hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise CheckpointError(
+            f"`{spec}` is no folder here, and hub ids need the package huggingface_hub: install it "
+            f"with {install('hub')}."
+        ) from error
+    try:
+        found = hub.snapshot_download(
+            repository,
+            revision=revision,
+            allow_patterns=[*WANTED],
+            ignore_patterns=[*UNWANTED],
+            tqdm_class=_bar(hub.utils.tqdm),
+        )
+        folder = Path(found)
+        if not any(folder.glob("*.safetensors")):
+            _refuse(spec, hub.HfApi().list_repo_files(repository, revision=revision))
+    except errors.GatedRepoError as error:
+        raise CheckpointError(
+            f"`{spec}` is gated: accept its terms on its hub page, then log in with `hf auth "
+            "login` or HF_TOKEN."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"`{spec}` is neither a folder here nor a repository that the hub shows you: correct "
+            "the name, or, if it is private, "
+            "log in with `hf auth login` or HF_TOKEN."
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise CheckpointError(
+            f"`{repository}` has no revision `{revision}` on the hub: give a branch, a tag or a "
+            "commit of it."
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        if hub.constants.HF_HUB_OFFLINE:
+            raise CheckpointError(
+                f"`{spec}` is no folder here, and is not complete in the hub's cache: unset "
+                "HF_HUB_OFFLINE to fetch it, or give a folder."
+            ) from error
+        raise CheckpointError(
+            f"`{spec}` is no folder here, and is not complete in the cache of the hub, which "
+            f"cannot be reached ({_cause(error)}): "
+            "connect to the network, or give a folder."
+        ) from error
+    except errors.HFValidationError as error:
+        raise CheckpointError(
+            f"`{spec}` is neither a folder here nor a valid hub id: correct the name."
+        ) from error
+    except (OSError, ValueError, _http_error()) as error:
+        raise CheckpointError(
+            f"`{spec}` could not be fetched from the hub ({_cause(error)}): try again, or give a "
+            "folder."
+        ) from error
+    return folder
+
+
+def _bar(shown: type[Any]) -> type[Any]:
+    """The library's progress bar, which is for a terminal."""
+
+    class Bar(shown):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(
+                *arguments, **options | ({} if sys.stderr.isatty() else {"disable": True})
+            )
+
+    return Bar
+
+
+def _refuse(spec: str, names: list[str]) -> None:
+    """Say why a repository without safetensors files cannot be read."""
+    if pickles := sorted(name for name in names if name.endswith(PICKLES)):
+        raise pickles_only(f"`{spec}`", pickles)
+    raise CheckpointError(
+        f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that has "
+        "them."
+    )
+
+
+def _http_error() -> type[Exception]:
+    import httpx
+
+    return httpx.HTTPError
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the error at the bottom."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,231 @@
+"""The tensors of a folder's safetensors files: headers, checked as they are read, and data, mapped
+into memory.
+"""
+
+import math
+import mmap
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard, final
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from bass.checkpoints.folder import MOST_TENSORS, some, weight_files
+from bass.errors import CheckpointError
+from bass.files import open_regular, size_in_words
+from bass.plain_json import parse_json
+
+FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+LARGEST_HEADERS = 32 << 20  # bytes of those of all files; 100,000 tensors take half of it
+MOST_AXES = 64
+STAGED_BYTES = 32 << 20  # of each of the two buffers that a GPU is fed from
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor is: in which file, of what type (as the file names it) and shape, in which
+    bytes.
+    """
+
+    path: Path
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TensorFiles:
+    """The tensors of a checkpoint by name. Nothing but the headers of its files has been read."""
+
+    folder: Path
+    paths: tuple[Path, ...]
+    stored: dict[str, Stored]
+
+    @classmethod
+    def read(cls, folder: Path) -> "TensorFiles":
+        """Read the headers; a `CheckpointError` names the file that is missing or damaged."""
+        places = weight_files(folder)
+        stored: dict[str, Stored] = {}
+        budget = LARGEST_HEADERS
+        for path in places:
+            held, length = read_header(path, budget)
+            budget -= length
+            for name, tensor in held.items():
+                if name in stored:
+                    raise CheckpointError(
+                        f"`{path}` and `{stored[name].path.name}` both hold `{some([name])}`: "
+                        "download the checkpoint again."
+                    )
+                stored[name] = tensor
+            _check_count(path, len(stored))
+        lost = sorted(
+            name
+            for path, names in places.items()
+            for name in names
+            if name not in stored or stored[name].path != path
+        )
+        if lost:
+            raise CheckpointError(
+                f"`{folder}` has an index that names {some(lost)} in files without them: download "
+                "the checkpoint again."
+            )
+        return cls(folder, tuple(places), stored)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(path.stat().st_size for path in self.paths)
+
+
+def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Stored], int]:
+    """What a safetensors file holds, and the bytes of its header, of which there may be `limit`.
+
+    Its data must be covered without gap or overlap, so that a cut file is found.
+    """
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= min(size - 8, limit):
+                raise ValueError(
+                    "its header is cut off, or those of all files take more than "
+                    f"{size_in_words(LARGEST_HEADERS)}"
+                )
+            header = parse_json(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("its header is no object")
+        header.pop("__metadata__", None)
+        _check_count(path, len(header))
+        found = {name: _stored(path, name, value, 8 + length) for name, value in header.items()}
+        end = 8 + length
+        for name, tensor in sorted(found.items(), key=lambda item: (item[1].start, item[1].stop)):
+            if tensor.start != end:
+                raise ValueError(f"`{some([name])}` does not begin where the tensor before it ends")
+            end = tensor.stop
+        if end != size:
+            raise ValueError(f"it has {size} bytes and should have {end}")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(
+            f"`{path}` is damaged or truncated ({reason}): download it again."
+        ) from error
+    return found, length
+
+
+def _check_count(path: Path, tensors: int) -> None:
+    if tensors > MOST_TENSORS:
+        raise CheckpointError(
+            f"`{path}`, with the files before it, holds {tensors:,} tensors, and the limit is "
+            f"{MOST_TENSORS:,}: use another checkpoint."
+        )
+
+
+def _stored(path: Path, name: str, value: Any, base: int) -> Stored:
+    fields = value if isinstance(value, dict) else {}
+    kind, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if (
+        not isinstance(kind, str)
+        or not _sizes(shape)
+        or len(shape) > MOST_AXES
+        or not _sizes(offsets)
+        or len(offsets) != 2
+    ):
+        raise ValueError(f"its header garbles `{some([name])}`")
+    start, stop = offsets
+    if stop < start or (
+        kind in FLOATS and stop - start != math.prod(shape) * FLOATS[kind].itemsize
+    ):
+        raise ValueError(f"`{some([name])}` has {stop - start} bytes, which is not {kind} {shape}")
+    return Stored(path, kind, tuple(shape), base + start, base + stop)
+
+
+def _sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item < 2**62 for item in value
+    )
+
+
+@final
+@dataclass
+class TensorReader:
+    """Hands out tensors on a device, one after the other.
+
+    On a CPU they are the mapped file itself, and must not be written to.
+    """
+
+    files: TensorFiles
+    device: torch.device
+    _maps: dict[Path, mmap.mmap] = field(default_factory=dict)
+    _staging: "Staging | None" = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self.files.stored[name]
+        dtype, size = FLOATS[tensor.kind], tensor.stop - tensor.start
+        if size == 0:
+            return torch.empty(tensor.shape, dtype=dtype, device=self.device)
+        raw = torch.frombuffer(
+            self._map(tensor.path), dtype=torch.uint8, count=size, offset=tensor.start
+        )
+        if self.device.type == "cuda":
+            self._staging = self._staging or Staging(self.device)
+            raw = self._staging.copied(raw)
+        elif tensor.start % dtype.itemsize:
+            raw = raw.clone()  # the format does not promise that data are aligned
+        return raw.view(dtype).view(tensor.shape)
+
+    def release(self, name: str) -> None:
+        """Give back the memory that holds the tensor's part of the mapped file; whoever reads it
+        again reads the file again.
+        """
+        tensor = self.files.stored[name]
+        start, stop = (
+            -(-tensor.start // mmap.PAGESIZE) * mmap.PAGESIZE,
+            tensor.stop // mmap.PAGESIZE * mmap.PAGESIZE,
+        )
+        if start < stop:
+            self._map(tensor.path).madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+    def _map(self, path: Path) -> mmap.mmap:
+        """Never closed by hand: a tensor may still look into it."""
+        if path not in self._maps:
+            try:
+                with open_regular(path) as file:
+                    self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            except (OSError, ValueError) as error:
+                raise CheckpointError(
+                    f"`{path}` cannot be read ({error}): download it again."
+                ) from error
+        return self._maps[path]
+
+
+@final
+class Staging:
+    """Two pinned buffers: while a GPU takes one, the other is filled.
+
+    Copies from pageable memory would wait for each other.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.buffers = [
+            torch.empty(STAGED_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
+        ]
+        self.taken = [torch.cuda.Event() for _ in range(2)]
+        self.turn = 0
+
+    def copied(self, raw: UInt8[Tensor, " bytes"]) -> UInt8[Tensor, " bytes"]:
+        """The bytes on the device."""
+        out = torch.empty(len(raw), dtype=torch.uint8, device=self.device)
+        with torch.cuda.device(self.device):
+            for ours, theirs in zip(out.split(STAGED_BYTES), raw.split(STAGED_BYTES), strict=True):
+                buffer, taken = self.buffers[self.turn][: len(theirs)], self.taken[self.turn]
+                taken.synchronize()  # sync: the buffer is still on its way
+                buffer.copy_(theirs)
+                ours.copy_(buffer, non_blocking=True)
+                taken.record()
+                self.turn = 1 - self.turn
+        return out

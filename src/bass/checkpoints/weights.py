@@ -1,0 +1,345 @@
+"""Between a decoder and a Hugging Face folder: accounting for its tensors, building, filling,
+narrowing and saving it.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bass.checkpoints.bounds import check_bounds
+from bass.checkpoints.folder import SINGLE, read_config, some
+from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
+from bass.errors import BassError, CheckpointError, explained
+from bass.interfaces import Quantization
+from bass.interrupt import displayed
+from bass.models import FAMILIES
+from bass.models.decoder import CausalDecoder
+from bass.models.sources import WeightSource
+from bass.printable import printable
+from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
+
+Family = type[CausalDecoder]
+SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
+
+
+@dataclass(frozen=True)
+class CheckpointIndex:
+    """A checkpoint of which all but the weights' values is known.
+
+    `decoder` has none: it is on the meta device.
+    """
+
+    folder: Path
+    raw: dict[str, Any]
+    files: TensorFiles
+    decoder: CausalDecoder
+    sources: dict[str, WeightSource]
+    second_head: str | None  # tensor of a matrix that config.json says is the embedding again
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The types in which the weights are stored, that of most bytes first."""
+        bytes_of: dict[torch.dtype, int] = {}
+        for source in self.sources.values():
+            for tensor in (self.files.stored[name] for name in source.tensors):
+                dtype = FLOATS[tensor.kind]
+                bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.stop - tensor.start
+        return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
+
+    def load(
+        self, device: torch.device, dtype: torch.dtype, quantization: Quantization | None = None
+    ) -> CausalDecoder:
+        """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`.
+
+        A layer is quantized as soon as it is filled, so that one at a time is there in full. A
+        stored head that differs from the embedding is used, whatever config.json says of it: as
+        `transformers` does.
+        """
+        if (
+            self.second_head is not None
+            and device.type != "meta"
+            and not self._same(self.sources["embed"].tensors[0], self.second_head)
+        ):
+            untied = _outlined(
+                self.folder,
+                self.raw | {"tie_word_embeddings": False},
+                type(self.decoder),
+                self.files,
+            )
+            return untied.load(device, dtype, quantization)
+
+        def no_room(reason: str) -> CheckpointError:
+            size = self.weight_bytes(dtype, quantization)
+            return CheckpointError(
+                f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} "
+                f"on {device}, and there is no room "
+                f"({reason}): choose a smaller `dtype`, a `quantization`, or another device."
+            )
+
+        with explained(no_room):
+            with nullcontext() if quantization is None else unfilled():
+                decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
+            if device.type != "meta":
+                self._fill(decoder, TensorReader(self.files, device), quantization)
+            elif quantization is not None:
+                quantize(decoder, quantization)
+        return decoder.requires_grad_(False).eval()
+
+    def weight_bytes(
+        self, dtype: torch.dtype, quantization: Quantization | None = None, draft: bool = False
+    ) -> int:
+        """What the weights take once they are loaded; those of a draft with its quantized head."""
+        decoder = self.load(torch.device("meta"), dtype, quantization)
+        if draft and quantization is not None:
+            quantize_head(decoder, quantization)
+        return sum(p.nbytes for p in decoder.parameters())
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two stored tensors are equal. Nothing stays in memory of what was read."""
+        reader = TensorReader(self.files, torch.device("cpu"))
+        same = reader[one].dtype == reader[other].dtype and torch.equal(reader[one], reader[other])
+        reader.release(one)
+        reader.release(other)
+        return same
+
+    @torch.no_grad()
+    def _fill(
+        self, decoder: CausalDecoder, reader: TensorReader, quantization: Quantization | None
+    ) -> None:
+        shrinking = set() if quantization is None else set(quantizable(decoder))
+        with _progress(self.folder, self.files.size) as advance:
+            # a list of the modules would keep what is to be freed
+            for path in [path for path, _ in decoder.named_modules()]:
+                module = decoder.get_submodule(path)
+                for own in [name for name, _ in module.named_parameters(recurse=False)]:
+                    if getattr(module, own).is_meta:  # `unfilled`
+                        empty = torch.empty_like(getattr(module, own), device=reader.device)
+                        setattr(module, own, nn.Parameter(empty, requires_grad=False))
+                    source = self.sources[f"{path}.{own}" if path else own]
+                    source.fill(getattr(module, own), [reader[tensor] for tensor in source.tensors])
+                    for tensor in source.tensors:
+                        reader.release(tensor)
+                        advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
+                del module
+                if quantization is not None and path in shrinking:
+                    quantize_layer(decoder, path, quantization)
+
+
+def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
+    """The decoder that `folder` describes, on `device` in `dtype`, after its tensors were accounted
+    for (`read_index`).
+    """
+    return read_index(folder).load(device, dtype)
+
+
+def read_index(folder: Path) -> CheckpointIndex:
+    """Read a checkpoint's config and headers, and no weights.
+
+    Every tensor is accounted for before any memory is taken: those that are missing, unexpected or
+    wrongly shaped are named together in one `CheckpointError`.
+    """
+    raw = read_config(folder)
+    family = _family(folder, raw)
+    return _outlined(folder, raw, family, TensorFiles.read(folder))
+
+
+def _outlined(
+    folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles
+) -> CheckpointIndex:
+    shapes = {name: tensor.shape for name, tensor in files.stored.items()}
+    check_bounds(
+        folder,
+        raw,
+        len(shapes),
+        max((max(shape, default=1) for shape in shapes.values()), default=1),
+    )
+    try:
+        config = family.config_type.from_json(raw)
+        decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
+        untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
+        head = family.sources(untied)["head.weight"].tensors[0]
+        sources = _named_as_stored(family, family.sources(config), shapes, head)
+    except BassError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+    except Exception as error:  # whatever numbers that make no model do to a family's arithmetic
+        raise CheckpointError(
+            f"`{folder / 'config.json'}` has values that make no {family.config_type.model_type} "
+            "model "
+            f"({type(error).__name__}: {str(error)[:200]}): download it again."
+        ) from error
+    _account(folder, decoder, sources, files, shapes, head)
+    second = (
+        head
+        if decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
+        else None
+    )
+    return CheckpointIndex(
+        folder, raw, files, decoder.requires_grad_(False).eval(), sources, second
+    )
+
+
+def _family(folder: Path, raw: dict[str, Any]) -> Family:
+    name = raw.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        more = ", for more than text, of which `bass` reads none" if "text_config" in raw else ""
+        raise CheckpointError(
+            f"`{folder}` is of model_type `{name}`{more}; `bass` reads: "
+            f"{', '.join(sorted(FAMILIES))}."
+        )
+    return FAMILIES[name]
+
+
+def _named_as_stored(
+    family: Family, sources: dict[str, WeightSource], stored: dict[str, tuple[int, ...]], head: str
+) -> dict[str, WeightSource]:
+    """Checkpoints of the bare model lack the prefix; of a tied matrix, either name may be the
+    stored one.
+    """
+    if not any(name.startswith(family.prefix) for name in stored):
+        sources = {
+            ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors))
+            for ours, s in sources.items()
+        }
+    if (
+        "head.weight" not in sources
+        and sources["embed"].tensors[0] not in stored
+        and head in stored
+    ):
+        return sources | {"embed": replace(sources["embed"], tensors=(head,))}
+    return sources
+
+
+def _account(
+    folder: Path,
+    decoder: CausalDecoder,
+    sources: dict[str, WeightSource],
+    files: TensorFiles,
+    stored: dict[str, tuple[int, ...]],
+    head: str,
+) -> None:
+    """Every tensor is either used or refused."""
+    parameters = dict(decoder.named_parameters())
+    wanted = {
+        tensor: shape
+        for name, parameter in parameters.items()
+        for tensor, shape in zip(
+            sources[name].tensors, sources[name].shapes(parameter.shape), strict=True
+        )
+    }
+    # the same matrix again, unless `load` finds that it is another
+    if decoder.head is None and head in stored:
+        wanted[head] = tuple(decoder.embed.shape)
+    unexpected = [n for n in stored if n not in wanted and not n.endswith(decoder.ignored)]
+    wrong = [
+        f"{n} {list(stored[n])} instead of {list(wanted[n])}"
+        for n in wanted
+        if n in stored and stored[n] != wanted[n]
+    ]
+    findings = {
+        "missing": [n for n in wanted if n not in stored],
+        "unexpected": unexpected,
+        "wrongly shaped": wrong,
+    }
+    if any(findings.values()):
+        says = [
+            f"{len(names)} {kind} ({some(sorted(names))})"
+            for kind, names in findings.items()
+            if names
+        ]
+        raise CheckpointError(
+            f"`{folder}` does not hold the tensors that its config.json calls for: "
+            f"{', '.join(says)}: the files do not belong together."
+        )
+    if strange := [
+        f"{name} {files.stored[name].kind}"
+        for name in wanted
+        if files.stored[name].kind not in FLOATS
+    ]:
+        raise CheckpointError(
+            f"`{folder}` has {len(strange)} tensors of a type that is not read "
+            f"({some(sorted(strange))}): "
+            "`bass` reads "
+            f"{', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a "
+            "checkpoint in one of them."
+        )
+
+
+@contextmanager
+def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
+    """What to call with every tensor's bytes: a bar on standard error for large checkpoints, if
+    that is a terminal.
+    """
+    if total < SHOWN_FROM or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    with displayed(bar) as progress:
+        task = progress.add_task(f"loading {printable(folder.name)}", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
+    """Drop the token ids from `vocab_size` on, if there are any, in place: they can be neither fed
+    nor drawn any more.
+
+    Checkpoints of one tokenizer pad their vocabularies to different sizes. A draft must not propose
+    ids that the target lacks; these are padding, to which training has left about no probability.
+    What remains is the decoder's distribution, given that its token is another one.
+    """
+    if vocab_size < decoder.shape.vocab_size:
+        for owner, name in (
+            (decoder, "embed"),
+            (decoder, "head_bias"),
+            (decoder.head, "weight"),
+            (decoder.head, "bias"),
+        ):
+            parameter = getattr(owner, name, None)
+            if parameter is not None:
+                setattr(owner, name, nn.Parameter(parameter[:vocab_size], requires_grad=False))
+        decoder.config = replace(decoder.config, vocab_size=vocab_size)  # pyright: ignore[reportCallIssue]
+    return decoder
+
+
+def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The decoder's parameters under the checkpoint's names, fused ones split again."""
+    sources = decoder.sources(decoder.config)
+    if sources.keys() != dict(decoder.named_parameters()).keys():
+        raise CheckpointError(
+            "The decoder is quantized or otherwise changed, and has no checkpoint's tensors: save "
+            "it before that."
+        )
+    return {
+        tensor: part.to("cpu", dtype).contiguous().clone()
+        for name, parameter in decoder.named_parameters()
+        for tensor, part in zip(
+            sources[name].tensors, sources[name].split(parameter.detach()), strict=True
+        )
+    }
+
+
+def save_decoder(
+    decoder: CausalDecoder, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any
+) -> None:
+    """Write `config.json` (with `extra` fields such as `eos_token_id`) and `model.safetensors`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = str(dtype).removeprefix("torch.")
+    config = decoder.config.to_json() | {"dtype": kind, "torch_dtype": kind} | extra
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file(checkpoint_tensors(decoder, dtype), folder / SINGLE, metadata={"format": "pt"})

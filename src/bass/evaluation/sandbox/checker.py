@@ -1,0 +1,267 @@
+"""The process that decides: it starts the one with the program, then runs the tests, which only it
+knows, on what that one answers.
+
+Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before",
+"names", "tests"}. On standard output two lines: {"layers"} or {"refused"}, when both processes are
+confined; {"nonce", "reason", "detail"}, in the end. The order is what makes it safe:
+
+    1. the process for the program is forked before a byte of standard input is read: the tests and
+       the nonce were never in its memory
+    2. it closes its copies of standard input and output, confines itself, and only then is sent the
+       program
+    3. the tests are run here, on values of built-in types; the verdict goes out on a pipe that the
+       other process does not have
+"""
+
+import builtins
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+if __name__ == "__main__":
+    # where `bass` is, instead of this folder, whose names are nobody's modules
+    sys.path[0] = str(Path(__file__).parents[3])
+
+from bass.evaluation.sandbox.candidate import serve
+from bass.evaluation.sandbox.confine import (
+    Limits,
+    Unconfined,
+    confine,
+    die_with_parent,
+    hide,
+    layers,
+    mount_scratch,
+    wall,
+)
+from bass.evaluation.sandbox.values import decode, encode
+
+LONGEST_ANSWER = 2**25  # bytes
+
+
+class Gone(BaseException):
+    """The process with the program has ended, or answers nonsense.
+
+    Not an Exception: tests are not to catch it.
+    """
+
+
+class Line:
+    """Questions to the process with the program, one at a time."""
+
+    def __init__(self, questions: int, answers: int) -> None:
+        self._out, self._in, self._rest, self.broken = questions, answers, b"", ""
+
+    def read(self) -> dict[str, Any]:
+        """The next line that it sends."""
+        pieces = [self._rest]
+        size = len(self._rest)
+        while b"\n" not in pieces[-1]:
+            piece = os.read(self._in, 2**16)
+            size += len(piece)
+            if not piece or size > LONGEST_ANSWER:
+                self.lose("the program ended" if not piece else "the answer is too long")
+            pieces.append(piece)
+        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        try:
+            said = json.loads(line)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            self.lose("the answer is none")
+        return said
+
+    def lose(self, why: str) -> NoReturn:
+        """Give it up for good."""
+        self.broken = self.broken or why
+        raise Gone(why)
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """The coded value of its answer; raises what it says it raised."""
+        if self.broken:
+            raise Gone(self.broken)
+        try:
+            data = json.dumps(question).encode() + b"\n"
+            while data:
+                data = data[os.write(self._out, data) :]
+        except OSError:
+            self.lose("the program ended")
+        said = self.read()
+        if "value" in said:
+            return said["value"]
+        names = said.get("raised")
+        kinds = (
+            [getattr(builtins, n, None) for n in names if isinstance(n, str)]
+            if isinstance(names, list)
+            else []
+        )
+        # What would leave an interpreter, SystemExit and its like, is an error here; so is a
+        # function's StopIteration, as in a generator (PEP 479): it would end a test's loop over
+        # `map` before anything was compared.
+        kind = next(
+            (k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError
+        )
+        if issubclass(kind, StopIteration | StopAsyncIteration) and question.get("do") != "next":
+            kind = RuntimeError
+        try:
+            error = kind(str(said.get("text")))
+        except TypeError:  # such as UnicodeDecodeError, which wants more
+            error = RuntimeError(str(said.get("text")))
+        raise error
+
+    def do(self, operation: str, *arguments: Any) -> Any:
+        """The value of an operation on what the program has made."""
+        coded = self.ask({"do": operation, "arguments": [encode(a, _number) for a in arguments]})
+        try:
+            return decode(coded, lambda number: Remote(self, number))
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError):
+            return self.lose("the answer is none")
+
+
+class Remote:
+    """Something in the other process.
+
+    It equals itself and nothing else: what the program thinks of equality does not count.
+    """
+
+    def __init__(self, line: Line, number: int) -> None:
+        object.__setattr__(self, "_line", line)
+        object.__setattr__(self, "_number", number)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._line.do("call", self, list(arguments), named)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._line.do("get", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._line.do("set", self, name, value)
+
+    def __len__(self) -> int:
+        return self._line.do("len", self)
+
+    def __bool__(self) -> bool:
+        return self._line.do("bool", self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._line.do("item", self, key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self._line.do("contains", self, key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._line.do("iter", self)
+
+    def __next__(self) -> Any:
+        return self._line.do("next", self)
+
+    def __str__(self) -> str:
+        return self._line.do("str", self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Remote) and other._number == self._number
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, Remote):
+        return value._number
+    raise TypeError(
+        f"a test hands over {type(value).__name__}, which cannot be sent to the program"
+    )
+
+
+def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
+    """How the program does: a reason and its detail.
+
+    `passed` only if every statement of the tests was run to its end.
+    """
+    stage = "program"
+    try:
+        try:
+            coded = line.ask({"program": task["program"], "names": task["names"]})
+            if not isinstance(coded, dict):
+                line.lose("the answer is none")
+            stage = "tests"
+            space: dict[str, Any] = {"__name__": "tests"}
+            exec(compile(task["before"], "before.py", "exec"), space)
+            for name in task["names"]:
+                space[name] = decode(coded.get(name), lambda number: Remote(line, number))
+            exec(compile(task["tests"], "tests.py", "exec"), space)
+        except Gone:
+            raise
+        except AssertionError as error:
+            return ("failed" if stage == "tests" else "raised"), str(error)[:200]
+        except SystemExit:
+            return "failed", "the tests were left"
+        except BaseException as error:
+            return "raised", f"{type(error).__name__} in the {stage}: {str(error)[:150]}"
+        if line.broken:
+            raise Gone(line.broken)
+    except Gone as error:
+        return "ended", str(error)
+    return "passed", ""
+
+
+def main() -> None:
+    """One program from fork to verdict."""
+    harness = os.getppid()
+    die_with_parent(harness)
+    limits = Limits(**json.loads(sys.argv[1]))
+    folder = os.getcwd()
+    scratch = folder if mount_scratch(folder, limits.scratch) else None
+    hide()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        walled = wall(scratch)
+    except Unconfined as error:
+        tell(1, {"refused": str(error)})
+        return
+    writes = walled and scratch is not None
+    (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
+    checker = os.getpid()
+    if os.fork() == 0:
+        die_with_parent(checker)
+        serve(their_in, their_out, nowhere, limits, scratch)
+    os.close(their_in)
+    os.close(their_out)
+    with os.fdopen(0, "rb", closefd=False) as source:
+        task = json.load(source)
+    verdict = os.dup(1)
+    line = Line(our_out, our_in)
+
+    def end(reason: str, detail: str) -> NoReturn:
+        tell(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
+        os._exit(0)
+
+    try:
+        said = line.read()
+        if "confined" not in said:
+            raise Unconfined(str(said.get("refused")))
+        confine(limits, writes)
+    except (Unconfined, Gone) as error:
+        tell(verdict, {"refused": str(error)})
+        return
+    tell(verdict, {"layers": layers(walled, writes)})
+    # 0 is a deleted file with the tests, which is gone when it is closed
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+    reason, detail = judge(line, task)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    end(reason, detail)
+
+
+def tell(pipe: int, result: dict[str, Any]) -> None:
+    """One line to the harness."""
+    os.write(pipe, json.dumps(result).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

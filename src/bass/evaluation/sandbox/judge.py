@@ -1,0 +1,249 @@
+"""Generated programs, run apart and judged by tests that they cannot see."""
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, final
+
+from bass.errors import BassError, OptionError, check_integer, is_finite
+from bass.evaluation.sandbox.confine import Limits
+
+MOST_SECONDS = 1_000_000  # for one program: of what `poll` takes in milliseconds
+MOST_MEMORY = 2**30  # MiB
+CHECKER = Path(__file__).with_name("checker.py")
+LONGEST_VERDICT = 2**16  # bytes
+REASONS = ("passed", "failed", "raised", "ended", "time")
+# beyond the program's own, which the checker counts: for processes to start on a busy machine
+STARTING_SECONDS = 20.0
+# All that the two processes see. Libraries are not to start threads, of which there are none; sets
+# have the same order every time.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class SandboxError(BassError):
+    """The system cannot run programs apart."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Generated code, and the tests that decide on it.
+
+    code: what nobody has read. names: those of it that the tests use. before: code of the problem's
+    own that the tests need, such as imports and helper functions, which takes the place of what the
+    program has by the same name unless it is in `names`.
+    """
+
+    code: str
+    tests: str
+    names: tuple[str, ...]
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a program:
+
+    `passed`, `failed` (a test), `raised`, `ended` (before the tests did), or `time`.
+    """
+
+    reason: str
+    detail: str = ""
+    layers: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every test was run, and held."""
+        return self.reason == "passed"
+
+
+@final
+@dataclass(frozen=True)
+class Sandbox:
+    """Runs programs in processes of their own, `workers` at a time."""
+
+    limits: Limits = field(default_factory=Limits)
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+    def __post_init__(self) -> None:
+        check_integer("workers", self.workers, 1)
+        check_integer("memory", self.limits.memory, 64)
+        check_integer("scratch", self.limits.scratch, 0)
+        for name, most in (("memory", MOST_MEMORY), ("scratch", MOST_MEMORY)):
+            if (value := getattr(self.limits, name)) > most:
+                raise OptionError(
+                    f"`{name}={value!r}` is too large: give at most {most:,} MiB for a program."
+                )
+        if not is_finite(self.limits.seconds) or not 0 < self.limits.seconds <= MOST_SECONDS:
+            raise OptionError(
+                f"`seconds={self.limits.seconds!r}` must be more than 0, and at most "
+                f"{MOST_SECONDS:,}: give the seconds that a program may take."
+            )
+
+    def check(self, program: Program, unwanted: int | None = None) -> Outcome:
+        """Judge one program. It is killed when the other end of the pipe `unwanted` is closed.
+
+        Raises `SandboxError` where it cannot be run confined; it was not run.
+        """
+        nonce = secrets.token_hex(16)
+        task = {
+            "nonce": nonce,
+            "program": program.code,
+            "before": program.before,
+            "names": program.names,
+            "tests": program.tests,
+        }
+        limit, began = self.limits.seconds + STARTING_SECONDS, time.monotonic()
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="bass-") as folder,
+                tempfile.TemporaryFile() as given,
+                tempfile.TemporaryFile() as errors,
+            ):
+                given.write(json.dumps(task).encode())
+                given.seek(0)
+                process = subprocess.Popen(
+                    [sys.executable, "-s", "-B", "-X", "utf8", str(CHECKER),
+                        json.dumps(asdict(self.limits))],
+                    stdin=given, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=ENVIRONMENT,
+                    start_new_session=True,
+                )  # fmt: skip
+                try:
+                    given.close()  # it holds the tests; the checker closes it too
+                    written = _read(process, limit, unwanted)
+                finally:
+                    _end(process)
+                started, _, verdict = written.partition(b"\n")
+                layers = _layers(started, errors)
+        except OSError as error:
+            raise _cannot_start(error.strerror or str(error)) from error
+        # killed, at its limit of time or at ours
+        if not verdict and time.monotonic() - began >= self.limits.seconds:
+            return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
+        return _outcome(verdict, layers, nonce)
+
+    def check_all(self, programs: Iterable[Program]) -> Generator[Outcome, None, None]:
+        """The outcomes, in the order of the programs.
+
+        What still runs when the iterator is closed, or an interruption leaves it, is killed.
+        """
+        unwanted, wanted = os.pipe()
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            yield from pool.map(functools.partial(self.check, unwanted=unwanted), programs)
+        finally:
+            os.close(wanted)
+            pool.shutdown(cancel_futures=True)
+            os.close(unwanted)
+
+    @functools.cached_property
+    def layers(self) -> tuple[str, ...]:
+        """What confines a program on this system.
+
+        Raises `SandboxError` where programs cannot be judged, or a right one does not pass.
+        """
+        outcome = self.check(Program("def f(x):\n    return x + 1\n", "assert f(1) == 2", ("f",)))
+        if not outcome.passed:
+            raise SandboxError(
+                f"A program that is right does not pass here ({outcome.reason}: {outcome.detail}): "
+                "raise `program_seconds` or "
+                "`program_memory`."
+            )
+        return outcome.layers
+
+
+def _read(process: subprocess.Popen[bytes], seconds: float, unwanted: int | None) -> bytes:
+    """What the checker writes until it ends, the time is over, or the other end of `unwanted` is
+    closed; little more than `LONGEST_VERDICT`.
+    """
+    assert process.stdout is not None
+    pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    if unwanted is not None:
+        poll.register(unwanted, 0)  # tells that it is closed, whatever is asked
+    while len(written) <= LONGEST_VERDICT:
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ready or any(handle == unwanted for handle, _ in ready):
+            break
+        piece = os.read(pipe, 2**16)
+        if not piece:
+            break
+        written += piece
+    return written
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill both processes, of which neither can leave the group, and leave no zombie.
+
+    The one with the program is a grandchild. It becomes a child where this process adopts orphans:
+    as process 1 of a container.
+    """
+    os.killpg(process.pid, signal.SIGKILL)  # the group exists until the checker has been waited for
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-process.pid, 0)
+
+
+def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
+    """What confines the program, as the checker says before it runs it. Raises `SandboxError`.
+
+    errors: what it printed, which has the reason where it says nothing.
+    """
+    said = _object(started)
+    if "refused" in said:
+        raise SandboxError(
+            f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux "
+            "on x86_64 or aarch64 with seccomp, "
+            "or score the samples elsewhere."
+        )
+    if "layers" not in said:
+        errors.seek(0)
+        lines = errors.read(2**16).decode(errors="replace").strip().split("\n")
+        raise _cannot_start(lines[-1].strip()[:200] or "it ends, or hangs, without a word")
+    return tuple(said["layers"])
+
+
+def _cannot_start(reason: str) -> SandboxError:
+    return SandboxError(
+        f"The process that checks generated programs does not start ({reason}): see that "
+        f"`{sys.executable}` runs and that there is "
+        "room for processes and temporary files, then run the same command again."
+    )
+
+
+def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
+    """The verdict, if it is the checker's: the tests of a hostile data set can write there too."""
+    said = _object(verdict)
+    reason, detail = said.get("reason"), said.get("detail")
+    if said.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
+        return Outcome("ended", "the checker came to no verdict", layers)
+    return Outcome(reason, detail, layers)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,1 @@
+"""What results are made with: versions, the machine, source code, and checkpoints."""

@@ -1,0 +1,70 @@
+"""Fingerprints of what results are made with: bass's source, own code, and checkpoints."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from bass.checkpoints.hub import resolve
+from bass.provenance.fingerprints import hash_of, hash_of_large, hash_of_text
+from bass.provenance.own_code import modules_named, modules_of
+from bass.provenance.sources import Sources
+
+SOURCE = "source of bass"
+# of our own source
+_NO_RESULT_DEPENDS_ON = (
+    "cli",
+    "evaluation",
+    "testing",
+    "report/",
+    "experiments/configs",
+)
+_CHECKPOINT = (".safetensors", ".json", ".model", ".txt", ".jinja")
+
+
+def fingerprints(
+    strategies: Iterable[Any],
+    specs: Iterable[Any],
+    checkpoints: Mapping[str, str],
+    read: "Readers | None" = None,
+) -> dict[str, str]:
+    """Those of the code that is not ours and of checkpoints.
+
+    `specs`: the strategies as the user names them. `checkpoints`: a folder or hub id by its role,
+    such as `target`.
+    """
+    read = read or Readers()
+    found = read.sources.of(modules_of(strategies) | modules_named(specs))
+    return found | {f"{role} {spec}": read.checkpoint(spec) for role, spec in checkpoints.items()}
+
+
+@final
+class Readers:
+    """Reads each module and each checkpoint once."""
+
+    def __init__(self) -> None:
+        self.sources, self.checkpoint = Sources(), functools.cache(checkpoint)
+
+
+def source_of_bass() -> str:
+    """A hash of our own source, without what shows and judges results."""
+    root = Path(__file__).parents[1]
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    told = [
+        f"{name} {hash_of(path)}"
+        for name, path in sorted(files.items())
+        if not name.startswith(_NO_RESULT_DEPENDS_ON)
+    ]
+    return hash_of_text("\n".join(told))
+
+
+def checkpoint(spec: str) -> str:
+    """A hash of a checkpoint's files.
+
+    Of a large one it reads some bytes in every few megabytes, which any training changes.
+    """
+    folder = resolve(spec)
+    files = sorted(
+        path for path in folder.iterdir() if path.suffix in _CHECKPOINT and path.is_file()
+    )
+    return hash_of_text("\n".join(f"{path.name} {hash_of_large(path)}" for path in files))

@@ -1,0 +1,194 @@
+"""The source of code that is not ours: a hash of each file that it is made of, and the versions of
+the packages that it imports.
+
+Modules are found and read, not run: those that are imported inside a function, which may not have
+been imported yet, are found too.
+"""
+
+import ast
+import functools
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+from types import ModuleType
+from typing import final
+
+from bass.provenance.fingerprints import hash_of, hash_of_all, hash_of_text
+
+# ours, which is hashed by itself; that of torch is told by its version, Python's is only noted
+_KNOWN = {"bass", "torch", *sys.stdlib_module_names}
+_INSTALLED = {"site-packages", "dist-packages"}
+_MOST_FILES = 1000  # of an installed package, up to which all are read
+
+
+@final
+@dataclass(frozen=True)
+class _Place:
+    """Where a module is. `file`: None for a namespace; `folders`: of a package's modules."""
+
+    file: Path | None
+    folders: Sequence[str]
+
+    @property
+    def installed(self) -> bool:
+        """Whether it came with an installed package; an editable one is the user's own source."""
+        return any(_INSTALLED & {*Path(path).parts} for path in (self.file or "", *self.folders))
+
+
+@final
+class Sources:
+    """Finds and reads each module once."""
+
+    def __init__(self) -> None:
+        # folders may have been listed before their files were written
+        importlib.invalidate_caches()
+        self._place = functools.cache(self._find)
+        self._imports = functools.cache(self._read)
+        self._whole = functools.cache(self._hash_of_package)
+        self._package = functools.cache(_package)
+        self._packages = functools.cache(packages_distributions)
+
+    def of(self, modules: Iterable[str]) -> dict[str, str]:
+        """What code that these modules hold is made of; nothing for ours, torch's or Python's.
+
+        `module NAME` gives a hash of the module's file, and of each module of the user's that these
+        import, anywhere in their source, directly or not. `package NAME` gives version and build of
+        each installed distribution that is imported; where one of these modules is in it, and it
+        has no more than `_MOST_FILES`, it is read like the user's, and `module NAME` is of all its
+        files.
+        """
+        modules = set(modules)
+        tops = {_top(name) for name in modules}
+        found, seen, waiting = dict[str, str](), set[str](), sorted(modules)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or _top(name) in _KNOWN:
+                continue
+            seen.add(name)
+            waiting.append(name.rpartition(".")[0] or name)
+            place = self._place(name)
+            if place is None:
+                continue
+            read = not place.installed
+            if read and place.file is not None:
+                found[f"module {name}"] = hash_of(place.file)
+            elif place.installed:
+                packages = self._packages().get(_top(name), ())
+                found |= {f"package {one}": self._package(one) for one in packages}
+                if _top(name) in tops or not packages:
+                    whole = self._whole(name)
+                    found |= whole
+                    read = bool(whole)
+            if read:
+                waiting += self._imports(name)
+        return found
+
+    def _hash_of_package(self, name: str) -> dict[str, str]:
+        """Of all files of the outermost package that a module is in, which namespaces are not;
+        nothing where they are too many.
+        """
+        outer = name.rpartition(".")[0]
+        if outer and (whole := self._whole(outer)):
+            return whole
+        place = self._place(name)
+        if place is None or place.file is None:
+            return {}
+        if not place.folders:
+            return {f"module {name}": hash_of(place.file)}
+        folder = place.file.parent
+        files = [one for one in folder.rglob("*") if one.suffix != ".pyc" and one.is_file()]
+        if len(files) > _MOST_FILES:
+            return {}
+        return {f"module {name}": hash_of_all(files, folder)}
+
+    def _find(self, name: str) -> _Place | None:
+        """The module's place, by what is imported, else where it would be imported from."""
+        loaded = sys.modules.get(name)
+        if isinstance(loaded, ModuleType) and isinstance(file := vars(loaded).get("__file__"), str):
+            return _Place(Path(file), [*vars(loaded).get("__path__", ())])
+        try:
+            spec = self._spec(name)
+        except Exception:  # of a user's finder, or a name that is none
+            return None
+        if spec is None:
+            return None
+        file = Path(spec.origin) if spec.has_location and spec.origin else None
+        if file is not None and not file.is_file():  # in an archive
+            return None
+        return _Place(file, [*(spec.submodule_search_locations or ())])
+
+    def _spec(self, name: str) -> ModuleSpec | None:
+        outer = name.rpartition(".")[0]
+        if not outer:
+            return importlib.util.find_spec(name)
+        above = self._place(outer)  # `find_spec` of the whole name would run it
+        return None if above is None else PathFinder.find_spec(name, above.folders)
+
+    def _read(self, name: str) -> list[str]:
+        """The names that a module's source may import."""
+        place = self._place(name)
+        if place is None or place.file is None or place.file.suffix != ".py":
+            return []
+        try:
+            tree = ast.parse(place.file.read_bytes())
+        # edited since it was imported
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            return []
+        package = name if place.folders else name.rpartition(".")[0]
+        found = list[str]()
+        for one in _imported(tree, package):
+            base, star, _ = one.partition(".*")
+            inside = self._place(base) if star else None
+            folders = [] if inside is None else [*inside.folders]
+            found += [base, *(f"{base}.{module.name}" for module in pkgutil.iter_modules(folders))]
+        return found
+
+
+def _imported(tree: ast.AST, package: str) -> Iterator[str]:
+    """The names that source of this package may import; `NAME.*` for all that a module has."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = _resolved("." * level + (module or ""), package)
+                if base is not None:
+                    yield base
+                    yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                found = _resolved(name, package)
+                if found is not None:
+                    yield found
+
+
+def _resolved(name: str, package: str) -> str | None:
+    """A name without leading dots; None where it leads out of the package."""
+    try:
+        return importlib.util.resolve_name(name, package)
+    except ImportError:
+        return None
+
+
+def _package(name: str) -> str:
+    """Version and build of a distribution: a hash of what its files were when it was installed."""
+    try:
+        found = distribution(name)
+        lines = (found.read_text("RECORD") or "").splitlines()
+    except (PackageNotFoundError, OSError, ValueError):  # half uninstalled
+        return "unknown"
+    # what the installer notes differs from one installation to the next
+    files = sorted(line for line in lines if ".dist-info/" not in line and ".pyc," not in line)
+    return f"{found.version} ({hash_of_text(chr(10).join(files))})" if files else found.version
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]

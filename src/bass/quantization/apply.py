@@ -1,0 +1,101 @@
+"""Puts quantized layers in the place of a decoder's linear layers."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
+from bass.interfaces import Quantization
+from bass.models.decoder import CausalDecoder
+from bass.ops.linear import Linear
+from bass.quantization.methods import NoQuantization
+
+
+def quantizable(decoder: CausalDecoder) -> list[str]:
+    """The names of the linear layers in the decoder's blocks."""
+    names = [
+        f"blocks.{name}" for name, layer in decoder.blocks.named_modules() if type(layer) is Linear
+    ]
+    if not names:
+        raise OptionError(
+            f"The blocks of `{type(decoder).__name__}` have no `bass.ops.linear.Linear`: give "
+            "no quantization."
+        )
+    return names
+
+
+@torch.no_grad()
+def quantize_layer(decoder: CausalDecoder, name: str, quantization: Quantization) -> None:
+    """Put the quantized layer in the place of one of `quantizable`, whose weight is freed."""
+    owner, _, own = name.rpartition(".")
+    layer: Any = decoder.get_submodule(name)
+    setattr(decoder.get_submodule(owner), own, _made(quantization, layer.weight, layer.bias))
+
+
+@torch.no_grad()
+def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
+    """Quantize the head of a decoder, in place; the embedding, which it may have been tied to,
+    stays as it is.
+    """
+    if isinstance(quantization, NoQuantization):
+        return decoder
+    if decoder.head is None:
+        weight = decoder.embed.clone()  # which the quantization may overwrite
+        decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None
+    elif isinstance(decoder.head, Linear):
+        decoder.head = _made(quantization, decoder.head.weight, decoder.head.bias)
+    return decoder
+
+
+def _made(
+    quantization: Quantization, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+) -> nn.Module:
+    try:
+        made = quantization(weight.detach(), None if bias is None else bias.detach())
+    except Exception as error:  # of a user's class
+        if isinstance(error, BassError) or is_out_of_memory(error):
+            raise
+        shape = " x ".join(map(str, weight.shape))
+        raise StrategyError(
+            f"`{type(quantization).__name__}` failed on a matrix of {shape}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise StrategyError(
+            f"`{type(quantization).__name__}` made {made!r} of a linear layer: it must return a "
+            "`torch.nn.Module`."
+        )
+    return made.requires_grad_(False).eval()
+
+
+def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
+    """Quantize the linear layers of a decoder's blocks, in place."""
+    for name in quantizable(decoder):
+        quantize_layer(decoder, name, quantization)
+    return decoder
+
+
+@contextmanager
+def unfilled() -> Iterator[None]:
+    """Linear layers made meanwhile, by this thread, take no memory: their parameters are on the
+    meta device.
+    """
+    thread = threading.get_ident()
+
+    def emptied(module: nn.Module, name: str, parameter: Tensor) -> Tensor | None:
+        ours = type(module) is Linear and threading.get_ident() == thread
+        return nn.Parameter(parameter.to("meta"), requires_grad=False) if ours else None
+
+    # whose annotation forgets that a hook may return another parameter
+    register: Any = register_module_parameter_registration_hook
+    hook = register(emptied)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,103 @@
+"""The bars of a report: where the time of a repeat, and of a step, went."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bass.analysis.repeats import Repeat
+from bass.report.cells import Cell, at_one_batch
+from bass.report.drawing import INCHES, Plot, legend, literal, new_figure
+from bass.report.palette import HATCHES, SERIES, colours
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_BARS = 16  # beyond which those of one batch are shown
+
+
+def parts(cells: Sequence[Cell]) -> Plot | None:
+    """Where the time of a repeat went."""
+    bars = {
+        cell: {
+            name: float(1e3 * np.mean([of(repeat) for repeat in cell.repeats]))
+            for name, of in PARTS.items()
+        }
+        for cell in cells
+        if cell.repeats and cell.lines.steps
+    }
+    caption = (
+        "Mean time of a repeat by part. Prefill: until the first prompts were read. Steps: "
+        "drafting and verifying on the device. "
+    )
+    caption += "Host: bookkeeping and the policy. Other: prefills of later requests, readers."
+    figure = _bars(bars, "ms of a repeat")
+    return figure and Plot("parts", "Time by part", caption, figure)
+
+
+def step_parts(cells: Sequence[Cell]) -> Plot | None:
+    """Where the time of a step goes, in the cells for which it was measured."""
+    facts = {
+        cell: cell.summary.facts
+        for cell in cells
+        if cell.summary is not None and cell.summary.facts is not None
+    }
+    bars = {cell: dict(of.parts_ms) for cell, of in facts.items() if of.parts_ms}
+    caption = (
+        "Parts of one step of the median draft length, each timed alone: drafting, the target's "
+        "pass over the window, sampling with "
+    )
+    caption += "verification, and what the host adds."
+    figure = _bars(bars, "ms of a step")
+    return figure and Plot("step-parts", "Time of a step by part", caption, figure)
+
+
+def _bars(bars: Mapping[Cell, Mapping[str, float]], xlabel: str) -> "Figure | None":
+    """A bar for each cell, of parts with a colour and a hatch of their own."""
+    chosen = list(bars) if len(bars) <= MOST_BARS else at_one_batch(list(bars))[0]
+    if not chosen:
+        return None
+    figure, (ax,) = new_figure()
+    if len(chosen) > 8:
+        figure.set_figheight(INCHES[1] * len(chosen) / 8)
+    rows = range(len(chosen))
+    left = np.zeros(len(chosen))
+    names = max((list(bars[cell]) for cell in chosen), key=len)
+    for name, colour, hatch in zip(names, SERIES, HATCHES, strict=False):
+        width = np.array([bars[cell].get(name, 0.0) for cell in chosen])
+        ax.barh(
+            rows,
+            width,
+            left=left,
+            label=name,
+            facecolor=colours()[colour],
+            hatch=hatch,
+            edgecolor=colours()["page"],
+            linewidth=0.5,
+        )
+        left = left + width
+    ax.set(yticks=rows, yticklabels=[literal(cell.title) for cell in chosen], xlabel=xlabel)
+    ax.set_ylim(len(chosen) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    legend(figure, ax, len(names))
+    return figure
+
+
+def _prefill(repeat: Repeat) -> float:
+    return min((request.prefill_seconds for request in repeat.requests), default=0.0)
+
+
+def _host(repeat: Repeat) -> float:
+    return sum(step.host_seconds for step in repeat.steps)
+
+
+def _other(repeat: Repeat) -> float:
+    return max(0.0, repeat.seconds - _prefill(repeat) - repeat.stepping - _host(repeat))
+
+
+PARTS: dict[str, Callable[[Repeat], float]] = {
+    "prefill": _prefill,
+    "steps": lambda r: r.stepping,
+    "host": _host,
+    "other": _other,
+}

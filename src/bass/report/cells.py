@@ -1,0 +1,190 @@
+"""The cells of a run as a report needs them: with a label, a batch, and their lines read once."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from bass.analysis.metrics import over_repeats
+from bass.analysis.repeats import Repeat, repeats_of
+from bass.runs.records import CellEntry, Manifest, Summary
+from bass.runs.run_folder import CellLines, RunFolder
+from bass.runs.settings import SETTINGS
+from bass.runs.words import in_words
+from bass.runs.work import WORK, settings_of
+
+LOSSY = " (not lossless)"
+
+
+@final
+@dataclass(frozen=True, eq=False)  # a cell is itself: comparing all its lines would be slow
+class Cell:
+    """One cell, finished or not.
+
+    label: the settings that tell it from the others, its batch not among them. choice: the part of
+    the label that is a way to decode. work: what is decoded, where cells differ in it; only cells
+    of the same batch and the same work are rivals. settings: all, as `settings_of` has them.
+    """
+
+    entry: CellEntry
+    label: str
+    choice: str
+    work: str
+    settings: Mapping[str, Any]
+    batch: int  # rows; 0 where it has no steps
+    summary: Summary | None
+    lines: CellLines
+
+    @property
+    def done(self) -> bool:
+        """Whether it has figures."""
+        return self.summary is not None and self.summary.state == "done"
+
+    @property
+    def title(self) -> str:
+        """Label and batch."""
+        return f"{self.label}, batch {self.batch}" if self.batch else self.entry.id
+
+    @property
+    def place(self) -> str:
+        """Where it has rivals: its batch, and its work."""
+        return f"batch {self.batch}{self.work and f', {self.work}'}"
+
+    @property
+    def same_target(self) -> tuple[str, ...]:
+        """What it has in common with the plain decoding that it is measured by: its place, and how
+        the target is loaded.
+        """
+        return (self.place, *self.entry.target.values())
+
+    @property
+    def speculative(self) -> bool:
+        """Whether anything was drafted."""
+        return any(any(step.drafted) for step in self.lines.steps)
+
+    def values(self, name: str) -> list[float]:
+        """The metric of every repeat that has it."""
+        return (
+            []
+            if self.summary is None
+            else [repeat[name] for repeat in self.summary.repeats if name in repeat]
+        )
+
+    def value(self, name: str) -> float | None:
+        """That of the cell; None where it has none."""
+        return self._metrics.get(name)
+
+    @functools.cached_property
+    def _metrics(self) -> dict[str, float]:
+        return {} if self.summary is None else over_repeats(self.summary.repeats)
+
+    @functools.cached_property
+    def repeats(self) -> list[Repeat]:
+        """Those that ended, in order."""
+        return repeats_of(self.lines, None if self.summary is None else self.summary.facts)
+
+
+def read_cells(run: RunFolder) -> list[Cell]:
+    """All cells of the plan, in its order."""
+    manifest = run.manifest
+    read = [(entry, run.summary(entry.id), run.lines(entry.id)) for entry in run.cells]
+    rows = [
+        max((len(step.request_rows) for step in lines.steps), default=0) for _, _, lines in read
+    ]
+    axes = telling_axes(
+        [(entry.settings, batch) for (entry, _, _), batch in zip(read, rows, strict=True)],
+        manifest.axes,
+    )
+    settings = [settings_of(entry, manifest.config) for entry in run.cells]
+    named, works = choices(manifest), _works(manifest, settings, rows, axes)
+    return [
+        Cell(entry, label(entry, axes), named[entry.id], work, own, batch, summary, lines)
+        for (entry, summary, lines), work, own, batch in zip(
+            read, works, settings, rows, strict=True
+        )
+    ]
+
+
+def choices(manifest: Manifest) -> dict[str, str]:
+    """By the id of each cell, its way to decode, in words."""
+    axes = telling_axes([(entry.settings, 0) for entry in manifest.cells], manifest.axes)
+    ways = [axis for axis in axes if not varied(manifest.config, axis) <= {*WORK}]
+    return {entry.id: label(entry, ways) for entry in manifest.cells}
+
+
+def _works(
+    manifest: Manifest,
+    settings: Sequence[Mapping[str, Any]],
+    rows: Sequence[int],
+    axes: Sequence[str],
+) -> list[str]:
+    """What each cell decodes, in words that differ, at one batch, where it does: its values on the
+    axes that vary nothing else, and the settings that these do not tell.
+    """
+    own = [axis for axis in axes if varied(manifest.config, axis) <= {*WORK}]
+    told = [words(entry.settings, own) for entry in manifest.cells]
+    places = [*zip(told, rows, strict=True)]
+
+    def is_told(name: str) -> bool:
+        values = {
+            (*place, repr(one.get(name)))
+            for place, one in zip(places, settings, strict=True)
+            if place[1]
+        }
+        return len(values) == len({value[:2] for value in values})
+
+    names = [name for name in WORK if not is_told(name)]
+    return [
+        ", ".join(
+            [*([told] if told else []), *(f"{name}={in_words(one.get(name))}" for name in names)]
+        )
+        for told, one in zip(told, settings, strict=True)
+    ]
+
+
+def varied(config: Mapping[str, Any], axis: str) -> set[str]:
+    """The settings that an axis of the config varies."""
+    axes, head = config.get("axes"), axis.partition(".")[0]
+    values = axes.get(axis) if isinstance(axes, Mapping) else None
+    if head in SETTINGS or not isinstance(values, Mapping):
+        return {head}
+    labelled = [said for said in values.values() if isinstance(said, Mapping)]
+    return {str(key).partition(".")[0] for said in labelled for key in said} or {head}
+
+
+def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str]) -> list[str]:
+    """The axes with more than one value, without the one that is the number of rows."""
+    varied = [axis for axis in axes if len({repr(settings[axis]) for settings, _ in cells}) > 1]
+    sized = [(settings, rows) for settings, rows in cells if rows]
+    return [
+        axis
+        for axis in varied
+        if not sized or not all(settings[axis] == rows for settings, rows in sized)
+    ]
+
+
+def label(entry: CellEntry, axes: Iterable[str]) -> str:
+    """The values of the axes, or what there is to say without any, and whether it is lossy."""
+    return (words(entry.settings, axes) or "this setting") + ("" if entry.lossless else LOSSY)
+
+
+def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
+    """The values of the axes, with the axis's name where the value is no name itself."""
+    return ", ".join(
+        value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes
+    )
+
+
+def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each label, by batch."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.batch):
+        groups.setdefault(cell.label, []).append(cell)
+    return groups
+
+
+def at_one_batch(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
+    """The cells of the largest batch that most settings have."""
+    batches = [cell.batch for cell in cells]
+    batch = max(set(batches), key=lambda b: (batches.count(b), b), default=0)
+    return [cell for cell in cells if cell.batch == batch], batch

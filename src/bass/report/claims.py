@@ -1,0 +1,39 @@
+"""Which cells of a run decode something else than the target's distribution, or depend on their
+batch, as their verifiers and drafters say.
+"""
+
+from bass.report.cells import LOSSY, choices
+from bass.runs.records import Manifest
+
+MOST_NAMED = 12
+
+
+def claims(manifest: Manifest) -> list[str]:
+    """Sentences on cells whose verifier says that it is not lossless, a sentence for each reason,
+    and on those whose drafter is batch-wide.
+    """
+    named = choices(manifest)
+    lossy: dict[str, list[str]] = {}
+    for cell in manifest.cells:
+        if not cell.lossless:
+            name = named[cell.id].removesuffix(LOSSY)
+            lossy.setdefault(cell.caveat, []).append(name)
+    told = [
+        f"Not lossless: {_listed(names)}{caveat and f' ({caveat})'}. What is decoded there does "
+        "not follow the target's distribution, so that times and acceptance are not to be compared "
+        "with those of lossless settings."
+        for caveat, names in lossy.items()
+    ]
+    wide = [named[cell.id] for cell in manifest.cells if not cell.batch_invariant]
+    if wide:
+        told.append(
+            f"Batch-wide: {_listed(wide)}. Tokens of a row depend on its batch there, by the "
+            "drafter."
+        )
+    return told
+
+
+def _listed(names: list[str]) -> str:
+    unlike = list(dict.fromkeys(names))
+    more = len(unlike) - MOST_NAMED
+    return ", ".join(unlike[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

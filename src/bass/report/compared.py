@@ -1,0 +1,128 @@
+"""Two runs, setting by setting: the difference of each metric, with its interval, and whether it is
+larger than the noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from bass.analysis.metrics import METRICS, Metric
+from bass.analysis.statistics import Comparison
+from bass.analysis.units import number, shown
+from bass.report.contrast import difference
+from bass.report.paired import Pair
+from bass.report.summary import DECIDES
+from bass.runs.words import counted
+
+MOST_TOLD = 20  # settings in words, those that differ first
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One metric of one setting in two runs, the cells' values.
+
+    `found`: None where there are too few repeats to tell. `same_work`: whether both decode the
+    same; else there is no verdict.
+    """
+
+    metric: Metric
+    a: float
+    b: float
+    found: Comparison | None
+    same_work: bool
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the runs differ in it, doing the same work."""
+        return self.same_work and self.found is not None and self.found.beyond_noise
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        if not self.same_work:
+            return "of other work"
+        if self.found is None:
+            return "too few values to tell"
+        if not self.found.beyond_noise:
+            return "within the noise"
+        if self.metric.better == "neither":
+            return "differs"
+        return (
+            "B is better"
+            if (self.found.difference.estimate > 0) == (self.metric.better == "higher")
+            else "B is worse"
+        )
+
+    @property
+    def relative(self) -> str:
+        """How much B is over A."""
+        return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 else ""
+
+    @property
+    def cells(self) -> list[str]:
+        """Of a table."""
+        unit, by = self.metric.unit, self.found and self.found.difference
+        within = f"{number(by.low, unit)} to {number(by.high, unit)}" if by else ""
+        difference = number(by.estimate if by else self.b - self.a, unit)
+        return [
+            f"{self.metric.name} ({shown(unit)})",
+            number(self.a, unit),
+            number(self.b, unit),
+            difference,
+            within,
+            self.relative,
+            self.verdict,
+        ]
+
+
+def compared(both: Sequence[Pair], names: Sequence[str]) -> Mapping[str, list[Line]]:
+    """By the title of each setting: those of the metrics that both runs have, in order."""
+    found: dict[str, list[Line]] = {}
+    for pair in both:
+        values = {name: (pair.a.value(name), pair.b.value(name)) for name in names}
+        found[pair.title] = [
+            _line(METRICS[name], pair, x, y)
+            for name, (x, y) in values.items()
+            if x is not None and y is not None
+        ]
+    return found
+
+
+def _line(metric: Metric, pair: Pair, x: float, y: float, among: int = 1) -> Line:
+    return Line(metric, x, y, difference(pair.a, pair.b, metric, among), pair.same_work)
+
+
+def summed_up(both: Sequence[Pair]) -> list[str]:
+    """What the metric that decides says of each setting, at a level that holds over all of them;
+    the sum of it first.
+    """
+    lines = []
+    for pair in both:
+        x, y = pair.a.value(DECIDES.name), pair.b.value(DECIDES.name)
+        if x is not None and y is not None:
+            lines.append((pair.title, _line(DECIDES, pair, x, y, len(both))))
+    verdicts = [line.verdict for _, line in lines]
+    counts = [f"{verdict} in {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts)]
+    head = (
+        f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
+    )
+    telling = (
+        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD]
+        if len(lines) > MOST_TOLD
+        else lines
+    )
+    left = (
+        [f"The other {len(lines) - len(telling)} are in the tables."]
+        if len(telling) < len(lines)
+        else []
+    )
+    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in telling), *left]
+
+
+def _change(line: Line) -> str:
+    unit, by = line.metric.unit, line.found and line.found.difference
+    within = f" (difference {number(by.low, unit)} to {number(by.high, unit)})" if by else ""
+    return (
+        f"{number(line.a, unit)} to {number(line.b, unit)} {shown(unit)}, {line.relative}{within}"
+    )

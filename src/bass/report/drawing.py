@@ -1,0 +1,198 @@
+"""What all plots have in common: their style, their series that no reader can mix up, and their
+form in a page and in files.
+"""
+
+import io
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from jaxtyping import Int
+
+from bass.errors import OptionError, install
+from bass.printable import printable
+from bass.report.palette import DASHES, MARKERS, SERIES, colours, themed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 300  # of a line
+INCHES = (6.4, 3.5)
+# of small panels: inches of height, panels beside each other, letters of all their titles
+PANEL, MOST_COLUMNS, LETTERS = 1.55, 3, 78
+LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands before it
+
+
+@final
+@dataclass(frozen=True)
+class Plot:
+    """A figure and its words. `name`: of its files."""
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
+
+    def svg(self) -> str:
+        """For the page: its colours are the page's variables, and its ids are its own."""
+        with style():
+            out = io.StringIO()
+            self.figure.savefig(
+                out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+            )
+        text = out.getvalue()
+        text = text[text.index("<svg") :]
+        text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", themed(text))
+        return re.sub(r"<svg ", f'<svg role="img" aria-label="{self.title}" ', text, count=1)
+
+    def file(self, kind: str) -> bytes:
+        """As a file of its own, `svg` or `png`, on white."""
+        with style():
+            out = io.BytesIO()
+            self.figure.savefig(
+                out, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None
+            )
+        return out.getvalue()
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within it figures are drawn and written alike.
+
+    Raises an OptionError where matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise OptionError(
+            f"A report needs matplotlib, which is not installed: {install('report')}."
+        ) from error
+    c = colours()
+    names = (
+        "text.color",
+        "axes.labelcolor",
+        "xtick.color",
+        "ytick.color",
+        "xtick.labelcolor",
+        "ytick.labelcolor",
+    )
+    chosen: Any = dict.fromkeys(names, c["ink"]) | {
+        "axes.edgecolor": c["faint"],
+        "grid.color": c["line"],
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9,
+        "legend.frameon": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "bass",
+        "hatch.linewidth": 0.6,
+    }
+    with matplotlib.rc_context():
+        # the current folder may have a matplotlibrc, of somebody's who would have LaTeX run
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(chosen)
+        yield
+
+
+def new_figure(panels: int = 1, **options: Any) -> "tuple[Figure, list[Axes]]":
+    """With its panels side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False, **options)[0]
+    return figure, list(axes)
+
+
+def facets(labels: Sequence[str], xlabel: str, ylabel: str) -> "tuple[Figure, dict[str, Axes]]":
+    """A figure with a panel for each label, all with the same y axis."""
+    from matplotlib.figure import Figure
+
+    columns = min(len(labels), MOST_COLUMNS)
+    rows = -(-len(labels) // columns)
+    figure = Figure(
+        figsize=(INCHES[0], max(INCHES[1] * 0.75, PANEL * rows + 0.9)), layout="constrained"
+    )
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel().tolist()
+    panels = dict(zip(labels, grid, strict=False))
+    for label, ax in panels.items():
+        ax.set_title("\n".join(wrapped(label, LETTERS // columns)), fontsize=8)
+        ax.locator_params(nbins=5)
+    for ax in grid[len(labels) :]:
+        ax.remove()
+    # the lowest of each column; a label of the figure would hit its legend
+    for ax in grid[max(0, len(labels) - columns) : len(labels)]:
+        ax.set_xlabel(xlabel)
+    figure.supylabel(ylabel, fontsize=9)
+    return figure, panels
+
+
+def wrapped(label: str, width: int) -> list[str]:
+    """A label in lines, two at the most."""
+    lines = textwrap.wrap(literal(label), width, break_long_words=True) or [""]
+    return lines if len(lines) <= 2 else [lines[0], f"{lines[1][: width - 1]}…"]
+
+
+def beside(
+    axes: "Axes", x: Sequence[float], y: Sequence[float], label: str, **options: Any
+) -> None:
+    """What a series is to be compared with, in grey behind it."""
+    axes.plot(
+        x,
+        y,
+        label=literal(label),
+        color=colours()["faint"],
+        linestyle=(0, (1, 1.5)),
+        linewidth=1.2,
+        zorder=1,
+        **options,
+    )
+
+
+def series(
+    axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], label: str, **options: Any
+) -> None:
+    """A series with a colour, a dash and a mark of its own."""
+    chosen = {
+        "color": colours()[SERIES[number]],
+        "linestyle": DASHES[number],
+        "marker": MARKERS[number],
+        "markersize": 5,
+    } | options
+    axes.plot(x, y, label=literal(label), **chosen)
+
+
+def literal(label: str) -> str:
+    """A label as it is: matplotlib reads `$` as mathematics, leaves out what begins with `_`, and
+    draws no control characters.
+    """
+    label = printable(label, keep="\n")
+    return (
+        f"\u200b{label}".replace("$", r"\$") if label.startswith("_") else label.replace("$", r"\$")
+    )
+
+
+def legend(figure: "Figure", axes: "Axes", count: int) -> None:
+    """Below the panels, if there is more than one series to tell apart."""
+    handles, labels = axes.get_legend_handles_labels()
+    if count > 1 or (labels and labels[0] != "this setting"):
+        widest = max(map(len, labels), default=0) * LETTER + HANDLE
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=max(1, min(count, 4, int(INCHES[0] / widest))),
+        )
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> Int[np.ndarray, " kept"]:
+    """Indices of at most `most` points of a curve, its ends among them."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))

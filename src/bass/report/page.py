@@ -1,0 +1,347 @@
+"""A run, or two, as one HTML page that needs nothing beside it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bass.analysis.metrics import COLUMNS, METRICS, Metric
+from bass.analysis.noise import remarks
+from bass.analysis.statistics import LEVEL, interval
+from bass.analysis.units import NOTHING
+from bass.errors import RunFolderError
+from bass.report.cells import Cell, read_cells
+from bass.report.claims import claims
+from bass.report.compared import compared, summed_up
+from bass.report.contrast import lead
+from bass.report.drawing import Plot
+from bass.report.paired import differences, pairs
+from bass.report.palette import asset
+from bass.report.picture import embedded, picture
+from bass.report.plots import plots
+from bass.report.summary import DECIDES, Winner, sentences, winners
+from bass.runs.drafts import read_drafts, read_texts
+from bass.runs.records import Manifest
+from bass.runs.run_folder import RunFolder
+from bass.runs.words import counted
+
+MOST_PICTURES = 6
+MOST_BYTES = 3_000_000
+MOST_COMPARED = 100  # settings of which two runs are compared by every metric
+
+
+def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
+    """The HTML of a run's report, its plots, and what it says in sentences.
+
+    Raises a RunFolderError where there is nothing to report.
+    """
+    cells = read_cells(run)
+    done = _done(run, cells)
+    found = winners(done)
+    told_of = [
+        cell
+        for winner in found.values()
+        for cell in (winner.best, winner.plain)
+        if cell is not None
+    ]
+    # Of more settings than a plot can show, those of one work can be compared with each other.
+    first = sorted([*told_of, *done], key=lambda cell: cell.work != done[0].work)
+    drawn = plots(done, [cell.label for cell in first])
+    pictures, notes = paint(run, done, [winner.best for winner in found.values()])
+    tables = [figures(done, found)]
+    broken = [cell for cell in cells if not cell.done]
+    if broken:
+        tables.append(unmeasured(broken))
+    told, noted = sentences(found), warnings(run, cells) + notes
+    texts = read_texts(run.path)
+    values = {
+        "title": f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
+        "facts": facts(run.manifest),
+        "summary": told,
+        "tables": tables,
+        "plots": drawn,
+        "words": [
+            (METRICS[name].heading, METRICS[name].doc)
+            for name in (*COLUMNS, "mfu_kept")
+            if name != "speedup_all"
+        ],
+        "sources": [
+            ("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))
+        ],
+    }
+    html = ""
+    for count in range(len(pictures), -1, -1):  # all of them, or as many as there is room for
+        fewer = (
+            [f"{counted(len(pictures) - count, 'picture')} left out, so that the page stays small."]
+            if count < len(pictures)
+            else []
+        )
+        html = render(
+            **values,
+            pictures=pictures[:count],
+            data=embedded(pictures[:count], texts),
+            warnings=noted + fewer,
+            check=not count,
+        )
+        if len(html.encode()) <= MOST_BYTES:
+            break
+    return html, drawn, noted + told
+
+
+def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
+    """The HTML that compares two runs, and what it says in sentences."""
+    both = [read_cells(run) for run in (a, b)]
+    done = [_done(run, cells) for run, cells in zip((a, b), both, strict=True)]
+    common = pairs(done[0], done[1], (a.manifest, b.manifest))
+    if not common:
+        raise RunFolderError(
+            f"{a.path} and {b.path} have no setting in common that is finished in both: there is "
+            "nothing to compare."
+        )
+    warned = differences(a.manifest, b.manifest, common) + [
+        f"{name}: {text}"
+        for name, run, cells in zip("AB", (a, b), both, strict=True)
+        for text in warnings(run, cells)
+    ]
+    told = summed_up(common)
+    alone = [len(cells) - len(common) for cells in done]
+    if any(alone):
+        told.append(
+            f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and "
+            f"{alone[1]} of B."
+        )
+    names = (
+        COLUMNS
+        if len(common) > MOST_COMPARED
+        else [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
+    )
+    heads = [
+        {"text": text}
+        for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")
+    ]
+    note = (
+        "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, "
+        "one is called different by chance."
+    )
+    note += (
+        f" Of {len(common)} settings only the {len(COLUMNS)} metrics that matter most are told."
+        if names == COLUMNS
+        else ""
+    )
+    tables = [
+        {
+            "title": title,
+            "note": note,
+            "heads": heads,
+            "rows": [{"cells": line.cells, "best": line.beyond_noise} for line in lines],
+            "words": False,
+            "folded": len(common) > 2,
+        }
+        for title, lines in compared(common, names).items()
+    ]
+    html = render(
+        title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
+        facts=[
+            f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
+        ],
+        warnings=warned,
+        summary=told,
+        tables=tables,
+        words=[(name, METRICS[name].doc) for name in METRICS if name in names],
+        sources=[
+            (f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False))
+            for n, r in (("A", a), ("B", b))
+        ],
+    )
+    return html, warned + told
+
+
+def render(check: bool = True, **values: Any) -> str:
+    """The template with these values; nothing in them can leave its place in the page. check: raise
+    where it is too large.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    given = {
+        "pictures": [],
+        "data": embedded([], []),
+        "plots": [],
+        "plots_first": False,
+        "words": [],
+    } | values
+    html = environment.from_string(asset("page.html")).render(
+        css=asset("report.css"), script=asset("report.js"), **given
+    )
+    # half a character, which JSON can hold and a page cannot
+    html = html.encode(errors="backslashreplace").decode()
+    if check and len(html.encode()) > MOST_BYTES:
+        raise RunFolderError(
+            f"The report would have {len(html.encode()):,} bytes, more than {MOST_BYTES:,}: report "
+            "fewer cells at a time."
+        )
+    return html
+
+
+def facts(manifest: Manifest) -> list[str]:
+    """What was run, when, on what."""
+    about = [str(manifest.config["about"])] if manifest.config.get("about") else []
+    made = f"bass {manifest.bass} ({manifest.commit or 'no commit'}), {manifest.created}"
+    return [
+        *about,
+        (
+            f"{made}, on {manifest.device}; torch {manifest.torch}, Python {manifest.python}, "
+            f"{manifest.platform}"
+        ),
+    ]
+
+
+def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
+    """What a reader must know of before the figures."""
+    waiting = [cell for cell in cells if cell.summary is None]
+    failed = [cell for cell in cells if cell.summary is not None and not cell.done]
+    told = remarks(run)
+    if waiting:
+        told.append(
+            f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no "
+            "figures yet. What there is, is shown."
+        )
+    if failed:
+        told.append(
+            f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
+            f"{failed[0].summary and failed[0].summary.error}"
+        )
+    told += claims(run.manifest)
+    return told + [note for cell in cells for note in cell.lines.notes]
+
+
+def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
+    """The table of all cells that are done, each value with its interval over repeats."""
+    shown = [
+        METRICS[name]
+        for name in COLUMNS
+        if name != "speedup_all" and any(cell.values(name) for cell in cells)
+    ]
+    plain = {
+        cell: None if cell.place not in found else found[cell.place].plain_for(cell)
+        for cell in cells
+    }
+    compared = any(one not in (None, cell) for cell, one in plain.items())
+    rows = []
+    for cell in sorted(cells, key=lambda cell: cell.batch):
+        values = [_with_interval(cell, metric) for metric in shown]
+        if compared:
+            values.insert(1, _times_plain(cell, plain[cell], found.get(cell.place)))
+        winner = found.get(cell.place)
+        best = winner is not None and winner.clear and winner.best is cell
+        rows.append({"best": best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
+    heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
+    if compared:
+        heads.insert(1, {"text": "speed-up", "unit": "times plain"})
+    rivals = (
+        "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
+    )
+    note = (
+        f"Means over the repeats; below each its {100 * LEVEL:.0f} % interval over repeats, where "
+        "there are two or more. Bold: the "
+    )
+    note += f"fastest {rivals}, where its lead is beyond the noise."
+    if compared:
+        note += (
+            " Speed-up: how many times as fast as the fastest plain decoding there, as the "
+            "summary defines it."
+        )
+    heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
+    return {
+        "title": "Figures",
+        "note": note,
+        "heads": heads,
+        "rows": rows,
+        "words": False,
+        "folded": False,
+    }
+
+
+def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
+    """A value, and below it where the mean of many repeats would lie."""
+    values = cell.values(metric.name)
+    told = {"text": metric.show(cell.value(metric.name))}
+    if len(values) > 1:
+        around = interval(np.array(values))
+        most = 1.0 if metric.unit == "share" and max(values) <= 1 else np.inf
+        told["small"] = f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
+    return told
+
+
+def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:
+    """How many times as fast as plain decoding, at the level of the summary's sentences."""
+    if winner is None or plain is None or plain is cell:
+        return {"text": "1" if plain is cell else NOTHING}
+    found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
+    return (
+        {"text": NOTHING}
+        if found is None
+        else {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
+    )
+
+
+def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
+    """The cells without figures, and why."""
+    rows = []
+    for cell in cells:
+        ended = len(cell.lines.repeats)
+        why = (
+            cell.summary.error
+            if cell.summary is not None
+            else f"not finished: {counted(ended, 'repeat')} ended"
+        )
+        rows.append({"best": False, "cells": [cell.entry.id, why]})
+    return {
+        "title": "Cells without figures",
+        "note": "",
+        "heads": [{"text": "cell"}, {"text": "why"}],
+        "rows": rows,
+        "words": True,
+        "folded": False,
+    }
+
+
+def paint(
+    run: RunFolder, cells: Sequence[Cell], best: Sequence[Cell]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Pictures of the cells that show the most: those whose drafts were noted, then the best, the
+    largest batch first.
+    """
+
+    def rank(cell: Cell) -> tuple[bool, bool, bool, int]:
+        noted = (run.cell_folder(cell.entry.id) / "drafts.jsonl").exists()
+        return not cell.speculative, not noted, cell not in best, -cell.batch
+
+    painted, notes = [], []
+    for cell in sorted(cells, key=rank)[:MOST_PICTURES]:
+        if not cell.repeats:
+            continue
+        first = cell.lines.repeats[0]
+        drafts, dropped = read_drafts(run.cell_folder(cell.entry.id), first)
+        notes += [dropped] if dropped else []
+        steps = [step for step in cell.lines.steps if step.repeat == first]
+        painted.append(picture(cell.title, steps, cell.repeats[0].requests, drafts))
+    return [one for one in painted if one["steps"]], notes
+
+
+def _done(run: RunFolder, cells: Sequence[Cell]) -> list[Cell]:
+    done = [cell for cell in cells if cell.done]
+    if done:
+        return done
+    failed = [cell.summary.error for cell in cells if cell.summary is not None]
+    why = (
+        f"all its cells that ended failed, the first with: {failed[0]}"
+        if failed
+        else f"none of its {counted(len(cells), 'cell')} is finished"
+    )
+    raise RunFolderError(
+        f"{run.path} has nothing to report: {why.rstrip('.')}; run `bass ablate` on it again."
+    )

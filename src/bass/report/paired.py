@@ -1,0 +1,112 @@
+"""The cells that two runs have in common, and in what they are not the same."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from bass.report.cells import Cell
+from bass.runs.changes import other_inputs, other_software
+from bass.runs.records import Manifest
+from bass.runs.settings import LIMITS, SETTINGS
+from bass.runs.words import in_words, listed
+from bass.runs.work import WORK
+
+# Another seed draws other samples of the same distribution; goodput depends on its limits.
+_VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target"}
+_MOST_TOLD = 8
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A cell of run A, and the one of run B with the same value on each axis.
+
+    same_work: whether both decode the same, so that one may be better than the other.
+    """
+
+    a: Cell
+    b: Cell
+    same_work: bool
+
+    @property
+    def title(self) -> str:
+        """That of the cell of A."""
+        return self.a.title
+
+    @property
+    def unlike(self) -> dict[str, tuple[Any, Any]]:
+        """The settings in which they differ, with both values."""
+        x, y = self.a.settings, self.b.settings
+        return {name: (x.get(name), y.get(name)) for name in SETTINGS if x.get(name) != y.get(name)}
+
+
+def pairs(a: Sequence[Cell], b: Sequence[Cell], manifests: tuple[Manifest, Manifest]) -> list[Pair]:
+    """The cells with the same values on the axes."""
+    others = {_key(cell): cell for cell in b}
+    return [
+        Pair(cell, other, _same_work(cell, other, manifests))
+        for cell in a
+        if (other := others.get(_key(cell))) is not None
+    ]
+
+
+def _key(cell: Cell) -> str:
+    return repr(sorted(cell.entry.settings.items()))
+
+
+def _same_work(a: Cell, b: Cell, manifests: tuple[Manifest, Manifest]) -> bool:
+    return (
+        a.entry.lossless == b.entry.lossless
+        and _target(a, manifests[0]) == _target(b, manifests[1])
+        and all(a.settings.get(name) == b.settings.get(name) for name in _VERDICTS_NEED)
+    )
+
+
+def _target(cell: Cell, manifest: Manifest) -> str:
+    """Its files, wherever a machine has them; where they are not known, its name."""
+    name = cell.entry.target["target"]
+    return manifest.inputs.get(f"target {name}", name)
+
+
+def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:
+    """Sentences on what is not the same in the two runs, for the settings that both have."""
+    unlike: dict[str, dict[str, None]] = {}
+    for pair in both:
+        for name, (x, y) in pair.unlike.items():
+            unlike.setdefault(name, {})[f"{in_words(x)} and {in_words(y)}"] = None
+    parts = [f"`{name}` ({_limited(values, '; ')})" for name, values in unlike.items()]
+    made = dict.fromkeys(other_software(a, b))
+    for pair in both:
+        made |= dict.fromkeys(other_inputs(_inputs(pair.a, a), _inputs(pair.b, b)))
+    sentences = []
+    if parts:
+        sentences.append(f"The runs differ in {listed(parts)}, that of A first.")
+    if made:
+        sentences.append(f"From A to B, {_limited(made, '; ')}.")
+    told = [" ".join(sentences)] if sentences else []
+    count = sum(not pair.same_work for pair in both)
+    if count:
+        which = "The settings" if count == len(both) else f"{count} of {len(both)} settings"
+        told.append(
+            f"{which} decode other work in B than in A: their figures stand side by side, and none "
+            "is called better or worse."
+        )
+    return told
+
+
+def _inputs(cell: Cell, manifest: Manifest) -> dict[str, str]:
+    """What a cell depends on, whatever checkpoints are called; without prompts, which are in its
+    settings.
+    """
+    kinds = {name: name.partition(" ")[0] for name in cell.entry.inputs}
+    return {
+        kind if kind in ("target", "draft") else name: manifest.inputs[name]
+        for name, kind in kinds.items()
+        if kind != "prompts"
+    }
+
+
+def _limited(parts: Iterable[str], between: str) -> str:
+    every = [*parts]
+    more = f"{between}and {len(every) - _MOST_TOLD} more" if len(every) > _MOST_TOLD else ""
+    return between.join(every[:_MOST_TOLD]) + more

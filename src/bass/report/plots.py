@@ -1,0 +1,319 @@
+"""The plots of a report: a panel for each setting, all alike, and in each panel plain decoding in
+grey to compare with.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bass.api.results import acceptance_by_position, judged_lengths
+from bass.report.bars import parts, step_parts
+from bass.report.cells import Cell, at_one_batch, by_label
+from bass.report.drawing import MOST_POINTS, Plot, beside, facets, legend, series, style, thinned
+from bass.report.palette import SERIES, colours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_SETTINGS = 12  # panels of a plot
+FEW = 10  # drafts that reached a position, below which their rate says little
+
+
+def plots(cells: Sequence[Cell], first: Iterable[str] = ()) -> list[Plot]:
+    """Every plot for which there is data. `cells`: those that are done; `first`: the labels to show
+    where there are too many.
+
+    Raises an OptionError where matplotlib is not installed.
+    """
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    kept = list(dict.fromkeys([*first, *labels]))[:MOST_SETTINGS]
+    left = f" {len(kept)} of {len(labels)} settings are shown." if len(labels) > len(kept) else ""
+    shown = [cell for label in labels if label in kept for cell in cells if cell.label == label]
+    makers: tuple[Callable[[Sequence[Cell]], Plot | None], ...] = (
+        latency, tau, acceptance, draft_length, parts, step_parts, bandwidth, operations, finished,
+        tokens,
+    )  # fmt: skip
+    with style():
+        drawn = [plot for make in makers if (plot := make(shown)) is not None]
+    return [replace(plot, caption=plot.caption + left) for plot in drawn]
+
+
+def latency(cells: Sequence[Cell]) -> Plot | None:
+    """First, last and all, by batch."""
+    figure = _by_batch(
+        cells, {"first": "first", "last": "last", "all": "all"}, 1e3, "ms per token", "all"
+    )
+    caption = (
+        "Time per token of the first sequence to finish, of the last, and the mean of all, each "
+        "from the end of its prefill; "
+    )
+    return figure and Plot(
+        "latency",
+        "Latency by batch",
+        caption + f"lower is better. Bars: least to greatest repeat.{_grey(cells)}",
+        figure,
+    )
+
+
+def tau(cells: Sequence[Cell]) -> Plot | None:
+    """Tokens per target call, by batch."""
+    figure = _by_batch(
+        [cell for cell in cells if cell.speculative], {"tau": "tau"}, 1.0, "tokens per target call"
+    )
+    caption = (
+        "tau: tokens that a row emits per call of the target, bonus or correction included; plain "
+        "decoding has 1."
+    )
+    return figure and Plot("tau", "tau by batch", caption, figure)
+
+
+def bandwidth(cells: Sequence[Cell]) -> Plot | None:
+    """MBU, by batch."""
+    figure = _by_batch(cells, {"mbu": "MBU"}, 100.0, "%", "mbu")
+    caption = (
+        "The least time in which the bytes of the steps can be read, over the time of the steps."
+    )
+    return figure and Plot("mbu", "Share of the bound (MBU)", f"{caption}{_grey(cells)}", figure)
+
+
+def operations(cells: Sequence[Cell]) -> Plot | None:
+    """MFU, by batch."""
+    figure = _by_batch(cells, {"mfu": "MFU", "mfu_kept": "of kept tokens"}, 100.0, "%")
+    caption = (
+        "Operations done over those that the device could have done; of kept tokens, only those "
+        "for tokens that were kept."
+    )
+    return figure and Plot("mfu", "MFU", caption, figure)
+
+
+def _grey(cells: Sequence[Cell]) -> str:
+    """What the grey line is, where there is one."""
+    compared = any(_plain_for(cell, cells) is not None for cell in cells)
+    return " Grey: plain decoding of the same work." if compared else ""
+
+
+def _by_batch(
+    cells: Sequence[Cell],
+    metrics: Mapping[str, str],
+    scale: float,
+    ylabel: str,
+    reference: str | None = None,
+) -> "Figure | None":
+    """A line for each metric, by its name: the mean over repeats by batch, bars from the least to
+    the greatest.
+    """
+    names = {
+        metric: name
+        for metric, name in metrics.items()
+        if any(cell.values(metric) for cell in cells)
+    }
+    groups = {
+        label: group
+        for label, group in by_label(cells).items()
+        if any(cell.values(metric) for metric in names for cell in group)
+    }
+    if not groups:
+        return None
+    batches = sorted({cell.batch for cell in cells})
+    figure, panels = facets([*groups], "batch", ylabel)
+    for label, group in groups.items():
+        ax = panels[label]
+        # whose metric is one of those drawn
+        plain = {} if reference is None else _plain(group, cells, reference)
+        if reference is not None and plain:
+            at, values = (
+                [batches.index(batch) for batch in plain],
+                [scale * value for value in plain.values()],
+            )
+            beside(ax, at, values, f"plain, {metrics[reference]}")
+        for i, (metric, name) in enumerate(names.items()):
+            found = [
+                (batches.index(c.batch), c.value(metric), min(values), max(values))
+                for c in group
+                if (values := c.values(metric))
+            ]
+            if not found:
+                continue
+            x, mean, least, most = np.array(found, dtype=float).T * np.array(
+                [[1], [scale], [scale], [scale]]
+            )
+            # beside each other, so that bars do not hide bars
+            x = x + 0.08 * (i - (len(names) - 1) / 2)
+            series(ax, i, x.tolist(), mean.tolist(), name)
+            ax.vlines(x, least, most, color=colours()[SERIES[i]], linewidth=1.2)
+        ax.set(
+            xticks=range(len(batches)),
+            xticklabels=[str(b) for b in batches],
+            xlim=(-0.4, len(batches) - 0.6),
+        )
+    _finish(figure, panels)
+    return figure
+
+
+def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[int, float]:
+    """That of the plain decoding that the cells of a group are compared with, by batch."""
+    plain = [one for cell in group if (one := _plain_for(cell, cells)) is not None]
+    values = {cell.batch: cell.value(metric) for cell in plain}
+    return {batch: value for batch, value in values.items() if value is not None}
+
+
+def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """The fastest that drafts nothing and else decodes the same; None for one that drafts nothing
+    itself.
+    """
+    if not cell.speculative:
+        return None
+    return min(
+        (one for one in cells if not one.speculative and one.same_target == cell.same_target),
+        key=lambda one: one.value("all") or np.inf,
+        default=None,
+    )
+
+
+def _finish(figure: "Figure", panels: "Mapping[str, Axes]") -> None:
+    """From 0 on, with a legend where there is more than one line."""
+    # at last: what is set is not widened by lines that follow in a panel that shares it
+    for ax in panels.values():
+        ax.set_ylim(bottom=0)
+    fullest = max(panels.values(), key=lambda ax: len(ax.get_legend_handles_labels()[1]))
+    count = len(fullest.get_legend_handles_labels()[1])
+    if count > 1:
+        legend(figure, fullest, count)
+
+
+def _alike(panels: "Mapping[str, Axes]") -> None:
+    """The same x axis in all, from 1 on, in whole numbers."""
+    most = max(ax.get_xlim()[1] for ax in panels.values())
+    for ax in panels.values():
+        ax.set_xlim(0.7, most)
+        ax.locator_params(axis="x", integer=True, nbins=6)
+
+
+def acceptance(cells: Sequence[Cell]) -> Plot | None:
+    """Acceptance by position: of those reached, and of all drafted so far."""
+    groups = by_label(c for c in cells if c.speculative)
+    if not groups:
+        return None
+    figure, panels = facets([*groups], "position in the draft", "% accepted")
+    for label, group in groups.items():
+        records = [step for cell in group for repeat in cell.repeats for step in repeat.steps]
+        rates, reached = acceptance_by_position(records)
+        judged = np.concatenate([judged_lengths(record) for record in records])
+        accepted = np.concatenate([record.accepted for record in records])
+        few = max(1, min(FEW, max(reached, default=0)))
+        kept = [i for i, count in enumerate(reached) if count >= few]
+        ax, at = panels[label], [i + 1 for i in kept]
+        series(ax, 0, at, [100 * (rates[i] or 0.0) for i in kept], "of tokens reached")
+        series(
+            ax,
+            1,
+            at,
+            [100 * int((accepted > i).sum()) / max(int((judged > i).sum()), 1) for i in kept],
+            "of tokens drafted",
+        )
+        ax.set_ylim(0, 102)
+    _alike(panels)
+    legend(figure, next(iter(panels.values())), 2)
+    caption = (
+        "Of tokens reached: of the drafts whose earlier tokens were all accepted, the share "
+        "accepted at this position. Of tokens "
+    )
+    caption += (
+        f"drafted: of all drafts that had this position. Positions reached fewer than {FEW} times "
+        "are left out. All batches."
+    )
+    return Plot("acceptance", "Acceptance by position", caption, figure)
+
+
+def draft_length(cells: Sequence[Cell]) -> Plot | None:
+    """Mean drafted tokens per active row, step by step, of the first repeat."""
+    chosen, batch = at_one_batch([c for c in cells if c.speculative and c.repeats])
+    if not chosen:
+        return None
+    figure, panels = facets([cell.label for cell in chosen], "step", "drafted per active row")
+    for cell in chosen:
+        steps = cell.repeats[0].steps[:MOST_POINTS]
+        mean = [float(step.drafted.sum() / max(step.active.sum(), 1)) for step in steps]
+        options: dict[str, Any] = {"drawstyle": "steps-mid", "marker": "", "linewidth": 1.2}
+        series(panels[cell.label], 0, range(1, len(mean) + 1), mean, "drafted", **options)
+    _alike(panels)
+    _finish(figure, panels)
+    cut = (
+        f" Its first {MOST_POINTS} steps."
+        if any(len(cell.repeats[0].steps) > MOST_POINTS for cell in chosen)
+        else ""
+    )
+    caption = f"Tokens drafted per active row in each step of the first repeat, batch {batch}.{cut}"
+    return Plot("draft-length", "Draft length over time", caption, figure)
+
+
+def finished(cells: Sequence[Cell]) -> Plot | None:
+    """The share of the requests that are finished after so many seconds."""
+    caption = (
+        "What a time budget buys, batch {}: the share of the requests that are finished by then."
+    )
+    return _budget(
+        cells, "budget", "Finished within a time budget", caption, "% of the requests", _finished
+    )
+
+
+def tokens(cells: Sequence[Cell]) -> Plot | None:
+    """The tokens that are there after so many seconds."""
+    caption = (
+        "What a time budget buys, batch {}: the tokens that are there by then, of all sequences."
+    )
+    return _budget(
+        cells,
+        "budget-tokens",
+        "Tokens within a time budget",
+        caption,
+        "tokens of a repeat",
+        _tokens,
+    )
+
+
+Curve = Callable[[Cell], tuple[np.ndarray, np.ndarray]]
+
+
+def _budget(
+    cells: Sequence[Cell], name: str, title: str, caption: str, ylabel: str, curve: Curve
+) -> Plot | None:
+    chosen, batch = at_one_batch([cell for cell in cells if cell.lines.requests])
+    if not chosen:
+        return None
+    figure, panels = facets([cell.label for cell in chosen], "seconds", ylabel)
+    curves = {cell: [values.tolist() for values in curve(cell)] for cell in chosen}
+    for cell, (at, value) in curves.items():
+        ax = panels[cell.label]
+        if (plain := _plain_for(cell, chosen)) is not None:
+            beside(ax, curves[plain][0], curves[plain][1], "plain decoding", drawstyle="steps-post")
+        series(ax, 0, at, value, "this setting", drawstyle="steps-post", marker="", linewidth=1.4)
+        ax.set_xlim(0, max(values[0][-1] for values in curves.values()))
+    _finish(figure, panels)
+    return Plot(
+        name,
+        title,
+        (
+            f"{caption.format(batch)} From the beginning of a repeat, all repeats "
+            f"together.{_grey(chosen)}"
+        ),
+        figure,
+    )
+
+
+def _finished(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    ended = np.sort(
+        [0.0, *(request.ended for request in cell.lines.requests if request.finish != "budget")]
+    )
+    kept = thinned(len(ended))
+    return ended[kept], 100 * np.arange(len(ended))[kept] / len(cell.lines.requests)
+
+
+def _tokens(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    emitted = sorted((step.at, sum(step.emitted) / len(cell.repeats)) for step in cell.lines.steps)
+    at, count = np.array([(0.0, 0.0), *emitted]).T
+    kept = thinned(len(at))
+    return at[kept], count.cumsum()[kept]

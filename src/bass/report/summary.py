@@ -1,0 +1,243 @@
+"""Which setting wins, by how much, and how sure that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from bass.analysis.metrics import METRICS
+from bass.analysis.statistics import LEVEL
+from bass.analysis.units import number, shown
+from bass.report.cells import Cell
+from bass.report.contrast import Lead, lead
+from bass.runs.words import listed
+
+# the metric by which a setting wins: seconds per token, the mean of all sequences
+DECIDES = METRICS["all"]
+MOST_TOLD = 6  # places, of perhaps hundreds
+RATIO = (  # the only one on the page
+    f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
+    "mean over sequences, from the end of the "
+    "prefill; then the mean over repeats)."
+)
+
+
+@final
+@dataclass(frozen=True)
+class Winner:
+    """The best cell of a place, and the others in order.
+
+    A place is a batch, or a batch and a work: see `Cell.place`.
+    """
+
+    best: Cell
+    others: list[Cell]
+
+    @property
+    def plain(self) -> Cell | None:
+        """The plain decoding that the best one is measured by, if that is another one."""
+        return self.plain_for(self.best) if self.best.speculative else None
+
+    def plain_for(self, cell: Cell) -> Cell | None:
+        """The best one that drafts nothing, with the target loaded as the cell has it: on the same
+        device, of the same dtype and quantization.
+        """
+        return next(
+            (
+                one
+                for one in (self.best, *self.others)
+                if not one.speculative and one.same_target == cell.same_target
+            ),
+            None,
+        )
+
+    @property
+    def second(self) -> Cell | None:
+        """The second best."""
+        return self.others[0] if self.others else None
+
+    def over(self, other: Cell) -> Lead | None:
+        """How many times as fast the best is; the interval allows for its having been chosen as the
+        best.
+        """
+        return lead(self.best, other, DECIDES, max(1, len(self.others)))
+
+    @property
+    def clear(self) -> bool:
+        """Whether the best one is faster than every other by more than the noise; one without a
+        rival is not.
+        """
+        found = None if self.second is None else self.over(self.second)
+        return found is not None and found.clear
+
+
+def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
+    """The best of each place, among the cells that are done."""
+    found: dict[str, Winner] = {}
+    for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
+        ranked = sorted(
+            (
+                cell
+                for cell in cells
+                if cell.place == place and cell.value(DECIDES.name) is not None
+            ),
+            key=_decides,
+        )
+        if ranked:
+            found[place] = Winner(ranked[0], ranked[1:])
+    return found
+
+
+def _decides(cell: Cell) -> float:
+    """Seconds per token, of a cell that has them."""
+    return cell.value(DECIDES.name) or 0.0
+
+
+def sentences(found: Mapping[str, Winner]) -> list[str]:
+    """The summary, the most important sentence first: it says nothing that the noise may have
+    made.
+    """
+    if not found:
+        return [
+            (
+                f"No cell has a time per token (`{DECIDES.name}`), since none finished a request: "
+                "no "
+                "setting can be called the fastest."
+            )
+        ]
+    told = [_head(found), *_over_plain(found)]
+    told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
+    if len(found) > MOST_TOLD:
+        told.append(
+            f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all."
+        )
+    leads = _leads(found)
+    alone = [place for place, one in leads.items() if one.low is None]
+    if alone:
+        told.append(
+            f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the "
+            "lead is noise: take more repeats."
+        )
+    if len(alone) < len(leads):
+        told.append(
+            f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best "
+            "having been chosen among several."
+        )
+    return [*told, *([RATIO] if leads else [])]
+
+
+def _head(found: Mapping[str, Winner]) -> str:
+    """Which setting wins where, by more than the noise."""
+    rivals = {place: winner for place, winner in found.items() if winner.others}
+    if not rivals:
+        return (
+            "One setting was run: there is nothing to compare it with."
+            if len(found) == 1
+            else "No setting has a rival at its place."
+        )
+    clear = {place: winner for place, winner in rivals.items() if winner.clear}
+    if not clear:
+        where = _places([*rivals], found)
+        if all(lead.low is None for lead in _leads(rivals).values()):
+            return (
+                "With one repeat of each setting, nobody can say which is the fastest at "
+                f"{_places([*rivals], found)}: take more repeats."
+            )
+        where = _places([*rivals], found)
+        return (
+            f"At {where} the lead of the fastest setting is within the noise: take more repeats "
+            "before you rely on it."
+        )
+    names = [winner.best.choice for winner in clear.values()]
+    most = max(dict.fromkeys(names), key=names.count)
+    where = [place for place, winner in clear.items() if winner.best.choice == most]
+    rare = "No setting wins everywhere, " if len(set(names)) > 1 else ""
+    head = (
+        f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at "
+        f"{_places(where, found)}"
+    )
+    by = [
+        lead.times
+        for place in where
+        if (lead := _lead_over_plain(clear[place])) is not None and lead.clear
+    ]
+    head += f", {_range(by)} times as fast as plain decoding" if by else ""
+    unsure = [place for place in rivals if place not in clear]
+    rest = (
+        f"; at {_places(unsure, found)} the lead of the fastest is within the noise"
+        if unsure
+        else ""
+    )
+    return f"{head}: a lead beyond the noise ({100 * LEVEL:.0f} %){rest}."
+
+
+def _over_plain(found: Mapping[str, Winner]) -> list[str]:
+    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and
+    where it is not.
+    """
+    told = []
+    unsure = {
+        place: lead
+        for place, w in found.items()
+        if not w.clear and (lead := _lead_over_plain(w)) is not None and lead.clear
+    }
+    if unsure:
+        by = _range([lead.times for lead in unsure.values()])
+        told.append(
+            f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, "
+            "which is beyond the noise."
+        )
+    lost = [
+        place
+        for place, winner in found.items()
+        if not winner.best.speculative
+        and any(c.speculative and winner.plain_for(c) is winner.best for c in winner.others)
+    ]
+    if lost:
+        told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
+    return told
+
+
+def _lead_over_plain(winner: Winner) -> Lead | None:
+    return None if winner.plain is None else winner.over(winner.plain)
+
+
+def _range(times: Sequence[float]) -> str:
+    low, high = (f"{value:.2f}" for value in (min(times), max(times)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
+    """Over the second best of each place."""
+    every = {
+        place: winner.over(winner.second)
+        for place, winner in found.items()
+        if winner.second is not None
+    }
+    return {place: lead for place, lead in every.items() if lead is not None}
+
+
+def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
+    """`batch 1 and 4`, or `every batch`, or `5 of 12 places` where they are many."""
+    plain = all("," not in place for place in found)
+    if len(places) == len(found) > 1:
+        return "every batch" if plain else "every place"
+    if len(places) > MOST_TOLD:
+        return f"{len(places)} of {len(found)} {'batches' if plain else 'places'}"
+    return (
+        f"batch {listed([place.removeprefix('batch ') for place in places])}"
+        if plain
+        else listed([f"({place})" for place in places])
+    )
+
+
+def _of_place(place: str, winner: Winner) -> str:
+    took = f"{number(winner.best.value(DECIDES.name), DECIDES.unit)} {shown(DECIDES.unit)}"
+    told = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
+    for other in dict.fromkeys((winner.plain, winner.second)):
+        if other is not None and (found := winner.over(other)) is not None:
+            name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
+            told.append(
+                f"{found.in_words()} as "
+                f"{name}{'' if found.clear or found.low is None else ', which is within the noise'}"
+            )
+    return f"{', '.join(told)}{'' if winner.others else ', and has no rival there'}."

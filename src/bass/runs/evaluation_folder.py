@@ -1,0 +1,286 @@
+"""The folder of an evaluation: written line by line, locked, and gone on with after an interruption
+of whatever kind.
+
+FOLDER/manifest.json        what is evaluated, and how
+FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
+FOLDER/METHOD/scores.jsonl  one `Score` per line
+FOLDER/summary.json         written last
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from bass.errors import RequestError, RunFolderError
+from bass.files import append, file_lines, read_regular, write_atomically
+from bass.plain_json import parse_json
+from bass.runs.own_files import LOCK, inside, take_lock
+from bass.runs.strict import Json, checked, parsed
+
+FORMAT = 1
+LARGEST_JSON = 2**24  # bytes of a manifest or a summary
+MANIFEST, SUMMARY, SAMPLES, SCORES = (
+    "manifest.json",
+    "summary.json",
+    "samples.jsonl",
+    "scores.jsonl",
+)
+# how problems are decoded: names of the folders of samples, see `bass.evaluation.evaluate`
+METHODS = ("batched", "plain", "single")
+MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
+# of the manifest: what else all samples have in common
+MADE_WITH = ("bass", "torch", "device", "inputs")
+
+L = TypeVar("L", bound=Json)
+
+
+@dataclass(frozen=True)
+class Sample(Json):
+    """One completion of one problem.
+
+    Both times are from the problem's own clocks, in seconds until the sample's last token:
+    `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
+    when the request was made. `finish`: as in `bass.api.results.Completion`.
+    """
+
+    task_id: str
+    sample: int
+    text: str
+    tokens: list[int]
+    mean_logprob: float
+    finish: str
+    from_prefill: float
+    from_start: float
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.mean_logprob, self.from_prefill, self.from_start))):
+            raise RunFolderError("its log-probability and its times are to be finite")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of
+        tokens.
+        """
+        return self.finish in ("eos", "stop", "length")
+
+    def seconds(self, clock: str) -> float:
+        """By one of `CLOCKS`."""
+        return self.from_start if clock == "start" else self.from_prefill
+
+
+@final
+@dataclass(frozen=True)
+class End(Json):
+    """Marks that a problem has all its samples, and how many they are."""
+
+    task_id: str
+    end: int
+
+
+@final
+@dataclass(frozen=True)
+class Score(Json):
+    """What a sample is worth, from 0 to 1.
+
+    `text`: which text that is, by `digest`. `reason`, `detail`: of a program, see `Outcome`.
+    """
+
+    task_id: str
+    sample: int
+    text: str
+    value: float
+    reason: str = ""
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value <= 1:
+            raise RunFolderError("a score is from 0 to 1")
+
+
+def digest(text: str) -> str:
+    """Tells texts apart."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@final
+@dataclass(frozen=True)
+class Folder:
+    """An output folder that this process holds the lock of."""
+
+    path: Path
+
+    def samples(self, method: str) -> dict[str, list[Sample]]:
+        """Those of the problems that were finished, in the order in which they were; what came of
+        an unfinished one is dropped for good.
+        """
+        file = inside(self.path, method, SAMPLES)
+        done = read_samples(file)
+        _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
+        return done
+
+    def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
+        """All samples of one problem."""
+        self._append(inside(self.path, method, SAMPLES), _group(task_id, group))
+
+    def scores(self, method: str) -> dict[tuple[str, int, str], float]:
+        """The values of the samples that have one, by problem, sample, and digest of the text."""
+        file = inside(self.path, method, SCORES)
+        lines = read_lines(file, Score)
+        _replace(file, lines)
+        return {(line.task_id, line.sample, line.text): line.value for line in lines}
+
+    def add_score(self, method: str, line: Score) -> None:
+        """The score of one sample."""
+        self._append(inside(self.path, method, SCORES), [line])
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary."""
+        _write(self.path / SUMMARY, summary)
+
+    def _append(self, file: Path, lines: Sequence[Json]) -> None:
+        file.parent.mkdir(exist_ok=True)
+        append(file, _jsonl(lines))
+
+
+@contextmanager
+def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Folder]:
+    """The folder for this configuration, new or begun before. `about`: what the manifest says
+    beside it.
+
+    Raises `RequestError` if it holds something else, or an evaluation that was asked otherwise,
+    `RunFolderError` if another process writes to it, or its files are links.
+    """
+    manifest = inside(path, MANIFEST)
+    try:
+        if (
+            path.exists()
+            and not manifest.exists()
+            and any(p.name not in (LOCK, "manifest.json.part") for p in path.iterdir())
+        ):
+            raise RequestError(
+                f"`{path}` holds something that is no evaluation: name a new folder."
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(path)
+    except OSError as error:
+        raise RequestError(
+            f"`{path}` cannot be written ({error.strerror}): name another folder."
+        ) from error
+    with lock:
+        asked = json.loads(json.dumps(config))
+        if manifest.exists():
+            _check(path, read_manifest(path), asked, about)
+        else:
+            _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
+        yield Folder(path)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What the folder is an evaluation of. Raises `RequestError`."""
+    file = inside(path, MANIFEST)
+    try:
+        found = parse_json(read_regular(file, LARGEST_JSON))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"`{file}` cannot be read ({reason}): name another folder.") from error
+    if (
+        not isinstance(found, dict)
+        or found.get("kind") != "evaluation"
+        or not isinstance(found.get("config"), dict)
+    ):
+        raise RequestError(f"`{file}` is no manifest of an evaluation: name another folder.")
+    if found.get("format") != FORMAT:
+        raise RequestError(
+            f"`{file}` has the format version {found.get('format')!r}, and this `bass` reads "
+            f"version {FORMAT}: use the `bass` that "
+            f"wrote it ({found.get('bass', 'unknown version')}), or name another folder."
+        )
+    return found
+
+
+def _check(
+    path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]
+) -> None:
+    kept = manifest["config"]
+    for name in dict.fromkeys([*asked, *kept]):
+        if asked.get(name) != kept.get(name):
+            raise RequestError(
+                f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and "
+                f"{asked.get(name)!r:.80} is asked: "
+                "name another folder, or ask as before to go on with it."
+            )
+    for name in MADE_WITH:
+        then, now = manifest.get(name), about.get(name)
+        if then is not None and now is not None and then != now:  # older folders say less
+            raise RequestError(
+                f"`{path}` holds samples that were made with something else "
+                f"({_change(name, then, now)}): name another folder."
+            )
+
+
+def _change(name: str, then: Any, now: Any) -> str:
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return f"{name} was {then!s:.80} and is {now!s:.80}"
+    return (
+        f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
+    )
+
+
+def read_samples(file: Path) -> dict[str, list[Sample]]:
+    """The samples of every problem that has them all, in the order of the file."""
+    found: dict[str, list[Sample]] = {}
+    done: dict[str, list[Sample]] = {}
+    for line in read_lines(file, Sample, End):
+        if isinstance(line, Sample):
+            found.setdefault(line.task_id, []).append(line)
+        elif isinstance(line, End) and len(group := found.pop(line.task_id, [])) == line.end:
+            done[line.task_id] = group
+    return done
+
+
+def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[L]:
+    """The whole lines of a file; the last one may have been cut off by a crash. Raises
+    `RequestError` for any other damage.
+
+    `other`: what a line with `end` is.
+    """
+    lines = []
+    try:
+        for number, line in enumerate(file_lines(file), 1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"Line {number} of `{file}`"
+            try:
+                data = parsed(line.decode(), where)
+                lines.append(checked(other if other and "end" in data else kind, data, where))
+            except (ValueError, RecursionError, RunFolderError) as error:
+                raise RequestError(
+                    f"{where} is damaged: remove it, and the command that wrote it fills the gap."
+                ) from error
+    except OSError as error:
+        raise RequestError(
+            f"`{file}` cannot be read ({error.strerror}): name another folder."
+        ) from error
+    return lines
+
+
+def _group(task_id: str, group: Sequence[Sample]) -> list[Json]:
+    return [*group, End(task_id, len(group))]
+
+
+def _replace(file: Path, lines: Sequence[Json]) -> None:
+    if file.exists():
+        write_atomically(file, _jsonl(lines))
+
+
+def _jsonl(lines: Sequence[Json]) -> str:
+    return "".join(line.to_json() + "\n" for line in lines)
+
+
+def _write(file: Path, value: Mapping[str, Any]) -> None:
+    write_atomically(file, json.dumps(value, indent=1) + "\n")

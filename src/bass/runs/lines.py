@@ -1,0 +1,49 @@
+"""Files of one JSON value per line: appended to while a run goes on, read without a line that a
+crash has cut off.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar, final
+
+from bass.errors import RunFolderError
+from bass.files import append, file_lines
+from bass.runs.own_files import decoded, inside
+from bass.runs.strict import Json
+
+Value = TypeVar("Value")
+
+
+@final
+@dataclass(frozen=True)
+class Lines(Generic[Value]):
+    """The values of a jsonl file.
+
+    `dropped`: a sentence about an incomplete last line that was left out, or None.
+    """
+
+    values: list[Value]
+    dropped: str | None = None
+
+
+def append_line(path: Path, value: Json) -> None:
+    """Add one line."""
+    append(path, value.to_json() + "\n")
+
+
+def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
+    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not
+    exist.
+    """
+    values: list[Value] = []
+    try:
+        for number, line in enumerate(file_lines(inside(path.parent, path.name)), 1):
+            where = f"{path}, line {number}"
+            if not line.endswith(b"\n"):
+                dropped = f"{path}: line {number}, the last, is incomplete and was left out."
+                return Lines(values, dropped)
+            values.append(read(decoded(line, where), where))
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
+    return Lines(values)

@@ -1,0 +1,93 @@
+"""Files of a folder that `bass` writes, of a run or an evaluation.
+
+Somebody else may have made it: none of its names leads out of it, and none is waited for.
+"""
+
+import fcntl
+import os
+import platform
+import re
+from pathlib import Path
+from typing import BinaryIO
+
+from bass.errors import RunFolderError
+from bass.files import read_regular
+from bass.runs.strict import Json
+
+LARGEST_FILE = 64 << 20  # bytes of a manifest or a summary
+LONGEST_ID = 200  # bytes of a cell's id
+LOCK = "lock"
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """The path `folder`/NAME/..., to be read or written.
+
+    Raises `RunFolderError` where one of the names is a symbolic link; `folder` itself may be one.
+    """
+    path = folder
+    for name in names:
+        path /= name
+        if path.is_symlink():
+            raise RunFolderError(
+                f"{path} is a symbolic link, which may lead out of the folder: put what it links "
+                "to in its place."
+            )
+    return path
+
+
+def take_lock(folder: Path) -> BinaryIO:
+    """Have the folder for this process alone until the returned file is closed, as the end of the
+    process does.
+
+    Raises `RunFolderError` where another process has it, or `OSError`.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    lock = open(os.open(inside(folder, LOCK), flags, 0o644), "r+b", buffering=0)  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {platform.node()}".encode())
+    except BlockingIOError as error:
+        who = lock.read(100).decode(errors="replace") or "another process"
+        lock.close()
+        raise RunFolderError(
+            f"`{folder}` is being written by {who}: wait until it has ended, or name another "
+            "folder with `--output`."
+        ) from error
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def check_cell(cell: str) -> None:
+    """Refuse an id that is no name of a folder in the run's."""
+    if (
+        not re.fullmatch(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*", cell)
+        or len(cell.encode(errors="replace")) > LONGEST_ID
+    ):
+        raise RunFolderError(
+            f"the cell id {cell!r:.100} is no name of a folder: restore the file, or name another "
+            "folder"
+        )
+
+
+def content(path: Path) -> bytes:
+    """What a file of a run holds.
+
+    Raises `RunFolderError` where it is a link, or no regular file.
+    """
+    try:
+        return read_regular(inside(path.parent, path.name), LARGEST_FILE)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be read ({error.strerror}): restore it, or delete the folder it is in."
+        ) from error
+
+
+def decoded(text: bytes, where: str, remedy: str = Json.REMEDY) -> str:
+    """A line or a file as text. Raises `RunFolderError` where it is none."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise RunFolderError(f"{where} is damaged ({error.reason}): {remedy}.") from error

@@ -1,0 +1,362 @@
+"""The lines and files of a run folder, format version 3, and their reader.
+
+    FOLDER/manifest.json    what was requested, on which machine: `Manifest`
+    FOLDER/cells/ID/        of each cell:
+      steps.jsonl           one `StepLine` per step
+      requests.jsonl        one `RequestLine` per finished request, an `EndLine` after each repeat
+      summary.json          written last: `Summary`; a cell without it is not finished
+      against_plain.json    `AgainstPlain`, once the cell and the one of plain decoding are done
+
+Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says
+where. Only the last line of a jsonl may be incomplete, since a process can end while it writes: it
+is left out, and `Lines.dropped` says so.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, final
+
+import numpy as np
+
+from bass.api.results import Completion
+from bass.engine.cost import ModelCost, PairCost, Peaks, Work
+from bass.engine.requests import StepRecord
+from bass.errors import RunFolderError
+from bass.runs.own_files import check_cell
+from bass.runs.strict import Json
+
+FORMAT = 3
+FINISHES = ("length", "eos", "stop", "budget")
+STATES = ("done", "failed")
+
+Value = TypeVar("Value")
+
+
+@final
+@dataclass(frozen=True)
+class StepLine(Json):
+    """One step of one repeat.
+
+    The four lists have one entry per row of the batch; see `bass.engine.requests.StepRecord`.
+    """
+
+    request_rows: list[int]  # whose row it was: index of the request, -1 for an idle row
+    k: int  # the longest draft that was asked for
+    span: int
+    positions: int  # of all active rows, committed and drafted
+    drafted: list[int]
+    accepted: list[int]  # committed draft tokens, without bonus or correction
+    emitted: list[int]
+    seconds: float  # of the step on the device
+    host_seconds: float  # before it
+    at: float  # when it ended, since the repeat began, without captures
+    repeat: int
+    work: Work  # of its forward passes
+
+    def __post_init__(self) -> None:
+        if (
+            not len(self.request_rows)
+            == len(self.drafted)
+            == len(self.accepted)
+            == len(self.emitted)
+        ):
+            raise RunFolderError("the lists of a step must have one entry for each row")
+        for whose, drafted, accepted, emitted in zip(
+            self.request_rows, self.drafted, self.accepted, self.emitted, strict=True
+        ):
+            if not 0 <= accepted <= drafted:
+                raise RunFolderError(f"a row accepted {accepted} of {drafted} drafted tokens")
+            if whose >= 0 and emitted not in (accepted, accepted + 1):
+                raise RunFolderError(
+                    f"a row that accepted {accepted} tokens emitted {emitted}: that must be as "
+                    "many, or one more"
+                )
+            if whose < 0 and (drafted or emitted):
+                raise RunFolderError("an idle row has no tokens")
+
+    @classmethod
+    def of(cls, step: StepRecord, repeat: int) -> "StepLine":
+        """The line of a step of a trace."""
+        return cls(
+            request_rows=step.requests.tolist(),
+            k=int(step.k),
+            span=int(step.span),
+            positions=int(step.positions),
+            drafted=step.drafted.tolist(),
+            accepted=step.accepted.tolist(),
+            emitted=step.emitted.tolist(),
+            seconds=float(step.seconds),
+            host_seconds=float(step.host_seconds),
+            at=float(step.at),
+            repeat=repeat,
+            work=step.work,
+        )
+
+    def record(self) -> StepRecord:
+        """The step as a trace has it: the inverse of `of`."""
+        rows, drafted, accepted, emitted = np.array(
+            [self.request_rows, self.drafted, self.accepted, self.emitted], dtype=np.int64
+        )
+        numbers, times = (
+            (self.k, self.span, self.positions),
+            (self.seconds, self.host_seconds, self.at),
+        )
+        return StepRecord(*numbers, rows, drafted, accepted, emitted, *times, work=self.work)
+
+
+@final
+@dataclass(frozen=True)
+class RequestLine(Json):
+    """One finished request of one repeat.
+
+    Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a
+    wait for a row is in it);
+    `seconds`: from then until its last token; `token_seconds`: when each token was committed, since
+    the repeat began, one per token; None where it was not noted (then the steps tell).
+    """
+
+    request: int
+    repeat: int
+    prompt_tokens: int
+    tokens: list[int]
+    text: str | None
+    logprobs: list[float]
+    finish: str  # one of FINISHES
+    prefill_seconds: float
+    seconds: float
+    token_seconds: list[float] | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.finish not in FINISHES:
+            raise RunFolderError(
+                f"`finish` is {self.finish!r}, and must be one of {', '.join(FINISHES)}"
+            )
+        if len(self.logprobs) != len(self.tokens):
+            raise RunFolderError(
+                f"{len(self.logprobs)} log-probabilities for {len(self.tokens)} tokens"
+            )
+        if self.token_seconds is not None and len(self.token_seconds) != len(self.tokens):
+            raise RunFolderError(f"{len(self.token_seconds)} times for {len(self.tokens)} tokens")
+
+    @classmethod
+    def of(
+        cls,
+        completion: Completion,
+        request: int,
+        repeat: int,
+        prompt_tokens: int,
+        prefill_seconds: float,
+        seed: int,
+        token_seconds: list[float] | None = None,
+    ) -> "RequestLine":
+        """The line of a completion. One that ran out of its time budget has the finish `budget`."""
+        return cls(
+            request=request,
+            repeat=repeat,
+            prompt_tokens=prompt_tokens,
+            tokens=list(completion.token_ids),
+            text=completion.text,
+            logprobs=list(completion.logprobs),
+            finish="budget" if completion.finish_reason == "time" else completion.finish_reason,
+            prefill_seconds=prefill_seconds,
+            seconds=completion.seconds,
+            token_seconds=token_seconds,
+            seed=seed,
+        )
+
+    @property
+    def ended(self) -> float:
+        """When its last token was committed, in seconds since the repeat began."""
+        return self.prefill_seconds + self.seconds
+
+
+@final
+@dataclass(frozen=True)
+class EndLine(Json):
+    """Marks a repeat that ended, after the last of its requests."""
+
+    repeat: int
+    end: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.end:
+            raise RunFolderError("`end` is true, or the line is not there")
+
+
+@final
+@dataclass(frozen=True)
+class Facts(Json):
+    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the
+    most memory used.
+    """
+
+    target: dict[str, int]  # fields of a ModelCost
+    draft: dict[str, int]
+    bandwidth: float  # bytes per second
+    flops: float  # per second
+    peak_memory_bytes: int | None
+    # of a step, as `bass.experiments.parts` times them: draft, verify, sample, host
+    parts_ms: dict[str, float] | None = None
+    parts_k: int | None = None  # tokens that this step drafts for a row
+
+    def __post_init__(self) -> None:
+        for name, cost in (("target", self.target), ("draft", self.draft)):
+            if set(cost) != set(ModelCost.__dataclass_fields__):
+                raise RunFolderError(
+                    f"`{name}` must have {', '.join(ModelCost.__dataclass_fields__)}"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        cost: PairCost,
+        peaks: Peaks,
+        peak_memory_bytes: int | None,
+        parts: tuple[int, dict[str, float]] | None = None,
+    ) -> "Facts":
+        """As the engine has them. `parts`: parts_k and parts_ms."""
+        k, ms = parts or (None, None)
+        return cls(
+            dict(vars(cost.target)),
+            dict(vars(cost.draft)),
+            peaks.bandwidth,
+            peaks.flops,
+            peak_memory_bytes,
+            ms,
+            k,
+        )
+
+    @property
+    def cost(self) -> PairCost:
+        """Bytes and FLOPs of target and draft."""
+        return PairCost(ModelCost(**self.target), ModelCost(**self.draft))
+
+    @property
+    def peaks(self) -> Peaks:
+        """Ceilings of the device."""
+        return Peaks(self.bandwidth, self.flops)
+
+
+@final
+@dataclass(frozen=True)
+class Summary(Json):
+    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
+    for each repeat, in order.
+
+    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no
+    entry. The file has none of those that compare with plain decoding; `RunFolder.summary` adds
+    them.
+    """
+
+    cell: str
+    settings: dict[str, Any]
+    state: str  # one of STATES
+    error: str | None
+    metrics: dict[str, float]
+    repeats: list[dict[str, float]]
+    seconds: float
+    facts: Facts | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise RunFolderError(
+                f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}"
+            )
+        if (self.error is None) != (self.state == "done"):
+            raise RunFolderError("a cell has an error if it failed, and none if it is done")
+
+
+@final
+@dataclass(frozen=True)
+class AgainstPlain(Json):
+    """The metrics of a cell that compare with plain decoding, as in its `Summary`.
+
+    plain: the cell it is held against. made_of: a hash of the two summaries.
+    """
+
+    cell: str
+    plain: str
+    metrics: dict[str, float]
+    repeats: list[dict[str, float]]
+    made_of: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class CellEntry(Json):
+    """A cell of the plan: one value for each axis.
+
+    own: the settings that are not those of the config's `base`, see `bass.runs.work`.
+    target: which target, on which device, with which dtype and quantization, as it is loaded.
+    lossless, caveat, batch_invariant: what the verifier and the drafter say of themselves. inputs:
+    names of the manifest's `inputs` that the cell depends on.
+    """
+
+    id: str
+    settings: dict[str, Any]
+    own: dict[str, Any]
+    target: dict[str, str]
+    lossless: bool
+    caveat: str
+    batch_invariant: bool
+    inputs: list[str]
+
+    def __post_init__(self) -> None:
+        check_cell(self.id)
+
+
+@final
+@dataclass(frozen=True)
+class Manifest(Json):
+    """What a run folder is a run of.
+
+    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`.
+    """
+
+    bass: str
+    commit: str
+    created: str
+    device: str
+    torch: str
+    python: str
+    platform: str
+    config: dict[str, Any]
+    axes: list[str]
+    cells: list[CellEntry]
+    inputs: dict[str, str]
+    format: int = FORMAT
+    notes: list[str] | None = None
+
+    REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
+
+    def __post_init__(self) -> None:
+        ids = [cell.id for cell in self.cells]
+        if len(set(ids)) < len(ids):
+            raise RunFolderError("two cells have the same id")
+        for cell in self.cells:
+            if sorted(cell.settings) != sorted(self.axes):
+                raise RunFolderError(
+                    f"cell `{cell.id}` must have a value for each of the axes "
+                    f"{', '.join(self.axes) or '(none)'}, and no other"
+                )
+            for name in cell.inputs:
+                if name not in self.inputs:
+                    raise RunFolderError(f"cell `{cell.id}` has the unknown input {name!r:.100}")
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, CellEntry]:
+        return {cell.id: cell for cell in self.cells}
+
+    def inputs_of(self, cell: str) -> dict[str, str]:
+        """The fingerprints that a cell depends on, by name."""
+        return {name: self.inputs[name] for name in self._by_id[cell].inputs}
+
+    @classmethod
+    def check_version(cls, data: dict[str, Any], where: str) -> None:
+        if data.get("format") != FORMAT:
+            raise RunFolderError(
+                f"{where} has the format version {data.get('format')!r}, and this `bass` reads "
+                f"version {FORMAT}: use the `bass` that "
+                f"wrote it ({data.get('bass', 'unknown version')}), or run the experiment again."
+            )

@@ -1,0 +1,134 @@
+"""A run folder, read."""
+
+import functools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, final
+
+from bass.errors import RunFolderError
+from bass.runs.lines import read_lines
+from bass.runs.own_files import check_cell, content, decoded, inside
+from bass.runs.records import (
+    AgainstPlain,
+    CellEntry,
+    EndLine,
+    Manifest,
+    RequestLine,
+    StepLine,
+    Summary,
+)
+from bass.runs.strict import checked, parsed
+
+
+def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
+    data = parsed(text, where)
+    return checked(EndLine if "end" in data else RequestLine, data, where)
+
+
+@final
+@dataclass(frozen=True)
+class CellLines:
+    """A cell's lines of the repeats that ended. `notes`: sentences about what was left out."""
+
+    steps: list[StepLine]
+    requests: list[RequestLine]
+    repeats: list[int]  # those that ended, in order
+    notes: list[str]
+
+
+@final
+@dataclass(frozen=True)
+class RunFolder:
+    """Reads a run folder. What is not there yet is absent, what is damaged is an error."""
+
+    path: Path
+
+    MANIFEST: ClassVar[str] = "manifest.json"
+    SUMMARY: ClassVar[str] = "summary.json"
+    STEPS: ClassVar[str] = "steps.jsonl"
+    REQUESTS: ClassVar[str] = "requests.jsonl"
+    AGAINST_PLAIN: ClassVar[str] = "against_plain.json"
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        """What was asked for."""
+        path = self.path / self.MANIFEST
+        if not path.exists():
+            raise RunFolderError(
+                f"{self.path} is no run folder: it has no {self.MANIFEST}; give a folder that "
+                "`bass ablate` wrote."
+            )
+        return Manifest.from_json(decoded(content(path), str(path), Manifest.REMEDY), str(path))
+
+    @property
+    def cells(self) -> list[CellEntry]:
+        """All cells of the plan, run or not."""
+        return self.manifest.cells
+
+    def cell_folder(self, cell: str) -> Path:
+        """Where a cell's files are."""
+        check_cell(cell)
+        return inside(self.path, "cells", cell)
+
+    def summary(self, cell: str) -> Summary | None:
+        """What came of a cell, against plain decoding too where that is known;
+
+        None while it is not finished.
+        """
+        path = self.cell_folder(cell) / self.SUMMARY
+        if not path.exists():
+            return None
+        summary = Summary.from_json(decoded(content(path), str(path)), str(path))
+        against = self.against_plain(cell)
+        # of an earlier life of the cell
+        if against is None or len(against.repeats) != len(summary.repeats):
+            return summary
+        repeats = [one | more for one, more in zip(summary.repeats, against.repeats, strict=True)]
+        return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
+
+    def against_plain(self, cell: str) -> AgainstPlain | None:
+        """What the cell is held against, and what came of it;
+
+        None where the run has no such cell, or it is not finished.
+        """
+        path = self.cell_folder(cell) / self.AGAINST_PLAIN
+        if not path.exists():
+            return None
+        said = content(path)
+        try:
+            return AgainstPlain.from_json(decoded(said, str(path)), str(path))
+        except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
+            raise RunFolderError(
+                f"{path} is damaged: delete it, and give the run's command again, which makes it "
+                "anew."
+            ) from error
+
+    def summaries(self) -> dict[str, Summary]:
+        """Those of the finished cells, in the order of the plan."""
+        return {
+            cell.id: summary
+            for cell in self.cells
+            if (summary := self.summary(cell.id)) is not None
+        }
+
+    def lines(self, cell: str) -> CellLines:
+        """The steps and requests of the repeats that ended."""
+        folder = self.cell_folder(cell)
+        steps = read_lines(folder / self.STEPS, StepLine.from_json)
+        requests = read_lines(folder / self.REQUESTS, _request_or_end)
+        ended = [line.repeat for line in requests.values if isinstance(line, EndLine)]
+        if len({*ended}) < len(ended):
+            raise RunFolderError(
+                f"{folder / self.REQUESTS} ends a repeat twice: delete the cell's folder, and run "
+                "it again."
+            )
+        return CellLines(
+            [line for line in steps.values if line.repeat in ended],
+            [
+                line
+                for line in requests.values
+                if isinstance(line, RequestLine) and line.repeat in ended
+            ],
+            ended,
+            [note for note in (steps.dropped, requests.dropped) if note],
+        )

@@ -1,0 +1,264 @@
+"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how
+often.
+"""
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, final
+
+from bass.api.options import LoadOptions, ModelOptions, SamplingOptions, help_of, kinds_of, option
+from bass.api.plan import LoadPlan
+from bass.api.resolve import make
+from bass.api.values import fits, in_words
+from bass.errors import OptionError, unknown_name
+from bass.problems import Problems
+from bass.runs.prompts import Prompt, read_prompts
+from bass.sampling import Sampling
+
+_HELP = help_of(ModelOptions) | help_of(SamplingOptions)
+_SAMPLING = tuple(f.name for f in fields(Sampling))
+LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
+_LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """Latency limits in seconds, each None for none: to the first token, per token after it, to the
+    last token.
+    """
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            if limit is not None and not limit > 0:
+                raise OptionError(
+                    f"The latency limit `{name}={limit}` must be over 0 seconds, or None."
+                )
+
+
+NO_LIMITS = Limits()
+
+
+@final
+@dataclass(frozen=True)
+class Settings(ModelOptions, SamplingOptions):
+    """One cell. Names and meanings are those of `bass generate`; the others have their help."""
+
+    target: str | None = option(None, _HELP["target"])
+    draft: str | None = option(None, _HELP["draft"])
+    max_new_tokens: int = option(128, _HELP["max_new_tokens"])
+    stop: str | list[str] = option("", _HELP["stop"])
+    batch: int = option(8, "rows that decode together")
+    samples: int | None = option(
+        None,
+        "of each prompt, all prompts in one call; null: as many as rows, one prompt at a time, as "
+        "in the BASS paper",
+    )
+    prompts: str | list[str | list[int]] = option(
+        "python",
+        "a list of texts or of token ids; a file (`.jsonl`: a `prompt` or `token_ids` in each "
+        "line, any other is one text); or `python`, the built-in ones",
+    )
+    num_prompts: int | None = option(None, "use so many of the prompts")
+    repeats: int = option(3, "do it all so often, each time with the next seed")
+    warm_up: bool = option(
+        True, "make a first step, and capture CUDA graphs, before the time counts"
+    )
+    ttft_limit: float | None = option(
+        None, "latency limit of goodput: seconds to a request's first token"
+    )
+    tpot_limit: float | None = option(
+        None, "latency limit of goodput: seconds for each later token"
+    )
+    e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
+
+    def examine(self, problems: Problems) -> None:
+        """Note values out of their range, which `LLM.stream` would refuse when it is too late."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                problems.add(f"`{name}: {value}` is too small: give {least} or more.", name)
+        for name in ("time_budget", *LIMITS):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                problems.add(
+                    f"`{name}: {value}` must be more than 0 seconds, or null for no limit."
+                )
+        if not (self.seed >= -(2**63) and self.seed + self.repeats < 2**63):
+            problems.add(
+                f"`seed: {self.seed}` must fit into 64 bits, and so must those of the "
+                f"{self.repeats} repeats."
+            )
+        try:
+            Sampling(**{name: getattr(self, name) for name in _SAMPLING})
+        except OptionError:  # which says the first thing only
+            for name in _SAMPLING:
+                with problems.noted():
+                    Sampling(**{name: getattr(self, name)})
+        with problems.noted("", "prompts"):
+            self.read_prompts()
+
+    def with_defaults(self, names: Collection[str]) -> "Settings":
+        """With the defaults of these settings; other names are left out of account."""
+        return (
+            replace(self, **{name: value for name, value in DEFAULTS.items() if name in names})
+            if names
+            else self
+        )
+
+    def read_prompts(self) -> list[Prompt]:
+        """The prompts themselves."""
+        return self._prompts
+
+    @functools.cached_property
+    def _prompts(self) -> list[Prompt]:
+        return read_prompts(self.prompts, self.num_prompts)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many calls have to be made, and how many sequences each of them generates."""
+        prompts = len(self.read_prompts())
+        return (
+            (self.repeats * prompts, self.batch)
+            if self.samples is None
+            else (self.repeats, prompts * self.samples)
+        )
+
+    @property
+    def stops(self) -> list[str]:
+        """Texts before which a sample ends."""
+        return [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop) if text]
+
+    @functools.cached_property
+    def calls(self) -> "list[Call]":
+        """What has to be generated, in order: the repeats of the cell's files."""
+        prompts = self.read_prompts()
+        groups = [prompts] if self.samples is not None else [[prompt] for prompt in prompts]
+        rounds = [(self.seed + turn, group) for turn in range(self.repeats) for group in groups]
+        return [
+            Call(i, group, self.samples or self.batch, seed)
+            for i, (seed, group) in enumerate(rounds)
+        ]
+
+    @property
+    def stream_with(self) -> dict[str, Any]:
+        """The arguments of `LLM.stream` that all calls share."""
+        names = (*_SAMPLING, "max_new_tokens", "ignore_eos", "time_budget")
+        return {name: getattr(self, name) for name in names} | {"stop": self.stops}
+
+    @property
+    def limits(self) -> Limits:
+        """Latencies within which a request counts for goodput."""
+        return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
+
+    def load_plan(self) -> LoadPlan:
+        """What `load` would be asked for, checked; no weight is read.
+
+        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
+        model goes without. Raises a `BassError` where parts do not fit together.
+        """
+        said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
+        said["drafter"] = make("drafter", said["drafter"])
+        if not said["drafter"].needs_draft:
+            said |= {"draft": None, "draft_quantization": None}
+        return LoadPlan.of(LoadOptions(**said, max_batch_size=self.batch))
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """One call of `LLM.stream`, which is one repeat of a cell.
+
+    `number`: counts the cell's calls from 0.
+    """
+
+    number: int
+    prompts: list[Prompt]
+    samples: int
+    seed: int
+
+    @property
+    def requests(self) -> int:
+        """How many sequences it generates."""
+        return len(self.prompts) * self.samples
+
+
+SETTINGS = {f.name: f for f in fields(Settings)}
+# what a `LoadPlan` is made of
+PLANNED = ("batch", *(f.name for f in fields(ModelOptions)))
+DEFAULTS = asdict(Settings())
+KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
+
+
+def typed_setting(name: str, value: Any) -> Any:
+    """A value as the setting has it; another kind is refused.
+
+    Strategies are looked at by `Settings.load_plan`.
+    """
+    if name not in SETTINGS:
+        raise unknown_name("setting", name, SETTINGS)
+    hint: Any = SETTINGS[name].type
+    if name not in KIND and not fits(value, hint):
+        said = "null" if value is None else f"{value!r:.60}"
+        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {in_words(hint)}.")
+    try:
+        return float(value) if isinstance(value, int) and hint in (float, float | None) else value
+    except OverflowError as error:
+        raise OptionError(
+            f"`{name}: {value!r:.60}` is too large a number: give a smaller one."
+        ) from error
+
+
+def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what is said over them, in which `policy.k` means that parameter of the
+    policy.
+
+    Raises an `OptionError` for what has no place.
+    """
+    result = dict(settings)
+    for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
+        head, _, rest = key.partition(".")
+        result[head] = (
+            typed_setting(head, said[key])
+            if not rest
+            else _with_parameter(head, head, result.get(head), rest, said[key])
+        )
+    return result
+
+
+def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> dict[str, Any]:
+    if head not in KIND:
+        raise OptionError(
+            f"`{key}.{path}` is a parameter of something that has none: name one of "
+            f"{', '.join(sorted(KIND))}."
+        )
+    if spec in (None, "auto"):
+        raise OptionError(
+            f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`."
+        )
+    whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
+    given = dict(whole.get("init_args") or {})
+    name, _, rest = path.partition(".")
+    given[name] = (
+        _with_parameter(f"{key}.{name}", head, given.get(name), rest, value) if rest else value
+    )
+    return whole | {"init_args": given}
+
+
+def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with paths that hold wherever a process is, and prompts from a file as what they
+    are now.
+    """
+    result = dict(settings)
+    for name in ("target", "draft"):
+        if result.get(name) and Path(result[name]).exists():
+            result[name] = str(Path(result[name]).resolve())
+    if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:
+        result["prompts"] = read_prompts(result["prompts"], None)
+    return result

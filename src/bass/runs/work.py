@@ -1,0 +1,57 @@
+"""Which settings say what is decoded, and which say how; and the settings of a cell, as a manifest
+has them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from bass.provenance.fingerprints import hash_of_text
+from bass.runs.records import CellEntry
+from bass.runs.settings import LIMITS, Settings
+
+# The target is compared as `LoadPlan` has it.
+AS_ORDERED = ("target", "device", "dtype", "quantization")
+HOW = (
+    "draft",
+    "draft_quantization",
+    "policy",
+    "drafter",
+    "stop_rule",
+    "verifier",
+    "cache",
+    "attention",
+    "cuda_graphs",
+    *LIMITS,
+)
+# in which cells agree of which one is held against the other, repeat by repeat
+ALIKE = [f.name for f in fields(Settings) if f.name not in (*AS_ORDERED, *HOW)]
+# in which cells agree that are compared, so that their tokens follow one distribution
+WORK = ["target", *(name for name in ALIKE if name != "repeats")]
+_LONGEST = 200  # characters of a value that is kept as it is
+
+
+def own_settings(settings: Settings, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not the base run's, for the manifest."""
+    return {
+        name: short(value)
+        for name, value in asdict(settings).items()
+        if name not in base or short(value) != short(base[name])
+    }
+
+
+def settings_of(entry: CellEntry, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a cell of a run of this config; a long value as `short` has it."""
+    base = config.get("base")
+    known = {str(k): short(v) for k, v in base.items()} if isinstance(base, Mapping) else {}
+    return known | entry.own
+
+
+def short(value: Any) -> Any:
+    """A value as JSON has it; of a long one a text that differs where values do."""
+    text = json.dumps(value, default=str, sort_keys=True)
+    if len(text) <= _LONGEST:
+        return json.loads(text)
+    count = f"{len(value)} of them, " if isinstance(value, list | tuple) else ""
+    return f"({count}hash {hash_of_text(text)})"
