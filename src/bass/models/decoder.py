@@ -100,9 +100,7 @@ class CausalDecoder(nn.Module, Decoder):
         for layer, (x, rotation) in enumerate(self.streams(window, attend)):
             if layer in layers:
                 features[layer] = x.tensor()
-            if layer == last:
-                block = self.blocks[last]
-                assert isinstance(block, Block)
+            if layer == last and isinstance(block := self.blocks[last], Block):
                 attend.store(last, block.project(x, rotation))
                 break
         return tuple(features[layer] for layer in layers)
