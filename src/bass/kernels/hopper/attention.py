@@ -1,21 +1,21 @@
-"""A window's attention in one kernel, on Hopper: its queries and keys turned, its keys and values
-stored, old keys asked for early.
+"""A window's attention in one kernel, on Hopper: rotates its queries and keys, stores its keys and
+values, and prefetches old keys.
 
     q, k, v = Σ_i parts_i ;  q and k rotated by their positions, k and v to their slots, both as
-    `stream.turn` does ;  then as `attention.ragged`:
+    `kv_store.rotate_and_store` does ;  then as `attention.ragged`:
     out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
 What a row's cache has from earlier passes hangs on nothing that the kernel before writes. So a
-program, one for each row and key head, asks for the first old keys and values before it waits for
+program, one for each row and key head, prefetches the first old keys and values before it waits for
 the window's product. The window's own keys and values are stored, and used where they are.
 
-    program     ask for old keys | wait | sum, rotate, store | window's keys | old keys, by `KEYS`
+    program     prefetch old keys | wait | sum, rotate, store | window's keys | old keys, by `KEYS`
 
 Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are
 neighbours.
 
 That the old keys, the positions and places are there is no matter of luck: each pass begins with a
-kernel that lets the next one begin only when all before it have ended (`stream.embedded`, or a
+kernel that lets the next one begin only when all before it have ended (`embedding.embedded`, or a
 kernel of torch), and none of a pass writes them.
 """
 
@@ -109,7 +109,7 @@ def _more(
 
 @gluon.jit
 @no_type_check
-def _ask(
+def _prefetch(
     k_map, v_map, bar, k_low, k_high, v_low, v_high, slot, head, live, KEYS: gl.constexpr,
     HALF: gl.constexpr, SIZE: gl.constexpr
 ):  # fmt: skip
@@ -122,7 +122,7 @@ def _ask(
 
 @gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
 @no_type_check
-def _attend_turned(
+def _attend_projection(
     k_map, v_map, parts, cos, sin, k, v, starts, positions, out, queries, part_size, k_key, v_key,
     position_row, position_query,
     SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr,
@@ -169,7 +169,7 @@ def _attend_turned(
     tiles = (old - begin + KEYS - 1) // KEYS
     for stage in gl.static_range(STAGES):
         at = start + begin + stage * KEYS
-        _ask(
+        _prefetch(
             k_map, v_map, full.index(stage), k_lows.index(stage), k_highs.index(stage),
             v_lows.index(stage), v_highs.index(stage),
             at, head, stage < tiles, KEYS, HALF, SIZE,
@@ -290,7 +290,7 @@ def _attend_turned(
             SCALE, SOFTCAP, layout,
         )  # fmt: skip
         if tile + STAGES < tiles:
-            _ask(
+            _prefetch(
                 k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot),
                 v_highs.index(slot),
                 start + first + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
@@ -362,7 +362,7 @@ def ragged(
     rule_window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """`stream.turn`, then `attention.ragged`, of what it `knows`.
+    """`kv_store.rotate_and_store`, then `attention.ragged`, of what it `supports`.
 
     Angles, places and positions are older than the kernel before.
     """
@@ -373,7 +373,7 @@ def ragged(
     groups = every // kv_heads - 2
     out = k.new_empty(batch, queries, kv_heads * groups, dim)
     rows = block_rows(queries * groups)
-    launch: Any = _attend_turned[(kv_heads, batch)]
+    launch: Any = _attend_projection[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
             *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window, cos, sin, k,

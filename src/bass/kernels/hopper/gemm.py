@@ -1,9 +1,9 @@
-"""The products of `dense.py` for the fewest rows, on Hopper: weights are asked for before the
-kernel before has ended.
+"""Products of the fewest rows (`triton/small_m_gemm.py`) on Hopper. Prefetches weights before the
+previous kernel ends (programmatic dependent launch).
 
 A product of few rows waits for its rows, not for its matrix. As soon as a program is on a
-multiprocessor it asks the tensor memory accelerator for its first blocks of weights, then waits for
-the kernel before, then asks for the rows that go with them. What is in flight leaves room on the
+multiprocessor it loads its first blocks of weights by the tensor memory accelerator, then waits for
+the previous kernel, then loads the rows that go with them. What is in flight leaves room on the
 multiprocessor for the small kernels between two products, so that these are there early, too
 (attention for up to 8 rows).
 
@@ -21,7 +21,7 @@ away before they do anything else, so that it hardly ever waits. It waits for pr
 numbers only, which are on their multiprocessors before it.
 
 What enters may be rows that are still to be divided by their root mean square (`Squares`, which
-`ahead_added.py` leaves): so is what comes out.
+`gemm_residual.py` leaves): so is what comes out.
 
 Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
 """
@@ -122,7 +122,7 @@ def _block(i, begin, end, each):
 
 @gluon.jit
 @no_type_check
-def _ask(
+def _prefetch(
     w_map, bar, w_tile, up_tile, tile, block, n_size, live,
     TILE: gl.constexpr, WIDTH: gl.constexpr, BYTES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
@@ -135,16 +135,16 @@ def _ask(
         )
 
 
-@gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "told"])
+@gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "square_tiles"])
 @no_type_check
 def _product(
-    w_map, x_map, bias, x_scale, w_scale, squares, y, given, flags,
-    rows, n_size, k_size, tiles, each, told, eps,
+    w_map, x_map, bias, x_scale, w_scale, squares, y, workspace, flags,
+    rows, n_size, k_size, tiles, each, square_tiles, eps,
     ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-    SUMMANDS: gl.constexpr, GIVES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
+    SUMMANDS: gl.constexpr, COMBINES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
     BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr,
     SIZE: gl.constexpr,
-    TOLD: gl.constexpr,
+    SQUARE_TILES: gl.constexpr,
 ):  # fmt: skip
     kind: gl.constexpr = w_map.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout(
@@ -166,7 +166,7 @@ def _product(
     for stage in gl.static_range(STAGES):
         tile, block, _, _ = _block(stage, begin, end, each)
         w_tile, up_tile = w_tiles.index(stage), up_tiles.index(stage)
-        _ask(
+        _prefetch(
             w_map,
             full.index(stage),
             w_tile,
@@ -197,16 +197,20 @@ def _product(
     up_scales = w_scales
     if X_SCALED:
         x_scales = gl.load(x_scale + m, mask=live_m, other=0.0)
-    if TOLD > 0:
-        of_told: gl.constexpr = gl.BlockedLayout(
+    if SQUARE_TILES > 0:
+        of_squares: gl.constexpr = gl.BlockedLayout(
             [1, 1], [32 // ROWS, ROWS] if ROWS < 32 else [1, 32], [gl.num_warps(), 1], [1, 0]
         )
-        teller, row = (
-            gl.arange(0, TOLD, gl.SliceLayout(1, of_told))[:, None],
-            gl.arange(0, ROWS, gl.SliceLayout(0, of_told))[None, :],
+        square_tile, row = (
+            gl.arange(0, SQUARE_TILES, gl.SliceLayout(1, of_squares))[:, None],
+            gl.arange(0, ROWS, gl.SliceLayout(0, of_squares))[None, :],
         )
         sums = gl.sum(
-            gl.load(squares + teller * rows + row, mask=(teller < told) & (row < rows), other=0.0),
+            gl.load(
+                squares + square_tile * rows + row,
+                mask=(square_tile < square_tiles) & (row < rows),
+                other=0.0,
+            ),
             0,
         )
         x_scales = gl.convert_layout(gl.rsqrt(sums / k_size + eps), gl.SliceLayout(0, layout))
@@ -231,7 +235,7 @@ def _product(
         next_tile, next_block, _, _ = _block(i + STAGES, begin, end, each)
         more = begin + i + STAGES < end
         w_tile, up_tile = w_tiles.index(slot), up_tiles.index(slot)
-        _ask(
+        _prefetch(
             w_map, here, w_tile, up_tile, next_tile, next_block, n_size, more, TILE, WIDTH,
             stage_bytes, GATED,
         )  # fmt: skip
@@ -241,23 +245,23 @@ def _product(
         if ends:
             owner = ((tile * each + 1) * programs - 1) // blocks  # of the tile's first piece
             piece, finishes = program - owner, True
-            if GIVES:
+            if COMBINES:
                 piece, finishes = 0, block == each - 1
-                in_gift = in_tile[:, None] * ROWS + m[None, :]
+                in_partial = in_tile[:, None] * ROWS + m[None, :]
                 if finishes:
-                    for giver in range(owner, program):
-                        while gl.atomic_cas(flags + giver, 1, 0, sem="acquire", scope="gpu") != 1:
+                    for peer in range(owner, program):
+                        while gl.atomic_cas(flags + peer, 1, 0, sem="acquire", scope="gpu") != 1:
                             pass
                         gl.thread_barrier()
-                        gift = given + giver * (parts * TILE * ROWS) + in_gift
-                        total += gl.load(gift, cache_modifier=".cg")
+                        partial = workspace + peer * (parts * TILE * ROWS) + in_partial
+                        total += gl.load(partial, cache_modifier=".cg")
                         if GATED:
-                            up += gl.load(gift + TILE * ROWS, cache_modifier=".cg")
+                            up += gl.load(partial + TILE * ROWS, cache_modifier=".cg")
                 else:
-                    gift = given + program * (parts * TILE * ROWS) + in_gift
-                    gl.store(gift, total)
+                    partial = workspace + program * (parts * TILE * ROWS) + in_partial
+                    gl.store(partial, total)
                     if GATED:
-                        gl.store(gift + TILE * ROWS, up)
+                        gl.store(partial + TILE * ROWS, up)
                     gl.thread_barrier()
                     gl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
             if finishes:
@@ -320,7 +324,7 @@ def linear(
     w_scale: Float[Tensor, " out"] | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "splits rows out"]:
-    """As `dense.linear`."""
+    """As `small_m_gemm.linear`."""
     return _launched(x, w, bias, x_scale, w_scale, dtype, None)
 
 
@@ -332,7 +336,7 @@ def gated(
     w_scale: Float[Tensor, " twice"] | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "rows inner"]:
-    """As `dense.gated`."""
+    """As `small_m_gemm.gated`."""
     return _launched(x, w, None, x_scale, w_scale, dtype, act)[0]
 
 
@@ -348,29 +352,29 @@ def _launched(
     (rows, k), n = x.shape, len(w) // 2 if act else len(w)
     cut = cut_for(n, k, rows, x.element_size(), act is not None, multiprocessors(x.device))
     tiles, sums = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
-    gives = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
-    summands = 1 if gives else cut.pieces
+    combines = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
+    summands = 1 if combines else cut.pieces
     y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
-    given = (
+    workspace = (
         x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums)
-        if gives
+        if combines
         else None
     )
     squares, x_scale = (x_scale, None) if isinstance(x_scale, Squares) else (None, x_scale)
-    told = 0 if squares is None else len(squares.sums)
+    square_tiles = 0 if squares is None else len(squares.sums)
     launch: Any = _product[(cut.programs,)]
     with torch.cuda.device_of(x):
         launch(
             descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale,
             w_scale,
-            None if squares is None else squares.sums, y, given,
+            None if squares is None else squares.sums, y, workspace,
             kept_zeros("product", multiprocessors(x.device), x.device),
-            rows, n, k, tiles, cut.blocks, told, 0.0 if squares is None else squares.eps,
+            rows, n, k, tiles, cut.blocks, square_tiles, 0.0 if squares is None else squares.eps,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
-            SUMMANDS=summands, GIVES=gives, GATED=act is not None, ACT=act or "",
+            SUMMANDS=summands, COMBINES=combines, GATED=act is not None, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
             SUM=TRITON_DTYPES[sums], SIZE=x.element_size(),
-            TOLD=0 if told == 0 else 1 << (told - 1).bit_length(),
+            SQUARE_TILES=0 if square_tiles == 0 else 1 << (square_tiles - 1).bit_length(),
             num_warps=4, launch_pdl=True,
         )  # fmt: skip
     return y

@@ -4,9 +4,9 @@ of its own.
     s' = s + x wᵀ + b ;  left for the next product: s' · weight, and the sums of the squares of s'
 
 so that (s' · weight / sqrt(mean(s'²) + eps)) wᵀ is made by it as ((s' · weight) wᵀ) /
-sqrt(mean(s'²) + eps) (`ahead.Squares`).
+sqrt(mean(s'²) + eps) (`gemm.Squares`).
 
-As in `ahead.py`, weights are asked for before the kernel before has ended. A program has the whole
+As in `gemm.py`, weights are prefetched before the previous kernel ends. A program has the whole
 of some rows of w, so that it adds up by itself: tiles are narrow, at most one for each
 multiprocessor. Each warp multiplies a share of a block's columns; all are put together at the end.
 """

@@ -85,7 +85,7 @@ def quantize_rows(
 ) -> tuple[Num[Tensor, "rows size"], Float[Tensor, " rows"]]:
     """The rows in `kind`, int8 or e4m3, and their scales, float32.
 
-    After a norm, `stream.add_norm` does it in the same pass.
+    After a norm, `residual_norm.add_norm` does it in the same pass.
     """
     rows, size = x.shape
     x = x.contiguous()
