@@ -118,7 +118,8 @@ class EnsembleDrafter(Drafter):
     ) -> Draft:
         asked, drafts = lengths, []
         for drafter in self.drafters:
-            answer = drafter.propose(sequences, asked, k, noise, span)
+            # a part may write to its lengths
+            answer = drafter.propose(sequences, asked.clone(), k, noise, span)
             draft = check_answer(drafter, answer, asked, k, self.vocab_size)
             if asked.device.type == "cpu":
                 check_columns(drafter, draft, asked)

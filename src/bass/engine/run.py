@@ -147,7 +147,8 @@ class Run:
                 admitted, fed = slots.admit(self.requests)
                 self.step.log.take()  # a prefill is no part of a step
                 if len(admitted):
-                    state = policy.reset(state, admitted)
+                    # copies for the policy, which may write to them
+                    state = policy.reset(state, admitted.copy())
                     lens[admitted] = [
                         len(self.requests[r].prompt) for r in slots.requests[admitted]
                     ]
@@ -187,9 +188,8 @@ class Run:
             )
             before, lens, accepted, at = lens, report.lens.copy(), report.accepted * active, now()
             rows = self._released(report, serving)
-            state = policy.update(
-                state, Feedback(report.drafted, accepted, active, ended - started)
-            )
+            learned = report.drafted.copy(), accepted.copy(), active.copy()
+            state = policy.update(state, Feedback(*learned, ended - started))
             times = ended - started, waited, at
             emissions, waiting = (
                 self._told(report, (pending, before, serving), accepted, times, rows),

@@ -171,7 +171,10 @@ class SpeculativeStep(Step):
         """
         history = History(sequences.tokens, sequences.lens, draft.tokens)
         probs = check_probs(self.warp, self.warp(logits, history), logits)
-        verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits)
+        given, lengths = lent(noise, draft.lengths)
+        judged_draft = Draft(draft.tokens.clone(), draft.probs, lengths)
+        answer = self.verifier(judged_draft, probs, given)
+        verdict = check_verdict(self.verifier, answer, logits)
         logprobs = token_logprobs(logits, verdict.tokens)
         # the next step uses them as indices
         known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
@@ -190,11 +193,21 @@ class SpeculativeStep(Step):
 
         Only on a CPU are its numbers looked at.
         """
-        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        given, asked = lent(noise, lengths)  # the drafter's own: it may write to them
+        given = replace(given, uniforms=noise.uniforms.clone())  # the verifier reads them too
+        draft = self.drafter.propose(sequences, asked, k, given, span)
         draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
+
+
+def lent(noise: Noise, lengths: Int[Tensor, " batch"]) -> tuple[Noise, Int[Tensor, " batch"]]:
+    """Noise and lengths for a strategy that may write to them: `keys` and `first` are those of the
+    rows themselves.
+    """
+    keys, first, own = torch.stack((noise.keys, noise.first, lengths)).unbind()
+    return Noise(keys, first, noise.uniforms), own
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:

@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "a new prompt inherits the policy's state",
         "Run._steps",
-        "policy.reset(state, admitted)",
-        "policy.reset(state, admitted[:0])",
+        "policy.reset(state, admitted.copy())",
+        "policy.reset(state, admitted[:0].copy())",
         (ALONE,),
     ),
     Mutant(
