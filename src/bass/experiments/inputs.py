@@ -20,7 +20,7 @@ from bass.experiments.settings import KIND
 from bass.experiments.sources import Sources
 from bass.hub import resolve
 
-SOURCE = "source of bass"
+SOURCE, SCORING = "source of bass", "source of bass's scoring"
 # of our own source
 _NO_RESULT_DEPENDS_ON = (
     "cli",
@@ -29,6 +29,8 @@ _NO_RESULT_DEPENDS_ON = (
     "experiments/report",
     "experiments/configs",
 )
+# of that of evaluations, which show scores
+_NO_SCORE_DEPENDS_ON = tuple(f"evaluation/{name}" for name in ("report", "curves", "intervals"))
 _CHECKPOINT = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
 
@@ -157,12 +159,22 @@ class Readers:
 
 def source_of_bass() -> str:
     """A hash of our own source, without what shows and judges results."""
+    return _source("", _NO_RESULT_DEPENDS_ON)
+
+
+def source_of_scoring() -> str:
+    """A hash of our own source of what makes problems and scores of an evaluation."""
+    return _source("evaluation/", _NO_SCORE_DEPENDS_ON)
+
+
+def _source(part: str, without: tuple[str, ...]) -> str:
+    """A hash of the files of ours whose names begin with `part`, and with none of `without`."""
     root = Path(__file__).parents[1]
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
     told = [
         f"{name} {hash_of(path)}"
         for name, path in sorted(files.items())
-        if not name.startswith(_NO_RESULT_DEPENDS_ON)
+        if name.startswith(part) and not name.startswith(without)
     ]
     return hash_of_text("\n".join(told))
 
