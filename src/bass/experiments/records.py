@@ -28,6 +28,7 @@ from bass.experiments.strict import Json
 FORMAT = 3
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
+LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
 
 Value = TypeVar("Value")
 
@@ -61,6 +62,12 @@ class StepLine(Json):
             == len(self.emitted)
         ):
             raise RunFolderError("the lists of a step must have one entry for each row")
+        if not 0 <= self.k <= LONGEST_DRAFT:
+            raise RunFolderError(
+                f"a draft of k={self.k} tokens is not possible, at most {LONGEST_DRAFT:,} are"
+            )
+        if max(self.drafted, default=0) > self.k:
+            raise RunFolderError(f"a row drafted {max(self.drafted)} tokens, more than k={self.k}")
         for whose, drafted, accepted, emitted in zip(
             self.request_rows, self.drafted, self.accepted, self.emitted, strict=True
         ):
