@@ -26,6 +26,7 @@ from bass.cli.generate import INTERRUPTED
 from bass.cli.parsing import ONE, Option, Parser, taken
 from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
+from bass.experiments.against_plain import impossible
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.conditions import remarks
@@ -122,7 +123,12 @@ def run(parser: Parser, argv: list[str]) -> int:
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
-    for remark in [*remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
+    doubts = [
+        f"{cell}: {doubt}."
+        for cell, summary in summaries.items()
+        if (doubt := impossible(summary.metrics)) is not None
+    ]
+    for remark in [*doubts, *remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:

@@ -117,7 +117,7 @@ class RequestLine(Json):
     """One finished request of one repeat.
 
     Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a
-    wait for a row is in it);
+    wait for a row is in it); None of one that never had a row;
     `seconds`: from then until its last token; `token_seconds`: when each token was committed, since
     the repeat began, one per token; None where it was not noted (then the steps tell).
     """
@@ -129,7 +129,7 @@ class RequestLine(Json):
     text: str | None
     logprobs: list[float]
     finish: str  # one of FINISHES
-    prefill_seconds: float
+    prefill_seconds: float | None
     seconds: float
     token_seconds: list[float] | None
     seed: int
@@ -153,7 +153,7 @@ class RequestLine(Json):
         request: int,
         repeat: int,
         prompt_tokens: int,
-        prefill_seconds: float,
+        prefill_seconds: float | None,
         seed: int,
         token_seconds: list[float] | None = None,
     ) -> "RequestLine":
@@ -175,7 +175,7 @@ class RequestLine(Json):
     @property
     def ended(self) -> float:
         """When its last token was committed, in seconds since the repeat began."""
-        return self.prefill_seconds + self.seconds
+        return (self.prefill_seconds or 0.0) + self.seconds
 
 
 @final
