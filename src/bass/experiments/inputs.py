@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bass.experiments.cells import Task
-from bass.experiments.fingerprints import hash_of, hash_of_large, hash_of_text
+from bass.experiments.fingerprints import UNREADABLE, hash_of, hash_of_large, hash_of_text
 from bass.experiments.own_code import modules_named, modules_of
 from bass.experiments.records import Manifest
 from bass.experiments.settings import KIND
@@ -87,7 +87,7 @@ def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [
         _change(name, then.get(name), now.get(name))
         for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
+        if then.get(name) != now.get(name) or now.get(name) == UNREADABLE
     ]
 
 
@@ -113,6 +113,8 @@ def _change(name: str, then: str | None, now: str | None) -> str:
         return f"the package `{which}` was {then or 'not there'} and is {now or 'gone'}"
     if kind == "prompts":
         return f"the prompts of `{which}` have changed"
+    if now == UNREADABLE:
+        return f"the {kind}{which and f' `{which}`'} cannot be read"
     how = "is new" if then is None else "is gone" if now is None else "has changed"
     return f"the {kind}{which and f' `{which}`'} {how}"
 
