@@ -18,7 +18,7 @@ from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
-from bass.interfaces.answers import INTEGERS, check_dense, check_probs
+from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
 from bass.ops.batch_state import (
     commit,
     pack_report,
@@ -219,6 +219,7 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
         raise StrategyError(
             f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`."
         )
+    check_complete(verdict, f"`{name}`")
     for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
         if isinstance(value, Tensor):
             check_dense(value, logits.device, f"`{part}` of the verdict of `{name}`")
