@@ -296,6 +296,8 @@ DAMAGED = {
         "must fit into 64 bits",
     ),
     "half a number": ("steps.jsonl", rb"\[\d+", b"[9223372036854775808", "must fit into 64 bits"),
+    "a long draft": ("steps.jsonl", rb'"drafted": \[\d+', b'"drafted": [1' + b"0" * 15, "than k="),
+    "a huge k": ("steps.jsonl", rb'"k": \d+', b'"k": 1' + b"0" * 15, "at most 4,096"),
     "an end twice": (
         "requests.jsonl",
         rb"\Z",

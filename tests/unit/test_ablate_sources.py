@@ -4,6 +4,7 @@ gone on with.
 
 import importlib
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from bass.experiments.cells import Task, finish
 from bass.experiments.config import plan
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.runner import Ablation
-from bass.runs.changes import changes
+from bass.provenance.fingerprints import UNREADABLE
+from bass.runs.changes import changes, other_inputs
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
 
@@ -101,6 +103,15 @@ CASES: dict[str, tuple[Files, Any, Files, str]] = {
     "a module named in a call": (
         {"own_a.py": BASE + LAZY + "import importlib; importlib.import_module('own_b')\n",
          "own_b.py": ONE}, OWN, {"own_b.py": OTHER}, "module `own_b`"),
+    "a module named in a call by keyword": (
+        {"own_a.py": BASE + LAZY + "import importlib; importlib.import_module(name='own_b')\n",
+         "own_b.py": ONE}, OWN, {"own_b.py": OTHER}, "module `own_b`"),
+    "a module named in a call of another name": (
+        {"own_a.py": "from importlib import import_module as load\n" + BASE + LAZY
+         + "load('own_b')\n", "own_b.py": ONE}, OWN, {"own_b.py": OTHER}, "module `own_b`"),
+    "a module named in a call of a variable": (
+        {"own_a.py": "import importlib\nload = importlib.import_module\n" + BASE + LAZY
+         + "load('own_b')\n", "own_b.py": ONE}, OWN, {"own_b.py": OTHER}, "module `own_b`"),
     "a function as a value": (
         {"own_a.py": FUNCTION, "own_b.py": ONE}, TAKES,
         {"own_b.py": OTHER}, "module `own_b`"),
@@ -226,3 +237,41 @@ def test_what_own_code_does_not_use_may_change(here: Path) -> None:
     record = "own_lib-1.0.dist-info/METADATA,sha256=z,9\nown_lib/__init__.py,sha256=x,9\n"
     write(here, {"own_b.py": OTHER, "site-packages/own_lib-1.0.dist-info/RECORD": record})
     assert ablation(here, asked) == []
+
+
+def test_a_change_of_an_archive_and_of_what_it_imports_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive holds the class, which imports a module of the archive and one of a folder."""
+    archive = here / "lib.zip"
+
+    def pack(helper: str) -> None:
+        with zipfile.ZipFile(archive, "w") as written:
+            written.writestr("own_zip/__init__.py", "")
+            written.writestr("own_zip/a.py", f"import own_beside\nfrom . import b\n{MINE}")
+            written.writestr("own_zip/b.py", helper)
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(str(archive))
+    pack(ONE)
+    write(here, {"own_beside.py": ONE})
+    asked = {"mine": "own_zip.a:Mine"}
+    assert ablation(here, asked) == ["0000-mine"]
+    assert ablation(here, asked) == []
+    for change, before in (
+        (lambda: pack(OTHER + "\n"), lambda: pack(ONE)),
+        (
+            lambda: write(here, {"own_beside.py": OTHER}),
+            lambda: write(here, {"own_beside.py": ONE}),
+        ),
+    ):
+        change()
+        with pytest.raises(RunFolderError, match="made with something else"):
+            ablation(here, asked)
+        before()
+
+
+def test_what_cannot_be_read_is_equal_to_nothing() -> None:
+    assert other_inputs({"module a": "x"}, {"module a": "x"}) == []
+    gone = {"module a": UNREADABLE}
+    assert other_inputs(gone, gone) == ["the module `a` cannot be read"]

@@ -257,6 +257,7 @@ def draft_of(**fields: Any) -> Any:
     [
         (None, r"`Answers.propose` returned None: give a `bass.records.Draft`"),
         ((1, 2), r"`Answers.propose` returned tuple: give a `bass.records.Draft`"),
+        (unchecked(Draft), "`Answers.propose` gave a `Draft` without `tokens`"),
         (draft_of(tokens=lambda lengths, k: [[0] * k] * 3), "gave list as `tokens`: give a tensor"),
         (draft_of(lengths=lambda lengths, k: 2), "gave int as `lengths`: give a tensor"),
         (
@@ -293,6 +294,10 @@ class Judges(Verifier):
     ("change", "message"),
     [
         (lambda verdict: None, "`Judges` answered with NoneType: give a `bass.records.Verdict`"),
+        (
+            lambda v: unchecked(Verdict, tokens=v.tokens),
+            "`Judges` gave a `Verdict` without `accepted`",
+        ),
         (
             lambda v: unchecked(Verdict, tokens=v.tokens, accepted=v.accepted.float()),
             "whose `accepted` holds no integers",

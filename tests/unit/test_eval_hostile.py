@@ -23,6 +23,13 @@ from bass.report.evaluation import page
 from bass.runs.evaluation_folder import opened
 from support.evaluation_folders import write_evaluation
 
+HUMANEVAL = {
+    "task_id": "H/0",
+    "prompt": "def f(x):\n",
+    "entry_point": "f",
+    "canonical_solution": "",
+    "test": "",
+}
 MBPP = {
     "task_id": 1,
     "text": "Write f.",
@@ -78,24 +85,31 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("task", "changes", "words"),
     [
-        ({"test_list": [" " * 10**7 + "assert f(1) == 1"]}, "characters of code"),
-        ({"code": " " * 10**7 + "\ndef f(x): return x"}, "characters of code"),
-        ({"test_imports": [" " * 10**7 + "import f"]}, "characters of code"),
-        ({"code": "f = f'" + "{1}" * 80_000 + "'"}, "characters of code"),
-        ({"code": "f = f'" + "{1}" * 5_000 + "'"}, "characters of code in all, and"),
+        ("mbpp", {"test_list": [" " * 10**7 + "assert f(1) == 1"]}, "characters of code"),
+        ("mbpp", {"code": " " * 10**7 + "\ndef f(x): return x"}, "characters of code"),
+        ("mbpp", {"test_imports": [" " * 10**7 + "import f"]}, "characters of code"),
+        ("mbpp", {"code": "f = f'" + "{1}" * 80_000 + "'"}, "characters of code"),
+        ("mbpp", {"code": "f = f'" + "{1}" * 2_500 + "'"}, "characters of code in all, and"),
+        ("humaneval", {"prompt": "f'" + "{1}" * 80_000 + "'\n"}, "characters of code"),
+        ("humaneval", {"prompt": "f'" + "{1}" * 2_500 + "'\n"}, "characters of code in all, and"),
     ],
 )
 def test_code_that_takes_the_parser_long_is_refused_soon(
-    changes: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str,
+    changes: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tasks, "MOST_CODE", 2 * tasks.LONGEST_CODE)
-    records = [MBPP | changes | {"task_id": i} for i in range(4)]
+    good = MBPP if task == "mbpp" else HUMANEVAL
+    records = [good | changes | {"task_id": str(i)} for i in range(4)]
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     began = time.process_time()
     with pytest.raises(RequestError, match=words) as caught:
-        read_problems("mbpp", tmp_path / "bad.jsonl")
+        read_problems(task, tmp_path / "bad.jsonl")
     assert time.process_time() - began < 2
     assert len(str(caught.value).splitlines()) == 1
 

@@ -200,6 +200,10 @@ def test_plain_decoding_commits_one_token_a_call_and_has_no_rate_of_acceptance(r
         measured[name] == 1
         for name in ("speedup", "speedup_first", "speedup_last", "speedup_all", "exact_match_rate")
     )
+    assert measured["speedup_limit"] == 1
+    assert against_plain.impossible(measured) is None
+    assert "`speedup`" in str(against_plain.impossible(measured | {"speedup": 1.01}))
+    assert "`speedup_all`" in str(against_plain.impossible(measured | {"speedup_all": 1.01}))
     assert "first_divergence" not in measured
 
 
@@ -519,7 +523,7 @@ def test_a_cell_has_the_mean_of_its_repeats_where_a_metric_applies() -> None:
 
 
 def test_every_metric_says_what_it_is() -> None:
-    assert len(METRICS) == 44
+    assert len(METRICS) == 45
     for name, metric in METRICS.items():
         assert metric.name == name
         assert len(metric.doc) > 40

@@ -27,7 +27,17 @@ from bass.interfaces import (
     Warp,
 )
 from bass.policies import Fixed
-from bass.records import Draft, Feedback, History, Noise, RowAssignment, Sequences, Verdict
+from bass.records import (
+    Draft,
+    Features,
+    Feedback,
+    History,
+    Noise,
+    RowAssignment,
+    Sequences,
+    Verdict,
+    Window,
+)
 from bass.sampling import Sampling
 from bass.testing.worlds import TableWorld
 from bass.verifiers.rejection import Rejection
@@ -267,8 +277,9 @@ class ExhaustedDrafter(Drafter):
     def reserve(self, assignment: RowAssignment) -> None:
         self._at("reserve")
 
-    def fill(self, tokens: Tensor, positions: Tensor, span: int, start: int) -> None:
+    def fill(self, window: Window) -> Features:
         self._at("fill")
+        return ()
 
     def propose(
         self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int

@@ -252,6 +252,22 @@ def test_where_plain_decoding_wins_it_is_said(tmp_path: Path) -> None:
     assert "At batch 4 nothing that drafts is faster than plain decoding." in said
 
 
+def test_a_speed_up_that_cannot_be_opens_the_report_and_is_no_lead(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", policies=("plain", "bass"), batches=(1, 4), repeats=2)
+    for cell in (one for one in run.cells if one.settings == {"policy": "bass", "batch": 1}):
+        path = run.cell_folder(cell.id) / "summary.json"
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        for repeat in summary["repeats"]:
+            repeat |= {"all": repeat["all"] / 9, "speedup": 9.0, "speedup_limit": 2.5}
+        path.write_text(json.dumps(summary), encoding="utf-8")
+    said = page(run)[2]
+    assert said[0].startswith("bass, batch 1: a speed-up of 9.00 (`speedup`) cannot be")
+    assert said[1].startswith("At batch 1 the speed-up of the fastest setting cannot be")
+    assert "batch 4" in said[2]
+    assert "batch 1" not in said[2]
+    assert any("which cannot be" in one for one in said if one.startswith("Batch 1:"))
+
+
 def test_one_cell_and_cells_without_a_rival_are_not_called_the_fastest(tmp_path: Path) -> None:
     one = told(write_run(tmp_path / "one", batches=(4,), policies=("bass",)))
     assert one[0] == "One setting was run: there is nothing to compare it with."

@@ -53,6 +53,9 @@ class Unmakable(Loud):
 
 class Unfinished(Loud):
     def init(self, batch_size): raise GeneratorExit(EVIL)
+
+class Leaving(Loud):
+    def init(self, batch_size): raise SystemExit(EVIL)
 """
 
 
@@ -122,7 +125,7 @@ def classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "steering_classes"
 
 
-@pytest.mark.parametrize("name", ["Loud", "Unmakable", "Unfinished", f"No{EVIL}"])
+@pytest.mark.parametrize("name", ["Loud", "Unmakable", "Unfinished", "Leaving", f"No{EVIL}"])
 def test_a_class_of_a_user_s_own_steers_no_terminal(
     bass_command: Command, pair: Pair, classes: str, name: str
 ) -> None:

@@ -247,3 +247,16 @@ def test_what_could_begin_a_stop_string_is_held_back(llm: bass.LLM) -> None:
         shown += event.text
         assert not shown.endswith(first[0]) or event.finish_reason
     assert generation.result().completions[0].text == shown
+
+
+def test_a_tokenizer_trained_with_dropout_encodes_a_text_in_one_way(tmp_path: Path) -> None:
+    said = json.loads(byte_tokenizer().to_str())
+    for folder, dropout in (("with", 0.9), ("without", None)):
+        (tmp_path / folder).mkdir()
+        said["model"]["dropout"] = dropout
+        (tmp_path / folder / "tokenizer.json").write_text(json.dumps(said), encoding="utf-8")
+    with_dropout, without = (Tokenizer.read(tmp_path / name) for name in ("with", "without"))
+    assert with_dropout is not None
+    assert without is not None
+    text = "def double(value): return 2 * value"
+    assert [with_dropout.encode(text) for _ in range(9)] == [without.encode(text)] * 9

@@ -4,7 +4,7 @@ where there is none to compare.
 The docstrings are the definitions of docs/metrics.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -39,6 +39,40 @@ def speedup_all(repeat: Repeat) -> float | None:
     BASS paper: speed-up of the mean.
     """
     return _latency_ratio(repeat, mean_of_all)
+
+
+def speedup_limit(repeat: Repeat) -> float | None:
+    """The most that speedup can be: tokens per step over that of plain decoding, since no step
+    takes less time than a plain one.
+    """
+    own, plain = _both(repeat, _tokens_per_step)
+    return own / plain if own and plain else None
+
+
+def _tokens_per_step(repeat: Repeat) -> float | None:
+    return repeat.tokens / repeat.counts.steps if repeat.counts.steps else None
+
+
+def impossible(metrics: Mapping[str, float]) -> str | None:
+    """What is wrong with a cell's speed-up, where it cannot be; `metrics`: the cell's.
+
+    A mean over requests can be more than the ratio of all tokens, but no more than that of each
+    request's tokens per step.
+    """
+    limit = metrics.get("speedup_limit")
+    if limit is None:
+        return None
+    of_requests = max(limit, metrics.get("tau_of_requests", 0.0))
+    for name, most in (("speedup", limit), ("speedup_all", of_requests)):
+        found = metrics.get(name, 0.0)
+        if round(found, 2) > round(most, 2):  # as printed
+            return (
+                f"a speed-up of {found:.2f} (`{name}`) cannot be, since a step gave {most:.2f} "
+                "times as many tokens as one of plain decoding and takes no less time: the machine "
+                "was busy with something else, so delete the cell and its plain one, and run them "
+                "again"
+            )
+    return None
 
 
 def draft_cost_ratio(repeat: Repeat) -> float | None:

@@ -109,6 +109,7 @@ _AGAINST_PLAIN = (
     _metric("ratio", "higher", against_plain.speedup_first),
     _metric("ratio", "higher", against_plain.speedup_last),
     _metric("ratio", "higher", against_plain.speedup_all),
+    _metric("ratio", "neither", against_plain.speedup_limit),
     _metric("ratio", "lower", against_plain.draft_cost_ratio),
     _metric("ratio", "higher", against_plain.predicted_speedup),
     _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),

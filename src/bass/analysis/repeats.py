@@ -95,6 +95,11 @@ class Repeat:
         return sum(len(line.tokens) for line in self.requests)
 
     @property
+    def prefills(self) -> list[float]:
+        """When prefills ended, of the requests that had a row."""
+        return [t for line in self.requests if (t := line.prefill_seconds) is not None]
+
+    @property
     def seconds(self) -> float:
         """From the beginning to the last token, prefills included, captures and warm-up not."""
         return max(

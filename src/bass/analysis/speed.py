@@ -28,7 +28,7 @@ def seconds(repeat: Repeat) -> float | None:
 
 def prefill_seconds(repeat: Repeat) -> float | None:
     """From the beginning of the repeat to the end of the first prefill."""
-    return min((line.prefill_seconds for line in repeat.requests), default=None)
+    return min(repeat.prefills, default=None)
 
 
 def first(repeat: Repeat) -> float | None:
@@ -54,7 +54,7 @@ def mean_of_all(repeat: Repeat) -> float | None:
 
 def _first_last_all(repeat: Repeat, which: int) -> float | None:
     return first_last_all(
-        (line.prefill_seconds, line.seconds, len(line.tokens)) for line in repeat.requests
+        (line.prefill_seconds or 0.0, line.seconds, len(line.tokens)) for line in repeat.requests
     )[which]
 
 

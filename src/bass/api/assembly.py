@@ -10,6 +10,7 @@ import numpy as np
 
 from bass.api.loading import Models
 from bass.api.plan import Strategies
+from bass.drafters.validity import built
 from bass.engine.cost import pass_cost
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
@@ -81,7 +82,7 @@ def assemble(
     )
     sequences = Sequences.empty(budget.batch, capacity, list(eos), models.device)
     step = SpeculativeStep(
-        target, parts.drafter.build(context), parts.verifier, warp, context.vocab_size, context.log
+        target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
     )
     return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget, warp, eos)
 

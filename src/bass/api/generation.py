@@ -2,7 +2,6 @@
 completions collected.
 """
 
-import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
@@ -47,7 +46,6 @@ class Generation:
             _Sample(Transcript(tokenizer, stops) if tokenizer else None) for _ in run.requests
         ]
         self._events = self._iterate()
-        self._seconds = 0.0
         self._error: Exception | None = None
         self._out_of_time = False
 
@@ -81,7 +79,9 @@ class Generation:
                 zip(self.run.requests, self._samples, strict=True)
             )
         ]
-        stats = summarize(self.run.trace, completions, self.peaks(), self._seconds, *self._claims)
+        last = [step.at for step in self.run.trace.steps[-1:]]
+        seconds = max([*last, *(sample.ended for sample in self._samples)], default=0.0)
+        stats = summarize(self.run.trace, completions, self.peaks(), seconds, *self._claims)
         return Result(completions, stats, self.run.trace.steps)
 
     def close(self) -> None:
@@ -90,15 +90,12 @@ class Generation:
         self.run.over = True
 
     def _iterate(self) -> Generator[StreamEvent, None, None]:
-        began = time.perf_counter()
         try:
             for emission in self.run:
-                self._seconds = time.perf_counter() - began - self.run.trace.capture_seconds
                 yield self._take(emission)
         except Exception as error:
             self._error = error
             raise
-        self._seconds = time.perf_counter() - began - self.run.trace.capture_seconds
         # Nothing else ends a run before its samples.
         self._out_of_time = self.run.time_budget is not None
 

@@ -52,8 +52,11 @@ class Kind:
         return self.name.replace("_", " ")
 
 
-_LOSSLESS = (bool, "lossless: ClassVar[bool] = True` or `= False`")
-_CAPTURABLE = (bool, "capturable: ClassVar[bool] = True` or `= False`")
+def _claims(*names: str) -> dict[str, tuple[type, str]]:
+    """Class attributes that are True or False."""
+    return {name: (bool, f"{name}: ClassVar[bool] = True` or `= False`") for name in names}
+
+
 _ORACLE = "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace"
 _RECORDED = "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill"
 _ROWS = (
@@ -63,17 +66,25 @@ _ROWS = (
         POLICIES,
         "bass.policies",
         "how many tokens to draft",
+        required=_claims("constant_length"),
         only_in_python={"oracle": _ORACLE, "recorded": _RECORDED},
     ),
     Kind("stop_rule", StopRule, STOP_RULES, "bass.stop_rules", "what ends a draft early"),
-    Kind("drafter", DraftMethod, DRAFTERS, "bass.drafters", "what proposes tokens"),
+    Kind(
+        "drafter",
+        DraftMethod,
+        DRAFTERS,
+        "bass.drafters",
+        "what proposes tokens",
+        required=_claims("batch_invariant"),
+    ),
     Kind(
         "verifier",
         Verifier,
         VERIFIERS,
         "bass.verifiers",
         "which tokens to keep",
-        required={"lossless": _LOSSLESS},
+        required=_claims("lossless", "coupled", "judges_jointly"),
     ),
     Kind(
         "cache",
@@ -90,7 +101,7 @@ _ROWS = (
         BACKENDS,
         "bass.attention",
         "backend that attends to a cache",
-        required={"view_type": (type, _VIEW.format("run` attends to")), "capturable": _CAPTURABLE},
+        required={"view_type": (type, _VIEW.format("run` attends to"))} | _claims("capturable"),
     ),
     Kind(
         "quantization",

@@ -132,7 +132,7 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
     if wrong:
         raise OptionError(" ".join(wrong))
     try:
-        return strategy(**made)
+        found = strategy(**made)
     except (BassError, KeyboardInterrupt):
         raise
     except BaseException as error:  # of a user's class, or of arguments that do not fit ours
@@ -141,6 +141,8 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
             f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
             f"{inspect.signature(strategy)}."
         ) from error
+    _check_declared(kind, found, f"`{strategy.__name__}`")
+    return found
 
 
 def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> Any:
@@ -254,6 +256,8 @@ def _check_declared(kind: str, found: Any, called: str) -> None:
     """Raise for a class, or an object of one, without what its interface only annotates."""
     for name, (wanted, form) in KINDS[kind].required.items():
         value = getattr(found, name, REQUIRED)
+        if isinstance(value, property):  # only an object tells
+            continue
         if value is REQUIRED or not isinstance(value, wanted):
             true = (
                 f"does not say its `{name}`"

@@ -102,7 +102,7 @@ class Stats(Counts):
     first: float | None
     last: float | None
     all: float | None
-    seconds: float  # without those of captures
+    seconds: float  # until the last token, without those of captures
     prefill_seconds: float | None
     capture_seconds: float  # in which the run waited for graphs to be captured: see `LLM.warm_up`
     bound_seconds: float | None

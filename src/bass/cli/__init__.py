@@ -57,8 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with left_as_found(), said_printably():
             return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except SystemExit:  # of `--help`, or of a class of the user's
-        raise
+    except SystemExit as error:  # of `--help`, or of a class of the user's
+        if error.code is None or isinstance(error.code, int):
+            raise
+        # Python would print a text as it is
+        say("".join(traceback.format_exception_only(error)).rstrip(), stderr=True)
+        return UNEXPECTED
     except BaseException as error:
         return _failed(error)
 

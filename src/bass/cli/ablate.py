@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from bass.analysis.against_plain import impossible
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
 from bass.cli.display import printable
@@ -122,7 +123,12 @@ def run(parser: Parser, argv: list[str]) -> int:
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
     said.print(results(made, summaries))
-    for remark in [*remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
+    doubts = [
+        f"{cell}: {doubt}."
+        for cell, summary in summaries.items()
+        if (doubt := impossible(summary.metrics)) is not None
+    ]
+    for remark in [*doubts, *remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:

@@ -3,7 +3,7 @@
 import json
 import platform
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from rich.table import Table
 from bass import pair
 from bass.analysis.scores import SCORES
 from bass.api.llm import LLM, load
-from bass.cli.generate import INTERRUPTED, called, caveats
+from bass.cli.described import described
+from bass.cli.generate import INTERRUPTED, caveats
 from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
@@ -42,7 +43,13 @@ from bass.evaluation.tasks import TASKS, read_problems
 from bass.interrupt import displayed, heeded
 from bass.problems import Problems
 from bass.provenance.environment import here
-from bass.provenance.made_with import SOURCE, fingerprints, source_of_bass
+from bass.provenance.made_with import (
+    SCORING,
+    SOURCE,
+    fingerprints,
+    source_of_bass,
+    source_of_scoring,
+)
 from bass.runs.evaluation_folder import opened
 
 _OPTIONS = (
@@ -91,7 +98,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with, specs = read_options(parser, argv, _OPTIONS)
+    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS)
     wrong = Problems()
     for name in ("task", "data", "output"):
         if config[name] is None:
@@ -126,8 +133,9 @@ def run(parser: Parser, argv: list[str]) -> int:
         asked = replace(asked, problems=kept)
     check(llm, asked)
     told = console(stderr=True)
-    about = _about(config, asked, llm, specs)
-    with opened(Path(config.output), _identity(config, asked, llm), about) as folder:
+    about = _about(config, asked, llm, named.words)
+    identity = _identity(config, asked, llm, named.specs)
+    with opened(Path(config.output), identity, about) as folder:
         try:
             with (
                 displayed(_Bars(told)) as progress,
@@ -167,17 +175,20 @@ def run(parser: Parser, argv: list[str]) -> int:
     return 0
 
 
-def _identity(config: Namespace, asked: Evaluation, llm: LLM) -> dict[str, Any]:
-    """All that samples and scores depend on."""
-    parts, models = llm.parts, llm.models
+def _identity(
+    config: Namespace, asked: Evaluation, llm: LLM, specs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that samples and scores depend on. `specs`: of the strategies, by option."""
+    models = llm.models
+    quantizations = zip(("quantization", "draft_quantization"), models.quantizations, strict=True)
+    strategies = vars(llm.parts) | dict(quantizations)
     limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
     return {
         "task": asked.task,
         "problems": asked.fingerprint,
         "target": config.target,
         "draft": config.draft,
-        "strategies": [called(part) for part in vars(parts).values()],
-        "quantization": [called(q) for q in models.quantizations],
+        **{name: described(part, specs.get(name)) for name, part in strategies.items()},
         "dtype": str(models.dtype),
         "device": str(models.device),
         "max_batch_size": llm.max_batch_size,
@@ -196,7 +207,7 @@ def _about(config: Namespace, asked: Evaluation, llm: LLM, specs: Sequence[Any])
     strategies = (*vars(llm.parts).values(), *llm.models.quantizations)
     inputs = fingerprints(strategies, specs, named)
     return {
-        "inputs": {SOURCE: source_of_bass()} | inputs,
+        "inputs": {SOURCE: source_of_bass(), SCORING: source_of_scoring()} | inputs,
         "problems": len(asked.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,

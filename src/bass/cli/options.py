@@ -3,9 +3,9 @@ parameters of the strategies that are named.
 """
 
 from collections.abc import Iterable
-from dataclasses import Field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from jsonargparse import Namespace
 
@@ -58,11 +58,23 @@ def of_field(field: Field[Any]) -> Option:
     return replace(option, **_OWN.get(field.name, {}))
 
 
+@final
+@dataclass(frozen=True)
+class Named:
+    """Strategies as the user names them.
+
+    `words`: all names and parameters; `specs`: by option, what `make` takes.
+    """
+
+    words: list[Any]
+    specs: dict[str, Any]
+
+
 def read_options(
     parser: Parser, argv: list[str], own: Iterable[Option] = _OF_PROMPTS
-) -> tuple[Namespace, dict[str, Any], dict[str, Any], list[Any]]:
-    """The command's own options, the arguments of `load`, those of `LLM.stream`, and what the user
-    names as strategies or says of them. `own` are the command's own.
+) -> tuple[Namespace, dict[str, Any], dict[str, Any], Named]:
+    """The command's own options, the arguments of `load`, those of `LLM.stream`, and the strategies
+    as the user names them. `own` are the command's own.
 
     Raises an `OptionError` with all that is wrong in files and with strategies.
     """
@@ -107,7 +119,8 @@ def read_options(
         EXAMPLE_STOPS if config.get("example") else ()
     )
     names = [name for spec in chosen.values() for name in choices.names_in(spec)]
-    return config, load_with, stream_with | {"stop": stop}, [*said.values(), *names, config.cache]
+    words = [*said.values(), *names, config.cache]
+    return config, load_with, stream_with | {"stop": stop}, Named(words, chosen)
 
 
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import check_answer, check_columns
+from bass.drafters.validity import built, check_answer, check_columns, named
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
@@ -55,7 +55,7 @@ class Ensemble(DraftMethod):
     def build(self, context: DrafterContext) -> Drafter:
         all_layers = self.target_features
         return EnsembleDrafter(
-            tuple(method.build(context) for method in self.methods),
+            tuple(built(method, context) for method in self.methods),
             context.vocab_size,
             tuple(
                 tuple(all_layers.index(layer) for layer in method.target_features)
@@ -87,7 +87,7 @@ class EnsembleDrafter(Drafter):
 
     @property
     def label(self) -> str:
-        return " or ".join(drafter.label for drafter in self.drafters)
+        return " or ".join(map(named, self.drafters))
 
     def reserve(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
@@ -118,7 +118,8 @@ class EnsembleDrafter(Drafter):
     ) -> Draft:
         asked, drafts = lengths, []
         for drafter in self.drafters:
-            answer = drafter.propose(sequences, asked, k, noise, span)
+            # a part may write to its lengths
+            answer = drafter.propose(sequences, asked.clone(), k, noise, span)
             draft = check_answer(drafter, answer, asked, k, self.vocab_size)
             if asked.device.type == "cpu":
                 check_columns(drafter, draft, asked)

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.errors import StrategyError
-from bass.interfaces import Drafter, Warp
-from bass.interfaces.answers import FLOATS, INTEGERS, check_dense, dtype_name
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, Warp
+from bass.interfaces.answers import FLOATS, INTEGERS, check_complete, check_dense, dtype_name
 from bass.ops.batch_state import (
     IMPOSSIBLE_TOKEN,
     NEGATIVE,
@@ -53,6 +53,7 @@ def check_answer(
     name, batch = f"`{type(drafter).__name__}.propose`", len(requested)
     if not isinstance(draft, Draft):
         raise StrategyError(f"{name} returned {_kind(draft)}: give a `bass.records.Draft`.")
+    check_complete(draft, name)
     fields = {"tokens": draft.tokens, "probs": draft.probs, "lengths": draft.lengths}
     for field, value in fields.items():
         if not isinstance(value, Tensor) and not (field == "probs" and value is None):
@@ -90,6 +91,23 @@ def check_answer(
     return Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
 
 
+def built(method: DraftMethod, context: DrafterContext) -> Drafter:
+    """The drafter that a method makes for a run. Raises `StrategyError` where it makes none."""
+    drafter = method.build(context)
+    if not isinstance(drafter, Drafter):
+        raise StrategyError(
+            f"`{type(method).__name__}.build` returned {_kind(drafter)}: return an object of a "
+            "subclass of `bass.interfaces.Drafter`."
+        )
+    return drafter
+
+
+def named(drafter: Drafter) -> str:
+    """How a message names a drafter: its label, or its class where that is no text."""
+    label = drafter.label
+    return label if isinstance(label, str) and label else f"`{type(drafter).__name__}`"
+
+
 def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
     """Raises `StrategyError` where a row has more tokens than columns.
 
@@ -106,7 +124,7 @@ def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch
 def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
     """What to tell the user of a draft with this flag, which is not 0."""
     reason, cause = next(text for bit, text in _REASONS.items() if flag & bit)
-    label = drafter.label
+    label = named(drafter)
     return StrategyError(f"{label[0].upper()}{label[1:]} gave a draft with {reason}: {cause}.")
 
 

@@ -48,8 +48,8 @@ class Outcome:
 
     @property
     def feedback(self) -> Feedback:
-        """What the policy learns."""
-        return Feedback(self.report.drafted, self.accepted, self.active, self.seconds)
+        """What the policy learns, in arrays that it may write to."""
+        return Feedback(self.report.drafted.copy(), self.accepted, self.active, self.seconds)
 
     @property
     def accepted(self) -> np.ndarray:
@@ -152,7 +152,7 @@ class Run:
         """Prefill waiting requests; the policy's state, begun anew for their rows."""
         admitted, fed = self.schedule.admit()
         if len(admitted):
-            state = self.policy.reset(state, admitted)
+            state = self.policy.reset(state, admitted.copy())
             self.trace.prompt_tokens_fed += fed
             served = self.schedule.slots.requests[admitted].tolist()
             self.trace.prefilled |= dict.fromkeys(served, clock.now)

@@ -74,16 +74,19 @@ class Slots:
         for row, request in zip(idle[len(leaders) :], followers, strict=True):
             source[row] = donors[tuple(all_requests[request].prompt)]
             shared[row] = len(all_requests[request].prompt) - 1
-        assignment = RowAssignment(self.capacities.copy(), source, shared)
+
+        def assignment() -> RowAssignment:  # of each store's own, which may write to it
+            return RowAssignment(self.capacities.copy(), source.copy(), shared.copy())
+
         for store in (self.target, self.drafter):
-            store.reserve(assignment)
+            store.reserve(assignment())
         fed_rows = idle[: len(leaders)]
         for run in (
             np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
         ):
             self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
         for store in (self.target, self.drafter):
-            store.copy_rows(assignment)
+            store.copy_rows(assignment())
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 

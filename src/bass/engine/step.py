@@ -18,7 +18,7 @@ from bass.engine.passes import PassLog, Seen, with_positions, without_positions
 from bass.engine.slots import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
-from bass.interfaces.answers import INTEGERS, check_dense, check_probs
+from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
 from bass.ops.batch_state import (
     clipped,
     commit,
@@ -172,7 +172,10 @@ class SpeculativeStep(Step):
         """
         history = History(sequences.tokens, sequences.lens, draft.tokens)
         probs = check_probs(self.warp, self.warp(logits, history), logits)
-        verdict = check_verdict(self.verifier, self.verifier(draft, probs, noise), logits)
+        given, lengths = lent(noise, draft.lengths)
+        judged_draft = Draft(draft.tokens.clone(), draft.probs, lengths)
+        answer = self.verifier(judged_draft, probs, given)
+        verdict = check_verdict(self.verifier, answer, logits)
         logprobs = token_logprobs(logits, verdict.tokens)
         # the next step uses them as indices
         known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
@@ -191,11 +194,21 @@ class SpeculativeStep(Step):
 
         Only on a CPU are its numbers looked at.
         """
-        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        given, asked = lent(noise, lengths)  # the drafter's own: it may write to them
+        given = replace(given, uniforms=noise.uniforms.clone())  # the verifier reads them too
+        draft = self.drafter.propose(sequences, asked, k, given, span)
         draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
+
+
+def lent(noise: Noise, lengths: Int[Tensor, " batch"]) -> tuple[Noise, Int[Tensor, " batch"]]:
+    """Noise and lengths for a strategy that may write to them: `keys` and `first` are those of the
+    rows themselves.
+    """
+    keys, first, own = torch.stack((noise.keys, noise.first, lengths)).unbind()
+    return Noise(keys, first, noise.uniforms), own
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:
@@ -207,6 +220,7 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
         raise StrategyError(
             f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`."
         )
+    check_complete(verdict, f"`{name}`")
     for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
         if isinstance(value, Tensor):
             check_dense(value, logits.device, f"`{part}` of the verdict of `{name}`")

@@ -258,7 +258,7 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
         for i, (request, completion) in enumerate(
             zip(run.requests, result.completions, strict=True)
         ):
-            prefilled = run.trace.prefilled.get(i, 0.0)
+            prefilled = run.trace.prefilled.get(i)
             line = RequestLine.of(
                 completion, i, call.number, len(request.prompt), prefilled, call.seed
             )

@@ -1,5 +1,7 @@
 """What a tensor must be that a strategy answers with: dense, and where the run is."""
 
+from dataclasses import fields
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,17 @@ def check_dense(value: Tensor, device: torch.device, what: str) -> None:
     else:
         return
     raise StrategyError(f"{what} {kind}: give a dense tensor on `{device}`.")
+
+
+def check_complete(record: object, what: str) -> None:
+    """Raise `StrategyError` for a record that was made without its fields."""
+    kind = type(record)
+    missing = [f.name for f in fields(kind) if not hasattr(record, f.name)]  # pyright: ignore[reportArgumentType]
+    if missing:
+        raise StrategyError(
+            f"{what} gave a `{kind.__name__}` without `{missing[0]}`: make it by "
+            f"`{kind.__name__}({', '.join(kind.__annotations__)})`."
+        )
 
 
 def check_probs(warp: object, probs: object, logits: Tensor) -> Tensor:

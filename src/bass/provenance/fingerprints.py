@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 WHOLE = 2**26  # bytes of a file up to which all of it is hashed
+UNREADABLE = "unreadable"  # equal to nothing, not even to itself
 _SAMPLES, _SAMPLE = 1024, 2**14  # of a larger one: so many pieces, evenly spread, of so many bytes
 
 
@@ -19,7 +20,7 @@ def hash_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
     except OSError:
-        return "unreadable"
+        return UNREADABLE
 
 
 def hash_of_large(path: Path) -> str:
@@ -36,7 +37,7 @@ def hash_of_large(path: Path) -> str:
                 file.seek(i * (size - _SAMPLE) // (_SAMPLES - 1))
                 found.update(file.read(_SAMPLE))
     except OSError:
-        return "unreadable"
+        return UNREADABLE
     return found.hexdigest()[:16]
 
 

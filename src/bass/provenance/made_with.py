@@ -10,7 +10,7 @@ from bass.provenance.fingerprints import hash_of, hash_of_large, hash_of_text
 from bass.provenance.own_code import modules_named, modules_of
 from bass.provenance.sources import Sources
 
-SOURCE = "source of bass"
+SOURCE, SCORING = "source of bass", "source of bass's scoring"
 # of our own source
 _NO_RESULT_DEPENDS_ON = (
     "cli",
@@ -48,12 +48,22 @@ class Readers:
 
 def source_of_bass() -> str:
     """A hash of our own source, without what shows and judges results."""
+    return _source("", _NO_RESULT_DEPENDS_ON)
+
+
+def source_of_scoring() -> str:
+    """A hash of our own source of what makes problems and scores of an evaluation."""
+    return _source("evaluation/", ())
+
+
+def _source(part: str, without: tuple[str, ...]) -> str:
+    """A hash of the files of ours whose names begin with `part`, and with none of `without`."""
     root = Path(__file__).parents[1]
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
     told = [
         f"{name} {hash_of(path)}"
         for name, path in sorted(files.items())
-        if not name.startswith(_NO_RESULT_DEPENDS_ON)
+        if name.startswith(part) and not name.startswith(without)
     ]
     return hash_of_text("\n".join(told))
 

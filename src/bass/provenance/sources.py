@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import pkgutil
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -29,10 +30,32 @@ _MOST_FILES = 1000  # of an installed package, up to which all are read
 @final
 @dataclass(frozen=True)
 class _Place:
-    """Where a module is. `file`: None for a namespace; `folders`: of a package's modules."""
+    """Where a module is.
+
+    `file`: None for a namespace, and within `archive` where it is in one; `folders`: of a package's
+    modules.
+    """
 
     file: Path | None
     folders: Sequence[str]
+    archive: Path | None = None
+
+    @classmethod
+    def of(cls, file: Path, folders: Iterable[str]) -> "_Place | None":
+        """None where there is neither a file nor an archive that may hold it."""
+        archive = next((path for path in file.parents if path.is_file()), None)
+        known = archive is not None or file.is_file()
+        return cls(file, [*folders], archive) if known else None
+
+    @property
+    def source(self) -> bytes:
+        """What the file holds, if it is one of Python; nothing else."""
+        if self.file is None or self.file.suffix != ".py":
+            return b""
+        if self.archive is None:
+            return self.file.read_bytes()
+        with zipfile.ZipFile(self.archive) as archive:
+            return archive.read(self.file.relative_to(self.archive).as_posix())
 
     @property
     def installed(self) -> bool:
@@ -76,7 +99,7 @@ class Sources:
                 continue
             read = not place.installed
             if read and place.file is not None:
-                found[f"module {name}"] = hash_of(place.file)
+                found[f"module {name}"] = hash_of(place.archive or place.file)
             elif place.installed:
                 packages = self._packages().get(_top(name), ())
                 found |= {f"package {one}": self._package(one) for one in packages}
@@ -98,8 +121,8 @@ class Sources:
         place = self._place(name)
         if place is None or place.file is None:
             return {}
-        if not place.folders:
-            return {f"module {name}": hash_of(place.file)}
+        if not place.folders or place.archive is not None:
+            return {f"module {name}": hash_of(place.archive or place.file)}
         folder = place.file.parent
         files = [one for one in folder.rglob("*") if one.suffix != ".pyc" and one.is_file()]
         if len(files) > _MOST_FILES:
@@ -110,17 +133,18 @@ class Sources:
         """The module's place, by what is imported, else where it would be imported from."""
         loaded = sys.modules.get(name)
         if isinstance(loaded, ModuleType) and isinstance(file := vars(loaded).get("__file__"), str):
-            return _Place(Path(file), [*vars(loaded).get("__path__", ())])
+            folders = [*vars(loaded).get("__path__", ())]
+            return _Place.of(Path(file), folders) or _Place(Path(file), folders)
         try:
             spec = self._spec(name)
         except Exception:  # of a user's finder, or a name that is none
             return None
         if spec is None:
             return None
-        file = Path(spec.origin) if spec.has_location and spec.origin else None
-        if file is not None and not file.is_file():  # in an archive
-            return None
-        return _Place(file, [*(spec.submodule_search_locations or ())])
+        folders = [*(spec.submodule_search_locations or ())]
+        if not (spec.has_location and spec.origin):
+            return _Place(None, folders)
+        return _Place.of(Path(spec.origin), folders)
 
     def _spec(self, name: str) -> ModuleSpec | None:
         outer = name.rpartition(".")[0]
@@ -132,12 +156,15 @@ class Sources:
     def _read(self, name: str) -> list[str]:
         """The names that a module's source may import."""
         place = self._place(name)
-        if place is None or place.file is None or place.file.suffix != ".py":
+        if place is None:
             return []
         try:
-            tree = ast.parse(place.file.read_bytes())
+            tree = ast.parse(place.source)
         # edited since it was imported
-        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        except (
+            *(OSError, ValueError, SyntaxError, RecursionError, MemoryError),
+            *(KeyError, zipfile.BadZipFile),
+        ):
             return []
         package = name if place.folders else name.rpartition(".")[0]
         found = list[str]()
@@ -151,6 +178,7 @@ class Sources:
 
 def _imported(tree: ast.AST, package: str) -> Iterator[str]:
     """The names that source of this package may import; `NAME.*` for all that a module has."""
+    importers = _importers(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -160,20 +188,41 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
                 if base is not None:
                     yield base
                     yield from (f"{base}.{alias.name}" for alias in names)
-            case ast.Call(
-                func=ast.Name(id="import_module" | "__import__")
-                | ast.Attribute(attr="import_module" | "__import__"),
-                args=[ast.Constant(value=str(name)), *_],
+            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)) if (
+                called in importers
             ):
-                found = _resolved(name, package)
+                found = _resolved(_first_text(node), package)
                 if found is not None:
                     yield found
 
 
+def _importers(tree: ast.AST) -> set[str]:
+    """What `import_module` and `__import__` are called in this source."""
+    found = {"import_module", "__import__"}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(names=names):
+                found |= {a.asname for a in names if a.asname and a.name in found}
+            case ast.Assign(
+                targets=targets, value=ast.Name(id=called) | ast.Attribute(attr=called)
+            ) if called in found:
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _first_text(call: ast.Call) -> str:
+    """The name that a call of `import_module` is given; empty where it is computed."""
+    said = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
+    match said:
+        case [ast.Constant(value=str(name)), *_]:
+            return name
+    return ""
+
+
 def _resolved(name: str, package: str) -> str | None:
-    """A name without leading dots; None where it leads out of the package."""
+    """A name without leading dots; None where it is none, or leads out of the package."""
     try:
-        return importlib.util.resolve_name(name, package)
+        return importlib.util.resolve_name(name, package) or None
     except ImportError:
         return None
 

@@ -84,7 +84,7 @@ def _bars(bars: Mapping[Cell, Mapping[str, float]], xlabel: str) -> "Figure | No
 
 
 def _prefill(repeat: Repeat) -> float:
-    return min((request.prefill_seconds for request in repeat.requests), default=0.0)
+    return min(repeat.prefills, default=0.0)
 
 
 def _host(repeat: Repeat) -> float:

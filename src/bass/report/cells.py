@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from bass.analysis.against_plain import impossible
 from bass.analysis.metrics import over_repeats
 from bass.analysis.repeats import Repeat, repeats_of
 from bass.runs.records import CellEntry, Manifest, Summary
@@ -73,6 +74,11 @@ class Cell:
     def value(self, name: str) -> float | None:
         """That of the cell; None where it has none."""
         return self._metrics.get(name)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why its speed-up over plain decoding cannot be; None where nothing speaks against it."""
+        return impossible(self._metrics)
 
     @functools.cached_property
     def _metrics(self) -> dict[str, float]:

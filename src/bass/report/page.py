@@ -214,6 +214,7 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
+    told += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
     told += claims(run.manifest)
     return told + [note for cell in cells for note in cell.lines.notes]
 

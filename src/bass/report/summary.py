@@ -64,8 +64,10 @@ class Winner:
     @property
     def clear(self) -> bool:
         """Whether the best one is faster than every other by more than the noise; one without a
-        rival is not.
+        rival is not, nor one whose speed-up cannot be.
         """
+        if self.best.doubt is not None:
+            return False
         found = None if self.second is None else self.over(self.second)
         return found is not None and found.clear
 
@@ -104,7 +106,15 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
                 "setting can be called the fastest."
             )
         ]
-    told = [_head(found), *_over_plain(found)]
+    doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
+    told = []
+    if doubted:
+        told.append(
+            f"At {_places(doubted, found)} the speed-up of the fastest setting cannot be: the "
+            "warnings say why, and no setting can be called the fastest there."
+        )
+    if len(doubted) < len(found):
+        told += [_head(found), *_over_plain(found)]
     told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
     if len(found) > MOST_TOLD:
         told.append(
@@ -127,7 +137,11 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
 
 def _head(found: Mapping[str, Winner]) -> str:
     """Which setting wins where, by more than the noise."""
-    rivals = {place: winner for place, winner in found.items() if winner.others}
+    rivals = {
+        place: winner
+        for place, winner in found.items()
+        if winner.others and winner.best.doubt is None
+    }
     if not rivals:
         return (
             "One setting was run: there is nothing to compare it with."
@@ -198,7 +212,9 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
 
 
 def _lead_over_plain(winner: Winner) -> Lead | None:
-    return None if winner.plain is None else winner.over(winner.plain)
+    """None where it cannot be, too."""
+    doubted = winner.best.doubt is not None
+    return None if winner.plain is None or doubted else winner.over(winner.plain)
 
 
 def _range(times: Sequence[float]) -> str:
@@ -236,8 +252,8 @@ def _of_place(place: str, winner: Winner) -> str:
     for other in dict.fromkeys((winner.plain, winner.second)):
         if other is not None and (found := winner.over(other)) is not None:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
-            told.append(
-                f"{found.in_words()} as "
-                f"{name}{'' if found.clear or found.low is None else ', which is within the noise'}"
-            )
+            doubt = "" if found.clear or found.low is None else ", which is within the noise"
+            if other is winner.plain and winner.best.doubt is not None:
+                doubt = ", which cannot be"
+            told.append(f"{found.in_words()} as {name}{doubt}")
     return f"{', '.join(told)}{'' if winner.others else ', and has no rival there'}."

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bass.provenance.fingerprints import UNREADABLE
 from bass.provenance.made_with import SOURCE
 from bass.runs.records import Manifest
 
@@ -32,7 +33,7 @@ def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [
         _change(name, then.get(name), now.get(name))
         for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
+        if then.get(name) != now.get(name) or now.get(name) == UNREADABLE
     ]
 
 
@@ -58,5 +59,7 @@ def _change(name: str, then: str | None, now: str | None) -> str:
         return f"the package `{which}` was {then or 'not there'} and is {now or 'gone'}"
     if kind == "prompts":
         return f"the prompts of `{which}` have changed"
+    if now == UNREADABLE:
+        return f"the {kind}{which and f' `{which}`'} cannot be read"
     how = "is new" if then is None else "is gone" if now is None else "has changed"
     return f"the {kind}{which and f' `{which}`'} {how}"

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, final
 from bass.errors import RequestError, RunFolderError
 from bass.files import append, file_lines, read_regular, write_atomically
 from bass.plain_json import parse_json
+from bass.provenance.fingerprints import UNREADABLE
 from bass.runs.own_files import LOCK, inside, take_lock
 from bass.runs.strict import Json, checked, parsed
 
@@ -216,7 +217,9 @@ def _check(
             )
     for name in MADE_WITH:
         then, now = manifest.get(name), about.get(name)
-        if then is not None and now is not None and then != now:  # older folders say less
+        if then is None or now is None:  # older folders say less
+            continue
+        if then != now or (isinstance(now, Mapping) and UNREADABLE in now.values()):
             raise RequestError(
                 f"`{path}` holds samples that were made with something else "
                 f"({_change(name, then, now)}): name another folder."
@@ -227,8 +230,13 @@ def _change(name: str, then: Any, now: Any) -> str:
     if not (isinstance(then, dict) and isinstance(now, dict)):
         return f"{name} was {then!s:.80} and is {now!s:.80}"
     return (
-        f"the {next(key for key in {**then, **now} if then.get(key) != now.get(key))} has changed"
+        f"the {next(key for key in {**then, **now} if _other(then.get(key), now.get(key)))} has "
+        "changed, or cannot be read"
     )
+
+
+def _other(then: Any, now: Any) -> bool:
+    return then != now or now == UNREADABLE
 
 
 def read_samples(file: Path) -> dict[str, list[Sample]]:

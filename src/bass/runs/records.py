@@ -28,6 +28,7 @@ from bass.runs.strict import Json
 FORMAT = 3
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
+LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
 
 Value = TypeVar("Value")
 
@@ -61,6 +62,12 @@ class StepLine(Json):
             == len(self.emitted)
         ):
             raise RunFolderError("the lists of a step must have one entry for each row")
+        if not 0 <= self.k <= LONGEST_DRAFT:
+            raise RunFolderError(
+                f"a draft of k={self.k} tokens is not possible, at most {LONGEST_DRAFT:,} are"
+            )
+        if max(self.drafted, default=0) > self.k:
+            raise RunFolderError(f"a row drafted {max(self.drafted)} tokens, more than k={self.k}")
         for whose, drafted, accepted, emitted in zip(
             self.request_rows, self.drafted, self.accepted, self.emitted, strict=True
         ):
@@ -110,7 +117,7 @@ class RequestLine(Json):
     """One finished request of one repeat.
 
     Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a
-    wait for a row is in it);
+    wait for a row is in it); None of one that never had a row;
     `seconds`: from then until its last token; `token_seconds`: when each token was committed, since
     the repeat began, one per token; None where it was not noted (then the steps tell).
     """
@@ -122,7 +129,7 @@ class RequestLine(Json):
     text: str | None
     logprobs: list[float]
     finish: str  # one of FINISHES
-    prefill_seconds: float
+    prefill_seconds: float | None
     seconds: float
     token_seconds: list[float] | None
     seed: int
@@ -146,7 +153,7 @@ class RequestLine(Json):
         request: int,
         repeat: int,
         prompt_tokens: int,
-        prefill_seconds: float,
+        prefill_seconds: float | None,
         seed: int,
         token_seconds: list[float] | None = None,
     ) -> "RequestLine":
@@ -168,7 +175,7 @@ class RequestLine(Json):
     @property
     def ended(self) -> float:
         """When its last token was committed, in seconds since the repeat began."""
-        return self.prefill_seconds + self.seconds
+        return (self.prefill_seconds or 0.0) + self.seconds
 
 
 @final

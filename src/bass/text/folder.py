@@ -39,6 +39,8 @@ def assemble(
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
     said = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
     check_json(said)
+    if isinstance(said, dict) and isinstance(model := said.get("model"), dict):
+        model.pop("dropout", None)  # of training: it encodes a text in another way each time
     # of a key that is there twice, the one that was checked
     loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None
     pieces = Pieces.read(folder / PIECES) if file == PIECES else None

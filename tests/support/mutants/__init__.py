@@ -7,6 +7,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 from support.mutants import (
     drafting,
     engine,
+    isolation,
     kernels,
     memory,
     models,
@@ -18,7 +19,17 @@ from support.mutants.mutant import Mutant
 
 MUTANTS = tuple(
     mutant
-    for part in (verification, sampling, drafting, engine, memory, models, kernels, results)
+    for part in (
+        verification,
+        sampling,
+        drafting,
+        engine,
+        isolation,
+        memory,
+        models,
+        kernels,
+        results,
+    )
     for mutant in part.MUTANTS
 )
 

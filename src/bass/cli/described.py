@@ -1,0 +1,31 @@
+"""Strategies in full, as JSON: what tells two evaluations apart."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+def described(made: Any, spec: Any = None) -> Any:
+    """The class of a strategy and its parameters, those of strategies in it too.
+
+    spec: what `make` made it of. Of a dataclass the fields tell its parameters; of any other class
+    only what was said does.
+    """
+    if made is None or isinstance(made, str | int | float | bool):
+        return made
+    if isinstance(made, list | tuple):
+        specs = spec if isinstance(spec, list | tuple) and len(spec) == len(made) else made
+        return [described(one, said) for one, said in zip(made, specs, strict=True)]
+    if isinstance(made, Mapping):
+        return {str(name): described(value) for name, value in made.items()}
+    if isinstance(made, type):
+        return _path(made)
+    said = spec.get("init_args", {}) if isinstance(spec, Mapping) else {}
+    own = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    values = {f.name: described(getattr(made, f.name, None), said.get(f.name)) for f in own}
+    more = {name: described(value) for name, value in said.items() if name not in values}
+    return {"class_path": _path(type(made)), "init_args": values | more}
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"

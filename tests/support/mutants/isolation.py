@@ -1,0 +1,72 @@
+"""Defects of what strategies are given: without copies, one that writes into it changes the run."""
+
+from support.mutants.mutant import Mutant
+
+WRITES = "unit/test_strategies_that_write.py"
+DRAFTER, VERIFIER, POLICY = (
+    f"{WRITES}::test_a_{name}"
+    for name in (
+        "drafter_that_writes_to_lengths_and_assignments",
+        "verifier_that_writes_to_its_draft_and_its_noise",
+        "policy_that_writes_to_its_feedback_and_to_the_rows",
+    )
+)
+
+MUTANTS = (
+    Mutant(
+        "a draft is cut by the lengths that its drafter was given",
+        "SpeculativeStep.proposed",
+        "self.drafter.propose(sequences, asked, k, given, span)",
+        "self.drafter.propose(sequences, lengths, k, given, span)",
+        (DRAFTER,),
+    ),
+    Mutant(
+        "a drafter has the uniforms that the verifier reads",
+        "SpeculativeStep.proposed",
+        "given = replace(given, uniforms=noise.uniforms.clone())",
+        "",
+        (DRAFTER,),
+    ),
+    Mutant(
+        "a part of an ensemble has the lengths that cut its draft",
+        "EnsembleDrafter.propose",
+        "asked.clone()",
+        "asked",
+        (f"{WRITES}::test_a_part_of_an_ensemble_that_writes_to_its_lengths",),
+    ),
+    Mutant(
+        "strategies have the keys and lengths of the rows themselves",
+        "engine.step.lent",
+        "Noise(keys, first, noise.uniforms)",
+        "noise",
+        (VERIFIER,),
+    ),
+    Mutant(
+        "a verifier has the draft that is reported",
+        "SpeculativeStep.judged",
+        "Draft(draft.tokens.clone(), draft.probs, lengths)",
+        "draft",
+        (VERIFIER,),
+    ),
+    Mutant(
+        "a drafter has the target's assignment of rows",
+        "Slots.admit",
+        "RowAssignment(self.capacities.copy(), source.copy(), shared.copy())",
+        "RowAssignment(self.capacities, source, shared)",
+        (DRAFTER,),
+    ),
+    Mutant(
+        "a policy has the rows that the run goes by",
+        "Run._admitted",
+        "self.policy.reset(state, admitted.copy())",
+        "self.policy.reset(state, admitted)",
+        (POLICY,),
+    ),
+    Mutant(
+        "a policy has the counts that the run reports",
+        "Outcome.feedback",
+        "self.report.drafted.copy()",
+        "self.report.drafted",
+        (POLICY,),
+    ),
+)
