@@ -106,3 +106,16 @@ def test_a_strategy_is_described_with_all_its_parameters() -> None:
     drafter = described(Ensemble((Ngram(),)))
     assert drafter["init_args"]["methods"][0]["class_path"].endswith(":Ngram")
     assert json.loads(json.dumps([policy, drafter])) == [policy, drafter]
+
+
+def test_problems_of_strategies_and_of_the_evaluation_are_told_together(
+    tmp_path: Path, bass_command: BassCommand
+) -> None:
+    config = tmp_path / "eval.yaml"
+    config.write_text(
+        "task: humanevl\npolicy: fixd\nk: [9]\nlimit: 0\nmethods: [foo]\nbudgets: [-1]\n"
+        "program_memory: 1\nprogram_seconds: -1\n",
+        encoding="utf-8",
+    )
+    said = bass_command("eval", "--config", str(config), "--data", "x", "--output", "y")
+    assert "has 8 problems:" in said.err.splitlines()[0]

@@ -29,7 +29,7 @@ from bass.cli.generate import INTERRUPTED, caveats
 from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
-from bass.errors import OptionError, check_integer
+from bass.errors import OptionError, check_integer, unknown_name
 from bass.evaluation.evaluate import (
     METHODS,
     Evaluation,
@@ -98,20 +98,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS)
-    wrong = Problems()
-    for name in ("task", "data", "output"):
-        if config[name] is None:
-            known = f", one of {', '.join(TASKS)}" if name == "task" else ""
-            wrong.add(
-                f"`--{name}` is missing: name the "
-                f"{'folder to write to' if name == 'output' else name}{known}."
-            )
-    for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
-        with wrong.noted():
-            if config[name] is not None:
-                check_integer(name, config[name], least)
-    wrong.raise_any("What was asked for")
+    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, _examine)
     problems = with_shots(read_problems(config.task, config.data), config.shots)
     asked = Evaluation(
         config.task,
@@ -173,6 +160,32 @@ def run(parser: Parser, argv: list[str]) -> int:
     for caveat in caveats(llm):
         told.print(caveat, style="bold red", markup=False)
     return 0
+
+
+def _examine(config: Namespace, wrong: Problems) -> None:
+    """Note all that is wrong with the command's own options."""
+    for name in ("task", "data", "output"):
+        if config[name] is None:
+            known = f", one of {', '.join(TASKS)}" if name == "task" else ""
+            wrong.add(
+                f"`--{name}` is missing: name the "
+                f"{'folder to write to' if name == 'output' else name}{known}."
+            )
+    for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
+        with wrong.noted():
+            if config[name] is not None:
+                check_integer(name, config[name], least)
+    known = config.task in TASKS
+    if config.task is not None and not known:
+        wrong.add(str(unknown_name("task", config.task, TASKS)))
+    options = {"num_return_sequences": config.num_return_sequences}
+    task = str(config.task) if known else "humaneval"
+    for said in ({"methods": config.methods}, {"ks": config.k}, {"budgets": config.budgets}):
+        with wrong.noted():
+            Evaluation(task, [], options, **said)
+    for said in ({"seconds": config.program_seconds}, {"memory": config.program_memory}):
+        with wrong.noted():
+            sandbox(**said)
 
 
 def _identity(

@@ -2,7 +2,7 @@
 parameters of the strategies that are named.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
@@ -71,10 +71,13 @@ class Named:
 
 
 def read_options(
-    parser: Parser, argv: list[str], own: Iterable[Option] = _OF_PROMPTS
+    parser: Parser,
+    argv: list[str],
+    own: Iterable[Option] = _OF_PROMPTS,
+    examine: Callable[[Namespace, Problems], None] = lambda config, problems: None,
 ) -> tuple[Namespace, dict[str, Any], dict[str, Any], Named]:
     """The command's own options, the arguments of `load`, those of `LLM.stream`, and the strategies
-    as the user names them. `own` are the command's own.
+    as the user names them. `own` are the command's own, which `examine` looks at.
 
     Raises an `OptionError` with all that is wrong in files and with strategies.
     """
@@ -99,13 +102,15 @@ def read_options(
         if spec not in (None, "auto"):
             for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
                 parser.show(title, parameters)
-    given = Namespace()
+    given, before = Namespace(), len(problems.told)
     with problems.noted():
         given = parser.parse(argv, defaults=False)
     config = layered(
         parser.defaults,
         [*(parser.read(options, name, problems) for name, _, options in files), given],
     )
+    if len(problems.told) == before:  # all that was said is in the config
+        examine(config, problems)
     load_with = {f.name: config[f.name] for f in fields(LoadOptions) if f.name in config}
     for option in sorted({key.partition(".")[0] for key in said} & chosen.keys()):
         nothing = chosen[option] in (None, "auto")

@@ -95,7 +95,9 @@ class Evaluation:
         ]
 
 
-def sandbox(seconds: float, memory: int, workers: int | None = None) -> Sandbox:
+def sandbox(
+    seconds: float = Limits.seconds, memory: int = Limits.memory, workers: int | None = None
+) -> Sandbox:
     """Where generated programs run: each for so many seconds, in so many MiB; `workers` at a time,
     or as many as there are cores.
     """
