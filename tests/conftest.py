@@ -23,8 +23,10 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # foun
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
 from bass.engine import graphs, slots  # noqa: E402
+from support import interpreter  # noqa: E402  (imports triton)
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
+interpreter.hasten()
 
 _common = {
     "deadline": None,
