@@ -65,9 +65,9 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
 
 
-def pytest_runtest_setup() -> None:
-    """Each test is checked as if it were the only one."""
-    typecheck.calls.clear()
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test function is checked as if it were the only one."""
+    typecheck.begin(item.nodeid.partition("[")[0])
 
 
 def pytest_configure(config: pytest.Config) -> None:
