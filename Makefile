@@ -15,13 +15,23 @@ export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants families options nightly gpu sanitize docs clean
+.PHONY: help demo quick test lint mutants families options nightly gpu sanitize docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Minutes are those of two cores that do nothing else, where nothing else is said."
 
 demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, with and without speculation
 	$(BIN)/bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
+
+# The inner loop: verifiers by enumeration, the engine against its oracle on tables, and unit tests. Left out: the files of unit tests that
+# start processes, import transformers, write run folders, or take more than some five seconds, and the laws of whole models.
+LONG_UNITS := $(wildcard $(addprefix tests/unit/test_,$(addsuffix .py,ablate* bad_input chat cli cli_list cli_strategies docs eval eval_hostile \
+	examples fuzz_checkpoints generation hostile_files hub own_modules package quantized report* rope sandbox* simulate steps_ahead testing_* text* weights)))
+QUICK := tests/laws/test_0_enumeration.py tests/laws/test_1_greedy.py tests/unit $(addprefix --ignore=,$(LONG_UNITS)) \
+	--deselect=tests/laws/test_1_greedy.py::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens
+quick: $(VENV)/installed-dev  ## the inner loop: laws on tables and quick unit tests
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 $(QUICK)
 
 test: $(VENV)/installed-dev  ## set up, then run the tests
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2
