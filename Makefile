@@ -15,15 +15,26 @@ export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint mutants families options nightly gpu sanitize docs clean
+.PHONY: help demo quick test lint mutants families options nightly gpu sanitize docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Times are for two idle CPU cores; docs/correctness.md says what they rest on."
 
 demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, with and without speculation
 	$(BIN)/bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 
-test: $(VENV)/installed-dev  ## set up, then run the tests
+# The inner loop: verifiers by enumeration, the engine against its oracle on tables, and unit tests. Left out: the files of unit tests that
+# start processes, import transformers, write run folders, or take more than some five seconds, and the laws of whole models.
+LONG_UNITS := $(wildcard $(addprefix tests/unit/test_,$(addsuffix .py,ablate* bad_input chat cli cli_list cli_strategies docs eval eval_hostile \
+	examples fuzz_checkpoints generation hostile_files hub own_modules package quantized report* rope sandbox* simulate steps_ahead testing_* text* weights)))
+QUICK := tests/laws/test_0_enumeration.py tests/laws/test_1_greedy.py tests/unit $(addprefix --ignore=,$(LONG_UNITS)) \
+	--deselect=tests/laws/test_1_greedy.py::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens \
+	--deselect=tests/unit/test_attention.py::test_an_interpreted_backend_equals_dense_causal_attention_too
+quick: $(VENV)/installed-dev  ## the inner loop: laws on tables and quick unit tests (1 to 2 minutes)
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 $(QUICK)
+
+test: $(VENV)/installed-dev  ## set up, then run the tests (about 8 minutes)
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2
 
 lint: $(VENV)/installed-dev  ## ruff and pyright
@@ -31,7 +42,7 @@ lint: $(VENV)/installed-dev  ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail
+mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail (half an hour)
 	cd tests && $(abspath $(BIN))/python -m support.mutants
 
 families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
@@ -40,7 +51,7 @@ families: $(VENV)/installed-dev  ## compare every model family with transformers
 options: $(VENV)/installed-dev  ## write the tables of options in the documentation
 	cd tests && $(abspath $(BIN))/python -m support.options_page
 
-nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases
+nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (an hour or two)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
 
 gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it, step by step and in graphs

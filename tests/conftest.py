@@ -23,8 +23,10 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # foun
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
 from bass.engine import graphs, slots  # noqa: E402
+from support import interpreter  # noqa: E402  (imports triton)
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
+interpreter.hasten()
 
 _common = {
     "deadline": None,
@@ -63,9 +65,9 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
 
 
-def pytest_runtest_setup() -> None:
-    """Each test is checked as if it were the only one."""
-    typecheck.calls.clear()
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test function is checked as if it were the only one."""
+    typecheck.begin(item.nodeid.partition("[")[0])
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 import torch
 
 from bass.caches import CACHES, PagedCache
@@ -22,6 +21,7 @@ from bass.records import (
     RowAssignment,
 )
 from kernels.conftest import Choose
+from support.matrix import matrix
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
 # The window's positions by row, query heads, key heads, dimension, parts.
@@ -30,6 +30,12 @@ WINDOWS = {
     "a verify window": ([[5, 6, 7, 8], [69, 70, -1, -1], [-1, -1, -1, -1]], 3, 1, 20, 2),
     "the last two": ([[-1, 0], [64, 65], [9, 10]], 4, 2, 16, 3),
     "33 tokens": ([list(range(40, 73))], 4, 1, 12, 2),
+}
+# What becomes of a key: is it normed, with which scale, is it rotated?
+KEPT = {
+    "rotary": (False, scaled, True),
+    "norm and rotary": (True, scaled, True),
+    "norm": (True, offset_scaled, False),
 }
 
 
@@ -67,24 +73,16 @@ class Tables(RotaryTables):
         return self.cos[at][:, :, None], self.sin[at][:, :, None]
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize("kind", CACHES.values())
-@pytest.mark.parametrize(
-    ("normed", "scale", "rotated"),
-    [(False, scaled, True), (True, scaled, True), (True, offset_scaled, False)],
-    ids=["rotary", "norm and rotary", "norm"],
-)
+@matrix(cache=CACHES, name=WINDOWS, dtype=TOLERANCE, kept=KEPT)
 def test_completing_and_storing_at_once_equals_one_after_the_other(
-    kind: Any,
+    cache: str,
     name: str,
     dtype: torch.dtype,
-    normed: bool,
-    scale: Any,
-    rotated: bool,
+    kept: str,
     kernels: Choose,
     device: torch.device,
 ) -> None:
+    kind, (normed, scale, rotated) = CACHES[cache], KEPT[kept]
     positions, heads, kv_heads, dim, parts = WINDOWS[name]
     window, every = torch.tensor(positions, device=device), heads + 2 * kv_heads
     draw = torch.Generator().manual_seed(0)

@@ -4,6 +4,8 @@
 """
 
 import ast
+import functools
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,25 @@ def test_a_mutant_names_tests_that_exist(mutant: Mutant) -> None:
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert f"def {name}" in (TESTS / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_a_mutant_names_a_test_of_every_run(mutant: Mutant) -> None:
+    """Whose function is not `nightly`: it may have some cases that are."""
+    assert any(
+        quick(TESTS / file, name) for file, _, name in (t.partition("::") for t in mutant.tests)
+    )
+
+
+@functools.cache
+def quick(file: Path, name: str) -> bool:
+    """Is there a test of this name, or any where it is empty, that is not for the night alone?"""
+    return any(
+        isinstance(part, ast.FunctionDef)
+        and part.name.startswith(name or "test_")
+        and "pytest.mark.nightly" not in map(ast.unparse, part.decorator_list)
+        for part in ast.parse(file.read_text(encoding="utf-8")).body
+    )
 
 
 def test_every_trap_has_a_mutant_and_no_two_mutants_share_a_name() -> None:

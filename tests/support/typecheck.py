@@ -2,8 +2,9 @@
 checker.
 
 A check takes longer than most of the functions that are checked. So a function is checked at its
-first calls in each test, where wrong types and shapes show, and now and then after that; in the
-nightly tier, at every call.
+first calls in each test function, where wrong types and shapes show, and now and then after that;
+in the nightly tier, at every call. The cases of a parametrised test count as one: what differs
+between them, such as the strategy, is other functions with counts of their own.
 """
 
 import dataclasses
@@ -18,12 +19,21 @@ from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-FIRST = 4  # calls of a function, counted anew in each test, that are all checked
+FIRST = 4  # calls of a function, counted anew in each test function, that are all checked
 # a prime: calls often come in twos, fours or eights
-EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 17
-# in this test; by code, because a function within a function is made again and again
+EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 101
+# in this test function; by code, because a function within a function is made again and again
 calls: dict[CodeType, int] = {}
 _jaxtyped = jaxtyping.jaxtyped
+_test = ""
+
+
+def begin(test: str) -> None:
+    """Count anew, unless this is another case of the test before."""
+    global _test
+    if test != _test:
+        calls.clear()
+        _test = test
 
 
 def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
@@ -48,7 +58,7 @@ def _now_and_then(fn: Callable[..., Any], typechecker: Any) -> Callable[..., Any
         nonlocal checked
         __tracebackhide__ = True
         calls[code] = count = calls.get(code, 0) + 1
-        if jaxtyping.config.jaxtyping_disable or (count > FIRST and count % EVERY):
+        if (count > FIRST and count % EVERY) or jaxtyping.config.jaxtyping_disable:
             return fn(*args, **kwargs)
         if checked is None:  # it takes milliseconds to make, and most functions are not called
             checked = _jaxtyped(fn, typechecker=typechecker)
