@@ -87,7 +87,9 @@ def in_words(hint: Any) -> str:
     if origin is Literal:
         return ("" if len(inside) == 1 else "one of ") + ", ".join(map(repr, inside))
     if origin in (list, tuple) or hint in (list, tuple):
-        return f"a list of {_PLURAL.get(next(iter(inside), Any), 'values')}"
+        inner = next(iter(inside), Any)
+        example = " such as [1, 2]" if inner is int else ""
+        return f"a list of {_PLURAL.get(inner, 'values')}{example}"
     if origin is Callable:
         return "a function"
     named = origin or hint

@@ -22,6 +22,9 @@ from bass.problems import Problems
 ONE, MAYBE, MANY = "one", "maybe", "many"
 _NOT_IN_A_FILE = ("help", "config")
 
+SHOWN = 100  # characters of a value in a message
+MOST_BITS = 332  # of a number: Python prints those of 4,300 digits, we take 100
+
 
 @final
 @dataclass(frozen=True)
@@ -197,11 +200,22 @@ class Parser:
 
     def _typed(self, option: Option, name: str, value: Any) -> Any:
         try:
-            return option.value(value)
+            found = option.value(value)
         except WrongKindError as wanted:
+            shown = value if len(str(value)) <= SHOWN else f"{str(value)[:SHOWN]}..."
             raise OptionError(
-                f"`{name} {value}` is not of the right kind: give {wanted}; {self.see}"
+                f"`{name} {shown}` is not of the right kind: give {wanted}; {self.see}"
             ) from wanted
+        if any(isinstance(x, int) and x.bit_length() > MOST_BITS for x in _numbers(found)):
+            raise OptionError(
+                f"`{name}` has a number that is too large: give one of less than "
+                f"{MOST_BITS} bits; {self.see}"
+            )
+        return found
+
+
+def _numbers(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def is_option(word: str) -> bool:
