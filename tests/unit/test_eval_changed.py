@@ -47,7 +47,7 @@ def test_another_parameter_of_an_own_class_is_refused(
     bass_command: BassCommand,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = f"own_{option}"
+    name = f"own_margin_of_{option}"
     (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
