@@ -152,9 +152,9 @@ class Run:
         """Prefill waiting requests; the policy's state, begun anew for their rows."""
         admitted, fed = self.schedule.admit()
         if len(admitted):
-            state = self.policy.reset(state, admitted.copy())
-            self.trace.prompt_tokens_fed += fed
             served = self.schedule.slots.requests[admitted].tolist()
+            state = self.policy.reset(state, admitted)  # which may write to it
+            self.trace.prompt_tokens_fed += fed
             self.trace.prefilled |= dict.fromkeys(served, clock.now)
             clock.device_is_idle()
         return state

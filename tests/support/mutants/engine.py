@@ -193,8 +193,8 @@ MUTANTS = (
     Mutant(
         "a new prompt inherits the policy's state",
         "Run._admitted",
-        "self.policy.reset(state, admitted.copy())",
-        "self.policy.reset(state, admitted[:0].copy())",
+        "self.policy.reset(state, admitted)",
+        "self.policy.reset(state, admitted[:0])",
         (ALONE,),
     ),
     Mutant(

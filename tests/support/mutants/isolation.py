@@ -56,13 +56,6 @@ MUTANTS = (
         (DRAFTER,),
     ),
     Mutant(
-        "a policy has the rows that the run goes by",
-        "Run._admitted",
-        "self.policy.reset(state, admitted.copy())",
-        "self.policy.reset(state, admitted)",
-        (POLICY,),
-    ),
-    Mutant(
         "a policy has the counts that the run reports",
         "Outcome.feedback",
         "self.report.drafted.copy()",
