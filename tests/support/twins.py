@@ -1,6 +1,5 @@
 """Operations in plain torch and float64: what kernels must equal."""
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -34,17 +33,3 @@ def add_norm(
     summed = stream if parts is None else (stream.double() + parts.double().sum(0)).to(stream.dtype)
     wide = summed.double()
     return summed, wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
-
-
-def turn(
-    y: Float[Tensor, "splits rows heads dim"],
-    turning: int,
-    cos: Float[Tensor, "rows dim"],
-    sin: Float[Tensor, "rows dim"],
-) -> Float[Tensor, "rows heads dim"]:
-    """Σ y, its first `turning` heads turned: y cos + (y with its halves swapped) · signed sin."""
-    total = y.double().sum(0)
-    turned = (
-        total * cos.double()[:, None] + total.roll(y.shape[-1] // 2, -1) * sin.double()[:, None]
-    )
-    return torch.cat((turned[:, :turning], total[:, turning:]), 1)

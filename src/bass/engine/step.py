@@ -130,11 +130,12 @@ class SpeculativeStep(Step):
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
         fed = Window(*window(sequences, draft), span)
         scored = self.target(fed)
-        report, emitted, accepted = self.judged(sequences, draft, flags, scored.logits, noise)
+        report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
         if self.drafter.observes:
             # of the window, what is committed; of an idle row, nothing
             index = torch.arange(fed.positions.shape[1], device=emitted.device)
             committed = torch.where(index < emitted[:, None], fed.positions, -1)
+            accepted = torch.minimum(verdict.accepted, emitted)
             self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)
         return with_positions(report, self.log.take())
 
@@ -164,8 +165,8 @@ class SpeculativeStep(Step):
         flags: Int[Tensor, " batch"],
         logits: Float[Tensor, "batch window vocab"],
         noise: Noise,
-    ) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"], Int[Tensor, " batch"]]:
-        """Verdict and commit; the report, packed, and the numbers of emitted and accepted tokens.
+    ) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"], Verdict]:
+        """Verdict and commit; the report, packed, the numbers of emitted tokens, and the verdict.
 
         `flags`: those of `drafted`; those of the target are added for the distributions that decide
         what is emitted.
@@ -185,7 +186,7 @@ class SpeculativeStep(Step):
             judged = torch.where(emitted > 0, draft.lengths + 1, 0)
         flags = with_target_flags(flags, probs, judged)
         report = pack_report(sequences, draft, flags, verdict, emitted, logprobs)
-        return report, emitted, torch.minimum(verdict.accepted, emitted)
+        return report, emitted, verdict
 
     def proposed(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

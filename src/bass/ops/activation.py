@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -32,7 +31,7 @@ def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*ro
         act in IN_KERNELS
         and dispatch.use_kernels(y)
         and y.dtype in dispatch.DTYPES
-        and not (torch.is_grad_enabled() and y.requires_grad)
+        and not dispatch.has_gradient(y)
     ):
         rows = y.reshape(-1, y.shape[-1])
         return kernels.activation.gate(rows, IN_KERNELS[act]).view(*y.shape[:-1], -1)

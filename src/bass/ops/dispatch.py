@@ -8,6 +8,7 @@ from bass.kernels.support import Unsupported, runs_kernels, triton_unsupported, 
 __all__ = [
     "Unsupported",
     "few_rows",
+    "has_gradient",
     "hopper",
     "runs_kernels",
     "triton_unsupported",
@@ -36,14 +37,16 @@ def hopper(x: Tensor) -> bool:
 def few_rows(x: Tensor, *weights: Tensor | None) -> bool:
     """Whether kernels serve the rows of a decoding step on their way through a layer.
 
-    They have no gradients, and compute in float32 what is stored in 32 bits or fewer.
+    They compute in float32 what is stored in 32 bits or fewer.
     """
     return (
         use_kernels(x)
         and x.dtype in DTYPES
         and x.numel() <= MOST_ROWS * x.shape[-1]
-        and not (
-            torch.is_grad_enabled()
-            and any(t is not None and t.requires_grad for t in (x, *weights))
-        )
+        and not has_gradient(x, *weights)
     )
+
+
+def has_gradient(*tensors: Tensor | None) -> bool:
+    """Whether torch records a gradient of any of them, which kernels do not have."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

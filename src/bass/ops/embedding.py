@@ -1,6 +1,5 @@
 """Rows of a table."""
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,6 +16,6 @@ def embedding(
 
     A table that is being trained is looked up by torch: the kernel has no gradient.
     """
-    if dispatch.use_kernels(table) and not (table.requires_grad and torch.is_grad_enabled()):
+    if dispatch.use_kernels(table) and not dispatch.has_gradient(table):
         return kernels.embedding.embedded(table, tokens)
     return F.embedding(tokens, table)

@@ -174,19 +174,23 @@ class Product:
     @property
     def by_kernel(self) -> bool:
         """Whether a kernel for few rows computes it."""
-        return _by_kernel(self.like, self.layer)
+        like, layer = self.like, self.layer
+        return (
+            _ours(layer)
+            and dispatch.few_rows(like, layer.weight, layer.bias)
+            and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
+        )
 
     def tensor(self) -> Float[Tensor, "*rows out"]:
         """Complete, in x's type."""
-        x, like = self.x, self.like
-        if not _by_kernel(like, self.layer):
-            return _whole(x if isinstance(x, Tensor) else x.tensor(), self.layer)
-        return _summed(self.partial_sums(), like)
+        if self.by_kernel:
+            return _summed(self.partial_sums(), self.like)
+        return _whole(self.x if isinstance(self.x, Tensor) else self.x.tensor(), self.layer)
 
     def partial_sums(self) -> Float[Tensor, "splits rows out"]:
         """As the product leaves them: float32 if there are several, else x's type."""
         like, layer = self.like, self.layer
-        if not _by_kernel(like, layer):
+        if not self.by_kernel:
             y = self.tensor()
             return y.view(1, -1, y.shape[-1])
         rows = self.rows()
@@ -275,14 +279,6 @@ def _summed(
 ) -> Float[Tensor, "*rows out"]:
     y = parts[0] if len(parts) == 1 else parts.sum(0).to(like.dtype)
     return y.view(*like.shape[:-1], -1)
-
-
-def _by_kernel(like: Tensor, layer: Any) -> bool:
-    return (
-        _ours(layer)
-        and dispatch.few_rows(like, layer.weight, layer.bias)
-        and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
-    )
 
 
 def _ours(layer: nn.Module) -> bool:

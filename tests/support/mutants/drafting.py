@@ -33,10 +33,12 @@ MUTANTS = (
         "if self.drafter.observes:\n"
         "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
         "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
+        "    accepted = torch.minimum(verdict.accepted, emitted)\n"
         "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
         "if self.drafter.observes and k:\n"
         "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
         "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
+        "    accepted = torch.minimum(verdict.accepted, emitted)\n"
         "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
         (OBSERVED,),
     ),
