@@ -21,7 +21,7 @@ from bass.engine.graphs import GraphedStep
 from bass.engine.parts import parts_of, seconds_of
 from bass.ops.batch_state import last
 from bass.ops.noise import step_noise
-from bass.records import History, Window
+from bass.records import Window
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
@@ -47,7 +47,7 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
             drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
             for i in range(k):
                 probs.append(
-                    drafter.warp(logits, History(rows.tokens, rows.lens, drafted[:, :i]))[:, 0]
+                    drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0]
                 )
                 drafted[:, i] = drafter.draw(probs[-1], noise, i)
             torch.stack(probs, 1)

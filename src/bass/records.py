@@ -10,13 +10,14 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
 from bass.renamed import renamed
 
 __all__ = [
+    "SAMPLING_OPTIONS",
     "Angles",
     "AttentionRule",
     "CacheBudget",
@@ -40,6 +41,20 @@ __all__ = [
 ]
 
 
+# The columns of `Sequences.sampling`, with the values that change nothing: see
+# `bass.sampling.Sampling`.
+SAMPLING_OPTIONS: dict[str, float] = {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_new_tokens": 0,
+}
+
+
 @dataclass(frozen=True)
 class Sequences:
     """The rows in flight, on the device, updated in place so that their addresses never change.
@@ -55,11 +70,23 @@ class Sequences:
     active: Bool[Tensor, " batch"]
     keys: Int[Tensor, " batch"]  # of the row's noise
     steps: Int[Tensor, " batch"]  # steps the row itself has taken
-    eos: Int[Tensor, " eos"]  # token ids that end a row
+    prompt_lens: Int[Tensor, " batch"]
+    end_tokens: Int[Tensor, "batch ends"]  # token ids that end the row, -1 as padding
+    sampling: Float64[Tensor, "batch options"]  # columns: `SAMPLING_OPTIONS`
 
     @classmethod
-    def empty(cls, batch: int, capacity: int, eos: list[int], device: torch.device) -> "Sequences":
-        """`batch` idle rows of `capacity` tokens each."""
+    def empty(
+        cls,
+        batch: int,
+        capacity: int,
+        eos: list[int],
+        device: torch.device,
+        most_end_tokens: int = 0,
+    ) -> "Sequences":
+        """`batch` idle rows of `capacity` tokens each, which the tokens `eos` end.
+
+        most_end_tokens: for how many of them a row has room, if more.
+        """
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -71,7 +98,21 @@ class Sequences:
             active=zeros(batch, dtype=torch.bool),
             keys=zeros(batch),
             steps=zeros(batch),
-            eos=torch.tensor(eos, dtype=torch.int64, device=device),
+            prompt_lens=zeros(batch),
+            end_tokens=torch.tensor(
+                [eos + [-1] * (most_end_tokens - len(eos))] * batch,
+                dtype=torch.int64,
+                device=device,
+            ),
+            sampling=torch.tensor(
+                [list(SAMPLING_OPTIONS.values())] * batch, dtype=torch.float64, device=device
+            ),
+        )
+
+    def history(self, drafted: Int[Tensor, "batch drafted"]) -> "History":
+        """The rows' tokens and options, and these drafted tokens."""
+        return History(
+            self.tokens, self.lens, drafted, self.prompt_lens, self.end_tokens, self.sampling
         )
 
     @property
@@ -109,15 +150,20 @@ class Scored:
 
 @dataclass(frozen=True)
 class History:
-    """What precedes each logit: the committed tokens, then drafted ones.
+    """What precedes each logit: the committed tokens, then drafted ones; and how the row's next
+    token is sampled. `Sequences.history` makes it.
 
     Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of
-    drafted columns.
+    drafted columns. `prompt_lens`, `end_tokens` and `sampling` are those of `Sequences`, None where
+    the warp has options of its own.
     """
 
     tokens: Int[Tensor, "batch slots"]
     lens: Int[Tensor, " batch"]
     drafted: Int[Tensor, "batch drafted"]
+    prompt_lens: Int[Tensor, " batch"] | None = None
+    end_tokens: Int[Tensor, "batch ends"] | None = None
+    sampling: Float64[Tensor, "batch options"] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""The sampling options of a request, as a warp: logits to probabilities."""
+"""The sampling options of a request, and the warps that follow them: logits to probabilities."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from bass.errors import OptionError, check_integer, is_finite
+from bass.errors import OptionError, StrategyError, check_integer, is_finite
 from bass.interfaces import Warp
 from bass.ops import sampling
 from bass.records import History
@@ -17,14 +17,16 @@ from bass.records import History
 @final
 @dataclass(frozen=True)
 class Sampling(Warp):
-    """The warp of a request, in the order and with the meaning of Hugging Face's generation
-    options.
+    """The options of a request, in the order and with the meaning of Hugging Face's generation
+    options, and of vLLM's where it has none.
 
-    repetition_penalty (over the row's prompt and output; Keskar et al., 2019), temperature (0 = the
-    most probable token, as a one-hot distribution), top_k (0 = off), top_p (1 = off; Holtzman et
-    al., 2020), min_p (0 = off; Nguyen et al., 2024). On a CUDA device kernels do it, but for logits
-    in float64 and for the penalty. Logits of which one is NaN or infinity, or none is finite, give
-    NaN at every temperature: they are no distribution.
+    repetition_penalty (over the row's prompt and output; Keskar et al., 2019), frequency_penalty
+    and presence_penalty (subtracted once for each occurrence among the generated tokens, and once
+    for any), temperature (0 = the most probable token, as a one-hot distribution), top_k (0 = off),
+    top_p (1 = off; Holtzman et al., 2020), min_p (0 = off; Nguyen et al., 2024). min_new_tokens:
+    before so many, no end token has a probability. As a warp it treats all rows alike. Logits of
+    which one is NaN or infinity, or none is finite, give NaN at every temperature: they are no
+    distribution.
     """
 
     temperature: float = 1.0
@@ -32,25 +34,62 @@ class Sampling(Warp):
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
 
     def __post_init__(self) -> None:
         check_integer("top_k", self.top_k, 0)
+        check_integer("min_new_tokens", self.min_new_tokens, 0)
+        range_of_penalty = "of -2 to 2 (0 = off)"
         rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
             ("temperature", lambda x: x == 0 or x >= 1e-6, "of 0 (greedy), or 1e-6 or more"),
             ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
             ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
             ("repetition_penalty", lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),
+            ("presence_penalty", lambda x: abs(x) <= 2, range_of_penalty),
+            ("frequency_penalty", lambda x: abs(x) <= 2, range_of_penalty),
         )
         for name, holds, range_ in rules:
             value = getattr(self, name)
             if not (is_finite(value) and holds(value)):
                 raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
 
+    def packed(self, rows: int, device: torch.device) -> Float64[Tensor, "batch options"]:
+        """As `Sequences.sampling` holds them. Nothing is copied from the host."""
+        columns = [
+            torch.full((rows,), float(value), dtype=torch.float64, device=device)
+            for value in astuple(self)
+        ]
+        return torch.stack(columns, 1)
+
     def __call__(
         self, logits: Float[Tensor, "batch window vocab"], history: History
     ) -> Float[Tensor, "batch window vocab"]:
-        if self.repetition_penalty != 1:
-            wide = torch.promote_types(logits.dtype, torch.float32)
-            repeated = sampling.seen(logits, history)
-            logits = sampling.penalize(logits.to(wide), repeated, self.repetition_penalty)
-        return sampling.warp(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+        if history.prompt_lens is None or history.end_tokens is None:
+            if self.presence_penalty or self.frequency_penalty or self.min_new_tokens:
+                raise _no_options(type(self).__name__)
+            none = history.tokens[:, :0]
+            history = replace(history, prompt_lens=history.lens, end_tokens=none)
+        packed = self.packed(len(logits), logits.device)
+        return sampling.warp(logits, replace(history, sampling=packed))
+
+
+@final
+@dataclass(frozen=True)
+class RowSampling(Warp):
+    """The warp of a batch, in which each row has its own options: `Sequences.sampling`."""
+
+    def __call__(
+        self, logits: Float[Tensor, "batch window vocab"], history: History
+    ) -> Float[Tensor, "batch window vocab"]:
+        if history.sampling is None or history.prompt_lens is None or history.end_tokens is None:
+            raise _no_options(type(self).__name__)
+        return sampling.warp(logits, history)
+
+
+def _no_options(warp: str) -> StrategyError:
+    return StrategyError(
+        f"`{warp}` reads the options of the rows, which the `History` lacks: make it by "
+        "`sequences.history(drafted)`."
+    )

@@ -162,7 +162,7 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(
     there, before = moved(deepcopy(own), device), deepcopy(own)
     inputs = verdict.tokens.to(device), verdict.accepted.to(device)
     emitted = batch_state.commit(
-        there.tokens, there.lens, there.limits, there.active, there.steps, there.eos, *inputs
+        there.tokens, there.lens, there.limits, there.active, there.steps, there.end_tokens, *inputs
     )
     expected = ops.commit(own, verdict)
     equal([emitted], [expected])

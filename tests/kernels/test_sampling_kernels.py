@@ -4,7 +4,7 @@ keep the laws of these.
 
 import itertools
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from bass.kernels.triton import sampling as kernels
 from bass.ops import dispatch
 from bass.ops.sampling import draw, token_logprobs
 from bass.records import Draft, History, Noise, Verdict
-from bass.sampling import Sampling
+from bass.sampling import RowSampling, Sampling
 from bass.testing.enumeration import Problem, output_laws, rejection_cuts
 from bass.verifiers.rejection import Rejection
 
@@ -58,6 +58,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """
     chunk, search, bits = request.param
     for module, name, value in (
+        (kernels, "LISTED", search),
         (kernels, "CHUNK", chunk),
         (kernels, "SEARCH", search),
         (kernels, "BITS", bits),
@@ -86,13 +87,26 @@ def rows_of_logits(vocab: int, dtype: torch.dtype, device: torch.device) -> torc
     return drawn[:, None].to(device, dtype)
 
 
-def twin(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
+def without_tokens(options: Sampling, logits: torch.Tensor) -> History:
     none = torch.zeros(len(logits), 0, dtype=torch.int64, device=logits.device)
-    return options(logits, History(none, none.sum(1), none))
+    ahead = none.new_zeros(len(logits), logits.shape[1] - 1)
+    zero = none.sum(1)
+    packed = options.packed(len(logits), logits.device)
+    return History(none, zero, ahead, zero, none, packed)
+
+
+def twin(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
+    return options(logits, without_tokens(options, logits))
 
 
 def kernel(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
-    return kernels.warp(logits, options.temperature, options.top_k, options.top_p, options.min_p)
+    return by_kernel(logits, without_tokens(options, logits))
+
+
+def by_kernel(logits: torch.Tensor, history: History) -> torch.Tensor:
+    h = history
+    state = h.tokens, h.lens, h.prompt_lens, h.end_tokens, h.drafted
+    return kernels.warp(logits, h.sampling, *state)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -200,9 +214,79 @@ def test_a_row_is_warped_alike_in_every_batch_and_window(device: torch.device) -
         assert torch.equal(kernel(OPTIONS[name], apart), whole[:1])  # alone, with a gap after it
 
 
+# penalties, and end tokens that come too early, next to rows without
+PENALTIES = (
+    Sampling(1.0, repetition_penalty=1.3),
+    Sampling(0.7, 5, 0.9, frequency_penalty=0.6, presence_penalty=-0.3),
+    Sampling(1.3, 0, 0.8),
+    Sampling(0.0, repetition_penalty=0.6, frequency_penalty=-1.7),
+    Sampling(1.0, 3, 1.0, 0.1, min_new_tokens=5),
+    Sampling(0.9, 0, 1.0, 0.0, 1.1, 0.2, 0.3, 3),
+    Sampling(),
+    Sampling(0.0),
+)
+
+
+def histories(vocab: int, columns: int, device: torch.device) -> History:
+    """Rows of different lengths and prompts, each of which repeats tokens, one row for each of
+    `PENALTIES`.
+    """
+    count, random = len(PENALTIES), np.random.default_rng(vocab + columns)
+    lens = random.integers(1, 40, count)
+    arrays = (
+        random.integers(0, min(vocab, 12), (count, 40)),
+        lens,
+        random.integers(0, min(vocab, 12), (count, columns)),
+        np.minimum(random.integers(1, 40, count), lens),
+        np.where(random.random((count, 3)) < 0.3, -1, random.integers(0, vocab, (count, 3))),
+    )
+    packed = torch.cat([options.packed(1, device) for options in PENALTIES])
+    return History(*(torch.as_tensor(array, device=device) for array in arrays), packed)
+
+
+@pytest.mark.parametrize(("window", "columns"), [(1, 0), (4, 3), (1, 3)])
+@pytest.mark.usefixtures("cut")
+def test_rows_with_options_of_their_own_equal_their_twin(
+    window: int, columns: int, device: torch.device
+) -> None:
+    """And each row is what it is alone, whatever the options of others, in the torch version too,
+    bit by bit.
+    """
+    # what the interpreter stores in bfloat16 is cut off, not rounded
+    dtypes = DTYPES if device.type == "cuda" else DTYPES[1:] * 2
+    for dtype, vocab in zip(dtypes, (70, 33, 131), strict=False):
+        history = histories(vocab, columns, device)
+        shape = len(PENALTIES), window, vocab
+        logits = 2 * torch.randn(shape, generator=generator(vocab), dtype=torch.float64)
+        logits[:, 0, 7] = -torch.inf
+        logits = logits.to(device, dtype)
+        found, expected = by_kernel(logits, history), RowSampling()(logits, history)
+        assert torch.equal(found > 0, expected > 0)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+        for row in range(len(PENALTIES)):
+            own = slice(row, row + 1)
+            alone = History(*(getattr(history, f.name)[own] for f in fields(History)))
+            assert torch.equal(by_kernel(logits[own], alone), found[own])
+            assert torch.equal(RowSampling()(logits[own], alone), expected[own])
+
+
+def test_a_long_row_is_counted_whole(device: torch.device) -> None:
+    """With the constants that are in use: more tokens than one block, more of the vocabulary than
+    one program.
+    """
+    vocab = 9000
+    tokens = torch.randint(vocab, (1, 3000), generator=generator(1)).to(device)
+    lens = torch.tensor([2900], device=device)
+    logits = torch.randn(1, 1, vocab, generator=generator(2)).to(device)
+    packed = Sampling(1.0, 0, 1.0, 0.0, 1.4, 0.5, 0.25).packed(1, device)
+    history = History(tokens, lens, tokens[:, :0], lens - 1500, tokens[:, :0], packed)
+    found, expected = by_kernel(logits, history), RowSampling()(logits, history)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
+
+
 def test_a_warp_refuses_float64(device: torch.device) -> None:
     with pytest.raises(ValueError, match="up to 32 bits"):
-        kernels.warp(torch.zeros(1, 3, dtype=torch.float64, device=device), 1.0)
+        kernel(Sampling(), torch.zeros(1, 1, 3, dtype=torch.float64, device=device))
 
 
 @pytest.mark.usefixtures("cut")

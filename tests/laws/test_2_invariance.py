@@ -5,6 +5,7 @@ In float32 a sum in another order moves a probability by about 1e-7, so a unifor
 two values about once in 10^6 draws. The seeds are fixed, and these tests make some 10^4 draws.
 """
 
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from bass.engine.requests import Request
 from bass.interfaces import Drafter
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
-from bass.sampling import Sampling
+from bass.sampling import RowSampling, Sampling
 from bass.testing import engine
 from bass.testing.engine import Scorers
 from bass.testing.policies import Cycle, OwnPast
@@ -117,6 +118,36 @@ def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance(
     backwards = setup.but(batch=3).outcome(requests[::-1])
     assert backwards.tokens[::-1] == tokens
     assert histories(backwards)[::-1] == steps
+
+
+ROWS = [
+    Sampling(1.0, frequency_penalty=0.8, min_new_tokens=4),
+    Sampling(0.0, repetition_penalty=1.3),
+    Sampling(0.7, top_k=4, top_p=0.9, presence_penalty=-0.5),
+    Sampling(1.2, min_p=0.05),
+]
+
+
+@pytest.mark.parametrize("drafter", ["model", "model that stops"])
+@pytest.mark.parametrize("world", [LLAMA, TABLE], ids=["llama", "table"])
+def test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch(
+    world: World, drafter: str, device: torch.device
+) -> None:
+    """Whatever the options of the rows next to it, and of those that had its row before."""
+    requests = [
+        replace(request, sampling=astuple(ROWS[i % 4]), end_tokens=((2,), (3, 2), ())[i % 3])
+        for i, request in enumerate(mixed_requests(world, seed=4))
+    ]
+    setup = Setup(world, device, policy=OwnPast(), drafter=drafter, warp=RowSampling(), batch=3)
+    alone = [setup.but(batch=1).outcome([request]) for request in requests]
+    together, backwards = setup.outcome(requests), setup.outcome(requests[::-1])
+    assert together.tokens == backwards.tokens[::-1] == [one.tokens[0] for one in alone]
+    assert histories(together) == [one.history(0) for one in alone]
+    for request, tokens in zip(requests, together.tokens, strict=True):
+        new, least = request.limit - len(request.prompt), int(request.sampling[-1])
+        ends = [i for i, token in enumerate(tokens) if token in request.end_tokens]
+        assert ends in ([], [len(tokens) - 1])
+        assert len(tokens) >= min(least, new)
 
 
 def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(

@@ -6,6 +6,7 @@ variation): see `bass.testing.statistics`.
 """
 
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from typing import Any
 
 import jaxtyping
@@ -16,7 +17,7 @@ import torch
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.sampling import Sampling
+from bass.sampling import RowSampling, Sampling
 from bass.testing.policies import ByRow, OwnPast
 from bass.testing.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
 from bass.testing.worlds import LlamaWorld, TableWorld
@@ -39,6 +40,7 @@ WARPS = [
     Sampling(temperature=1.0, top_k=2),
     Sampling(temperature=1.2, min_p=0.25),
     Sampling(temperature=0.8, top_k=2, top_p=0.9, repetition_penalty=0.7),
+    Sampling(temperature=1.0, presence_penalty=0.9, frequency_penalty=-0.6),
 ]
 
 
@@ -171,6 +173,19 @@ def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
         assert_law(
             count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, prompts[i], new[i], warp)
         )
+
+
+def test_rows_with_different_options_each_follow_their_own_law(device: torch.device) -> None:
+    """Penalties and none, each temperature, cuts and none: in one batch."""
+    warps = WARPS[-1], Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)
+    requests = [
+        replace(request, sampling=astuple(warps[i % 2]))
+        for i, request in enumerate(same_prompt(PROMPT, 3, 2 * 53248, seed=6))
+    ]
+    setup = Setup(TABLE, device, policy=OwnPast(3), warp=RowSampling(), batch=ROWS)
+    outcome = setup.outcome(requests)
+    for i, warp in enumerate(warps):
+        assert_law(count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, PROMPT, 3, warp))
 
 
 @pytest.mark.nightly

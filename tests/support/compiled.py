@@ -231,8 +231,12 @@ def everything() -> None:
                 *((20, 30.0) if groups == 4 else (None, None)),
             )
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
-    for options in ((0.0, 0, 1.0, 0.0), (0.8, 50, 1.0, 0.0), (0.8, 50, 0.9, 0.05)):
-        sampling.warp(numbers(2, 3, 51200), *options)
+    row = numbers(2, dtype=I64)
+    for kind in (BF16, torch.float16, F32):
+        sampling.warp(
+            numbers(2, 3, 51200, dtype=kind), numbers(2, 8, dtype=torch.float64),
+            numbers(2, 90, dtype=I64), row, row, numbers(2, 8, dtype=I64), numbers(2, 2, dtype=I64),
+        )  # fmt: skip
     sampling.token_logprobs(numbers(2, 3, 51200), numbers(2, 3, dtype=I64))
     probs, uniforms = numbers(2, 4, 51200, dtype=F32), numbers(2, 4, dtype=torch.float64)
     rejection_sampling.draw(probs[:, 0], uniforms[:, 0])
@@ -255,7 +259,8 @@ def everything() -> None:
     validity.with_target_flags(row, probs, row)
     batch_state.window(tokens, row, flags, draft, row)
     batch_state.leading(numbers(2, 3, dtype=torch.bool), row)
-    batch_state.commit(tokens, row, row, flags, row, row, numbers(2, 4, dtype=I64), row)
+    ends = numbers(2, 8, dtype=I64)
+    batch_state.commit(tokens, row, row, flags, row, ends, numbers(2, 4, dtype=I64), row)
     for chances in (numbers(2, 3, 90, dtype=F32), None):
         batch_state.pack_report(
             row,

@@ -26,14 +26,30 @@ __all__ = ["HuggingFace", "greedy", "joint_law"]
 
 @dataclass(frozen=True)
 class HuggingFace:
-    """The warp as `transformers` does it, in float64: the oracle of `Sampling`."""
+    """The warp as `transformers` does it, in float64: the oracle of `Sampling`. What it has not,
+    penalties on generated tokens, is here: those of prefixes from `prompt` tokens on.
+    """
 
     options: Sampling
+    prompt: int = 0
+    end_tokens: tuple[int, ...] = ()
 
     def probs(self, prefixes: np.ndarray, logits: np.ndarray) -> Float[np.ndarray, "rows vocab"]:
         o, processors = self.options, LogitsProcessorList()
         if o.repetition_penalty != 1:
             processors.append(RepetitionPenaltyLogitsProcessor(o.repetition_penalty))
+        logits = np.array(logits, dtype=np.float64)
+        first = torch.as_tensor(logits)
+        for processor in processors:
+            first = processor(torch.as_tensor(prefixes), first)
+        logits, processors = first.numpy().copy(), LogitsProcessorList()
+        for row, prefix in enumerate(np.asarray(prefixes)):
+            for token in prefix[self.prompt :]:
+                logits[row, token] -= o.frequency_penalty
+            for token in set(prefix[self.prompt :].tolist()):
+                logits[row, token] -= o.presence_penalty
+            if len(prefix) - self.prompt < o.min_new_tokens:
+                logits[row, list(self.end_tokens)] = -np.inf
         if o.temperature not in (0, 1):
             processors.append(TemperatureLogitsWarper(o.temperature))
         if o.top_k:
@@ -54,4 +70,4 @@ def joint_law(
     world: World, prompt: list[int], new: int, options: Sampling
 ) -> Float[np.ndarray, "..."]:
     """The target's law of the first `new` tokens, an array with one axis per token."""
-    return truth.joint_law(world, prompt, new, HuggingFace(options).probs)
+    return truth.joint_law(world, prompt, new, HuggingFace(options, len(prompt)).probs)

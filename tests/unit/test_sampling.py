@@ -1,5 +1,6 @@
 """The warps are Hugging Face's, and the draw is the inverse of the distribution function."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,10 +9,10 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bass.errors import OptionError
+from bass.errors import OptionError, StrategyError
 from bass.ops.sampling import draw
 from bass.records import History
-from bass.sampling import Sampling
+from bass.sampling import RowSampling, Sampling
 from support.oracle import HuggingFace
 
 OPTIONS = st.builds(
@@ -159,6 +160,48 @@ def test_the_penalty_while_drafting_counts_all_tokens_drafted_so_far() -> None:
     np.testing.assert_allclose(got, HuggingFace(warp).probs(np.array([row]), logits)[0], atol=1e-12)
 
 
+@given(data=st.data())
+def test_penalties_on_generated_tokens_count_neither_the_prompt_nor_what_follows(
+    data: st.DataObject,
+) -> None:
+    """In a window: of the committed and the earlier drafted tokens; and an end token has no
+    probability before `min_new_tokens`.
+    """
+    vocab, k = 6, data.draw(st.integers(0, 4))
+    row = st.lists(st.integers(0, vocab - 1), min_size=k + 1, max_size=k + 6)
+    rows = data.draw(st.lists(row, min_size=1, max_size=3))
+    prompts = [data.draw(st.integers(1, len(row) - k)) for row in rows]
+    penalty, ends = st.sampled_from((-2.0, -0.3, 0.0, 0.7, 2.0)), ((1, 3), (2, -1), (-1, -1))
+    warp = Sampling(
+        data.draw(st.sampled_from((0.7, 1.0))),
+        repetition_penalty=data.draw(st.sampled_from((1.0, 1.3))),
+        presence_penalty=data.draw(penalty),
+        frequency_penalty=data.draw(penalty),
+        min_new_tokens=data.draw(st.integers(0, 5)),
+    )
+    before = replace(
+        history(rows, k),
+        prompt_lens=torch.tensor(prompts),
+        end_tokens=torch.tensor(ends[: len(rows)]),
+    )
+    logits = np.random.default_rng(k).normal(size=(len(rows), k + 1, vocab))
+    window = warp(torch.tensor(logits), before).numpy()
+    for b, row in enumerate(rows):
+        oracle = HuggingFace(warp, prompts[b], tuple(end for end in ends[b] if end >= 0))
+        for w in range(k + 1):
+            prefix = np.array([row[: len(row) - k + w]])
+            expected = oracle.probs(prefix, logits[b, w][None])[0]
+            np.testing.assert_allclose(window[b, w], expected, atol=1e-12)
+
+
+def test_options_that_the_history_lacks_are_an_error() -> None:
+    logits, bare = torch.zeros(1, 1, 4), history([[0]])
+    warps = RowSampling(), Sampling(presence_penalty=1.0), Sampling(min_new_tokens=1)
+    for warp in warps:
+        with pytest.raises(StrategyError, match=r"sequences\.history\(drafted\)"):
+            warp(logits, bare)
+
+
 @given(
     weights=st.lists(st.integers(0, 5), min_size=1, max_size=8).filter(any),
     word=st.integers(0, 2**32 - 1),
@@ -213,6 +256,9 @@ def test_sampling_refuses_values_out_of_range() -> None:
         {"min_p": 1.0},
         {"repetition_penalty": 0.0},
         {"repetition_penalty": 1e39},
+        {"presence_penalty": 2.1},
+        {"frequency_penalty": float("nan")},
+        {"min_new_tokens": -1},
     ):
         with pytest.raises(OptionError, match=next(iter(options))):
             Sampling(**options)

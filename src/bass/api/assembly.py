@@ -18,13 +18,14 @@ from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import RequestError
-from bass.interfaces import Warp
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
+from bass.sampling import RowSampling
 
 # an engine that is kept has room for the next multiple, so that the next request finds it large
 # enough
 CAPACITY_STEP = 256
+END_TOKENS_STEP = 8
 
 
 @final
@@ -35,16 +36,16 @@ class Engine:
     sequences: Sequences
     step: Step
     budget: CacheBudget
-    warp: Warp
-    eos: tuple[int, ...]
 
-    def serves(self, budget: CacheBudget, warp: Warp, eos: tuple[int, ...]) -> bool:
-        """Whether requests of this need can be run with it: its storage is addressed by graphs, and
-        can be used again.
+    def serves(self, budget: CacheBudget, end_tokens: int) -> bool:
+        """Whether requests of this need, with up to so many end tokens, can be run with it: its
+        storage is addressed by graphs, and can be used again.
         """
         ours, theirs = (np.sort(r.longest) for r in (self.budget, budget))
-        return (self.warp, self.eos, len(ours)) == (warp, eos, len(theirs)) and bool(
-            (theirs <= ours).all()
+        return (
+            len(ours) == len(theirs)
+            and bool((theirs <= ours).all())
+            and end_tokens <= self.sequences.end_tokens.shape[1]
         )
 
 
@@ -53,10 +54,9 @@ def assemble(
     parts: Strategies,
     graphs: bool,
     budget: CacheBudget,
-    warp: Warp,
-    eos: tuple[int, ...],
+    end_tokens: int,
 ) -> Engine:
-    """Allocate the caches and put the step together.
+    """Allocate the caches and put the step together, for rows of up to so many end tokens.
 
     With `graphs`, for later requests too: larger, and without what rows share.
     """
@@ -73,18 +73,19 @@ def assemble(
     context = RunContext(
         target,
         make_draft,
-        warp,
+        warp := RowSampling(),
         draw_for(parts.verifier),
         parts.stop_rule,
         budget.batch,
         capacity := int(budget.limits.max()),
         PassLog(pass_cost(models.target)),
     )
-    sequences = Sequences.empty(budget.batch, capacity, list(eos), models.device)
+    most = -(-max(end_tokens, 1) // END_TOKENS_STEP) * END_TOKENS_STEP
+    sequences = Sequences.empty(budget.batch, capacity, [], models.device, most)
     step = SpeculativeStep(
         target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
     )
-    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget, warp, eos)
+    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget)
 
 
 def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:

@@ -2,7 +2,7 @@
 completions collected.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 
 from bass.api.results import Completion, Result, StreamEvent, summarize
@@ -34,13 +34,14 @@ class Generation:
         run: Run,
         tokenizer: Tokenizer | None,
         stop: tuple[str, ...],
+        eos: Collection[int],
         cost: PairCost,
         peaks: Callable[[], Peaks],
         lossless: bool,
         batch_invariant: bool = True,
     ) -> None:
         self.run, self.cost, self.peaks = run, cost, peaks
-        self._claims = lossless, batch_invariant
+        self._claims, self._eos = (lossless, batch_invariant), frozenset(eos)
         stops = StopStrings(stop) if stop else None
         self._samples = [
             _Sample(Transcript(tokenizer, stops) if tokenizer else None) for _ in run.requests
@@ -112,7 +113,9 @@ class Generation:
             sample.reason = "stop"
             self.run.finish(emission.request)
         elif emission.done:
-            sample.reason = "eos" if tokens and tokens[-1] in self.run.eos else "length"
+            sample.reason = "length"
+            if tokens and tokens[-1] in request.end_tokens:
+                sample.reason = "eos" if tokens[-1] in self._eos else "stop"
             text += "" if sample.transcript is None else sample.transcript.finish()
         return StreamEvent(
             request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason

@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import torch
@@ -16,6 +16,7 @@ from bass.api.options import (
     Checkpoint,
     DrafterSpec,
     LoadOptions,
+    PerPrompt,
     PolicySpec,
     QuantizationSpec,
     RequestOptions,
@@ -33,9 +34,7 @@ from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_integer, explained, is_finite
-from bass.interfaces import Warp
 from bass.policies import Fixed
-from bass.sampling import Sampling
 
 Conversation = Sequence[Mapping[str, Any]]
 
@@ -128,14 +127,18 @@ class LLM:
         self,
         prompts: Prompts,
         num_return_sequences: int = 1,
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float = 0.2,
-        top_p: float = 0.95,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        max_new_tokens: PerPrompt[int] = 256,
+        min_new_tokens: PerPrompt[int] = 0,
+        temperature: PerPrompt[float] = 0.2,
+        top_p: PerPrompt[float] = 0.95,
+        top_k: PerPrompt[int] = 0,
+        min_p: PerPrompt[float] = 0.0,
+        repetition_penalty: PerPrompt[float] = 1.0,
+        presence_penalty: PerPrompt[float] = 0.0,
+        frequency_penalty: PerPrompt[float] = 0.0,
         seed: int = 0,
         stop: str | Iterable[str] | None = (),
+        stop_token_ids: Iterable[int] | None = (),
         ignore_eos: bool = False,
         time_budget: float | None = None,
         progress: bool = False,
@@ -151,14 +154,18 @@ class LLM:
         self,
         prompts: Prompts,
         num_return_sequences: int = 1,
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float = 0.2,
-        top_p: float = 0.95,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        max_new_tokens: PerPrompt[int] = 256,
+        min_new_tokens: PerPrompt[int] = 0,
+        temperature: PerPrompt[float] = 0.2,
+        top_p: PerPrompt[float] = 0.95,
+        top_k: PerPrompt[int] = 0,
+        min_p: PerPrompt[float] = 0.0,
+        repetition_penalty: PerPrompt[float] = 1.0,
+        presence_penalty: PerPrompt[float] = 0.0,
+        frequency_penalty: PerPrompt[float] = 0.0,
         seed: int = 0,
         stop: str | Iterable[str] | None = (),
+        stop_token_ids: Iterable[int] | None = (),
         ignore_eos: bool = False,
         time_budget: float | None = None,
         **unknown: Any,
@@ -167,14 +174,16 @@ class LLM:
 
         prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt":
         text} or {"prompt_token_ids": ids}, or a list of any of these. A prompt that the list
-        repeats gets further samples, different ones: see `Completion.sample_index`. max_new_tokens:
-        for all prompts, or one for each. The sampling options are Hugging Face's (`temperature=0`
-        is greedy).
+        repeats gets further samples, different ones: see `Completion.sample_index`. The numbers of
+        tokens, the sampling options and the penalties are one for all prompts, or a list of one for
+        each; they mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy) and,
+        presence and frequency penalties, in vLLM.
         seed: the same call gives the same tokens again; and with a policy whose lengths depend on
         the row's own past alone, such as `fixed`, the same seed, prompt and `sample_index` give the
         same tokens in any batch. stop: strings before which the text ends; the tokens end with the
-        one that completes the string, see `bass.text.Transcript`. time_budget: seconds from the
-        start, after which unfinished samples are returned with `finish_reason="time"`.
+        one that completes the string, see `bass.text.Transcript`. stop_token_ids: tokens that end a
+        sample, as an end of sequence does, each the last of its `token_ids`. time_budget: seconds
+        from the start, after which unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
@@ -186,14 +195,18 @@ class LLM:
         template: str = "default",
         *,
         num_return_sequences: int = 1,
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float = 0.2,
-        top_p: float = 0.95,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        max_new_tokens: PerPrompt[int] = 256,
+        min_new_tokens: PerPrompt[int] = 0,
+        temperature: PerPrompt[float] = 0.2,
+        top_p: PerPrompt[float] = 0.95,
+        top_k: PerPrompt[int] = 0,
+        min_p: PerPrompt[float] = 0.0,
+        repetition_penalty: PerPrompt[float] = 1.0,
+        presence_penalty: PerPrompt[float] = 0.0,
+        frequency_penalty: PerPrompt[float] = 0.0,
         seed: int = 0,
         stop: str | Iterable[str] | None = (),
+        stop_token_ids: Iterable[int] | None = (),
         ignore_eos: bool = False,
         time_budget: float | None = None,
         progress: bool = False,
@@ -233,8 +246,8 @@ class LLM:
         Where steps run as CUDA graphs, those of all draft lengths up to `max_length` (None: the
         policy's longest) are captured, for every span that these requests may reach; then, there as
         elsewhere, the requests take a first step, prefill included, and are given up. The graphs
-        serve what `generate` is asked next, if it has as many rows, no longer ones, and the same
-        sampling options and end tokens; else they are dropped, and captured anew as shapes occur.
+        serve what `generate` is asked next, whatever its sampling options, if it has as many rows
+        and no longer ones; else they are dropped, and captured anew as shapes occur.
         Without a warm-up, each is captured when it first occurs: that time counts neither as the
         policy's nor against a `time_budget`, and is `stats.capture_seconds`.
 
@@ -274,43 +287,32 @@ class LLM:
 
     def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
         """Check the request, and make an engine for it."""
-        warp = Sampling(**{f.name: getattr(options, f.name) for f in fields(Sampling)})
         stops = stop_strings(options.stop)
         if stops and self.models.tokenizer is None:
             raise OptionError(
                 "`stop` needs text, and the target's folder has no tokenizer: add one, or cut the "
                 "token ids yourself."
             )
-        check_integer("num_return_sequences", options.num_return_sequences, 1)
-        check_integer("seed", options.seed)
         budget = options.time_budget
         if budget is not None and not (is_finite(budget) and budget > 0):
             raise OptionError(
                 f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
             )
-        requests = requests_for(
-            self.models,
-            prompts,
-            options.num_return_sequences,
-            options.max_new_tokens,
-            options.seed,
-        )
-        run = self._run(
-            requests, warp, () if options.ignore_eos else tuple(self.models.eos), budget
-        )
+        requests = requests_for(self.models, prompts, options)
+        run = self._run(requests, budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
-        return Generation(run, self.models.tokenizer, stops, self._cost(), peaks, *claims)
+        eos = () if options.ignore_eos else self.models.eos
+        return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
-    def _run(
-        self, requests: list[Request], warp: Warp, eos: tuple[int, ...], time_budget: float | None
-    ) -> Run:
+    def _run(self, requests: list[Request], time_budget: float | None) -> Run:
         """The requests and an engine for them: a new one for each call, or the last one where its
         graphs serve them too.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
+        ends = max(len(request.end_tokens) for request in requests)
         engine = self._kept.engine if self._kept is not None and self._kept.idle else None
-        if engine is not None and engine.serves(budget, warp, eos):
+        if engine is not None and engine.serves(budget, ends):
             engine.sequences.active.fill_(False)  # of a run that was given up
         else:
             del engine
@@ -326,7 +328,7 @@ class LLM:
                 return no_room(budget, row, reason)
 
             with explained(too_large):
-                engine = assemble(self.models, self.parts, self.graphs, budget, warp, eos)
+                engine = assemble(self.models, self.parts, self.graphs, budget, ends)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
         self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if self.graphs else None
         return run

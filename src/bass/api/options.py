@@ -5,6 +5,7 @@ their help and the tables of the documentation are made of these fields.
 compares them.
 """
 
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -29,6 +30,7 @@ DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
 StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
 QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
+PerPrompt = T | Sequence[T]  # one for all prompts, or one for each
 # what is accepted for an option, and what other libraries call one
 ALIASES: dict[str, str] = {
     "num_assistant_tokens": "num_speculative_tokens",
@@ -47,6 +49,8 @@ ELSEWHERE = {
     "do_sample": "temperature",
     "stop_strings": "stop",
     "max_time": "time_budget",
+    "min_tokens": "min_new_tokens",
+    "eos_token_id": "stop_token_ids",
 }
 
 
@@ -105,18 +109,28 @@ class LoadOptions(ModelOptions):
 class SamplingOptions:
     """What is generated of a prompt."""
 
-    max_new_tokens: int | Sequence[int] = option(256, "at most so many tokens per sample")
-    temperature: float = option(0.2, "0 is greedy")
-    top_p: float = option(0.95, "keep the most probable tokens up to this sum; 1 = off")
-    top_k: int = option(0, "keep so many of the most probable tokens; 0 = off")
-    min_p: float = option(
+    max_new_tokens: PerPrompt[int] = option(256, "at most so many tokens per sample")
+    min_new_tokens: PerPrompt[int] = option(
+        0, "no end of sequence and no stop token before so many tokens"
+    )
+    temperature: PerPrompt[float] = option(0.2, "0 is greedy")
+    top_p: PerPrompt[float] = option(0.95, "keep the most probable tokens up to this sum; 1 = off")
+    top_k: PerPrompt[int] = option(0, "keep so many of the most probable tokens; 0 = off")
+    min_p: PerPrompt[float] = option(
         0.0, "drop tokens less probable than this share of the best one's; 0 = off"
     )
-    repetition_penalty: float = option(
-        1.0, "divides the logits of tokens that occurred before; 1 = off"
+    repetition_penalty: PerPrompt[float] = option(
+        1.0, "divides the logits of tokens of the prompt and the output; 1 = off"
+    )
+    presence_penalty: PerPrompt[float] = option(
+        0.0, "is subtracted from the logits of generated tokens, -2 to 2; 0 = off"
+    )
+    frequency_penalty: PerPrompt[float] = option(
+        0.0, "is subtracted once for each time a token was generated, -2 to 2; 0 = off"
     )
     seed: int = option(0, "the same seed gives the same tokens again")
     stop: str | Iterable[str] | None = option((), "text before which a sample ends, or several")
+    stop_token_ids: Iterable[int] | None = option((), "token ids with which a sample ends")
     ignore_eos: bool = option(False, "go on after an end-of-sequence token")
     time_budget: float | None = option(
         None, "seconds after which unfinished samples are returned as they are"
@@ -128,6 +142,12 @@ class RequestOptions(SamplingOptions):
     """The options of `LLM.generate`, `stream` and `chat`."""
 
     num_return_sequences: int = option(1, "samples per prompt")
+
+
+def for_one_prompt(hint: Any) -> Any:
+    """The annotation of an option without the list of one value for each prompt."""
+    first, *others = typing.get_args(hint) or (hint,)
+    return first if [typing.get_origin(other) for other in others] == [Sequence] else hint
 
 
 def help_of(options: type) -> dict[str, str]:

@@ -3,37 +3,44 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
 import torch
 
 from bass.api.loading import Models
+from bass.api.options import RequestOptions
 from bass.api.results import Result
 from bass.engine.requests import Request
 from bass.errors import OptionError, RequestError, check_integer
 from bass.ops.noise import row_key
+from bass.sampling import Sampling
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
 Prompt = str | Tokens | Mapping[str, Any]
 Prompts = Prompt | Iterable[Prompt]
 MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
 _MOST_STOPS = 1_000_000
+_MOST_STOP_TOKENS = 1000
 _BYTES = bytes | bytearray | memoryview
 _UNORDERED = set | frozenset
 
 
-def requests_for(
-    models: Models, prompts: Prompts, samples: int, max_new_tokens: int | Sequence[int], seed: int
-) -> list[Request]:
-    """One request per sample, prompt by prompt.
+def requests_for(models: Models, prompts: Prompts, options: RequestOptions) -> list[Request]:
+    """One request per sample, prompt by prompt, each with the options of its prompt.
 
     A request's noise is that of its prompt and sample index. Where a prompt (the same token ids)
-    stands in `prompts` several times, its occurrence j has the sample indices j * samples to
-    j * samples + samples - 1.
+    stands in `prompts` several times, its occurrence j has the sample indices j * n to
+    j * n + n - 1, where n is `num_return_sequences`.
 
     Raises `RequestError` or `OptionError`.
     """
+    samples = options.num_return_sequences
+    check_integer("num_return_sequences", samples, 1)
+    check_integer("seed", options.seed)
+    eos = () if options.ignore_eos else tuple(models.eos)
+    end_tokens = tuple(dict.fromkeys((*eos, *_stop_token_ids(models, options.stop_token_ids))))
     listed = _listed(prompts)
     if samples * len(listed) > MOST_SEQUENCES:
         raise RequestError(
@@ -44,8 +51,15 @@ def requests_for(
     positions = context(models)
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
-    for i, (prompt, limit) in enumerate(zip(ids, _limits(max_new_tokens, len(ids)), strict=True)):
+    limits = _per_prompt("max_new_tokens", options.max_new_tokens, len(ids))
+    sampling = _samplings(options, len(ids))
+    for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True)):
         check_integer("max_new_tokens", limit, 1)
+        if sampling[i].min_new_tokens > limit:
+            raise OptionError(
+                f"`min_new_tokens={sampling[i].min_new_tokens}` is more than "
+                f"`max_new_tokens={limit}`: give at most so many."
+            )
         if len(prompt) + limit > positions:
             remedy = (
                 f"lower `max_new_tokens` to {positions - len(prompt)}"
@@ -59,10 +73,38 @@ def requests_for(
         first = seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
         for sample in range(first, first + samples):
-            requests.append(
-                Request(prompt, len(prompt) + limit, row_key(seed, prompt, sample), i, sample)
+            key, row = (
+                row_key(options.seed, prompt, sample),
+                tuple(map(float, astuple(sampling[i]))),
             )
+            requests.append(Request(prompt, len(prompt) + limit, key, i, sample, end_tokens, row))
     return requests
+
+
+def _samplings(options: RequestOptions, count: int) -> list[Sampling]:
+    """The sampling options of each prompt. Raises `RequestError` or `OptionError`."""
+    names = [f.name for f in fields(Sampling)]
+    columns = [_per_prompt(name, getattr(options, name), count) for name in names]
+    return [Sampling(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def _stop_token_ids(models: Models, ids: Any) -> list[int]:
+    """Token ids of the vocabulary. Raises `OptionError`."""
+    ids = _plain(() if ids is None else ids)
+    if isinstance(ids, str | _BYTES | Mapping) or not isinstance(ids, Iterable):
+        raise OptionError(f"`stop_token_ids={ids!r:.100}` must be a list of token ids.")
+    listed = list(itertools.islice(ids, _MOST_STOP_TOKENS + 1))
+    if len(listed) > _MOST_STOP_TOKENS:
+        raise OptionError(f"`stop_token_ids` has more than {_MOST_STOP_TOKENS} ids: give fewer.")
+    vocabulary = models.target.shape.vocab_size
+    for one in listed:
+        whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        if not whole or not 0 <= one < vocabulary:
+            raise OptionError(
+                f"`stop_token_ids` holds {one!r:.60}: give token ids, integers from 0 to "
+                f"{vocabulary - 1}."
+            )
+    return [int(one) for one in listed]
 
 
 def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -112,17 +154,17 @@ def _listed(prompts: Any) -> list[Any]:
     return [listed] if all(isinstance(one, int | np.integer) for one in listed) else listed
 
 
-def _limits(max_new_tokens: Any, count: int) -> list[Any]:
-    """One for each prompt, unchecked."""
-    limits = _plain(max_new_tokens)
-    if isinstance(limits, str | _BYTES) or not isinstance(limits, Sequence):
-        return [limits] * count
-    if len(limits) != count:
+def _per_prompt(name: str, given: Any, count: int) -> list[Any]:
+    """The option's value for each prompt, unchecked."""
+    values = _plain(given)
+    if isinstance(values, str | _BYTES) or not isinstance(values, Sequence):
+        return [values] * count
+    if len(values) != count:
         raise RequestError(
-            f"`max_new_tokens` has {len(limits)} values for {count} prompts: give one for all, or "
-            "one for each."
+            f"`{name}` has {len(values)} values for {count} prompts: give one for all, or one for "
+            "each."
         )
-    return list(limits)
+    return list(values)
 
 
 def _ids(models: Models, prompt: Any, index: int) -> list[int]:

@@ -23,10 +23,10 @@ class Completion:
     its occurrence j has the samples j*n to j*n + n-1.
     `logprobs` are the target's own (natural logarithm, before any warp), one per token of
     `token_ids`; -9999 for one that the target excludes (its logit is -inf).
-    `finish_reason` is `eos`, `stop` (a stop string), `length`, `time` (the time budget ran out
-    first) or `interrupted` (the generation was closed or interrupted first). `text` is what the
-    tokenizer decodes `token_ids` to, up to a stop string; `token_ids` end with the token that
-    completed it: see `bass.text.Transcript`.
+    `finish_reason` is `eos`, `stop` (a stop string or stop token), `length`, `time` (the time
+    budget ran out first) or `interrupted` (the generation was closed or interrupted first). `text`
+    is what the tokenizer decodes `token_ids` to, up to a stop string; `token_ids` end with the
+    token that completed it: see `bass.text.Transcript`.
     `seconds`: from the end of its prefill.
     """
 

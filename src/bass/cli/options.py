@@ -9,7 +9,7 @@ from typing import Any, final
 
 from jsonargparse import Namespace
 
-from bass.api.options import LoadOptions, RequestOptions
+from bass.api.options import LoadOptions, RequestOptions, for_one_prompt
 from bass.api.resolve import make
 from bass.cli import choices
 from bass.cli.parsing import MANY, Option, Parser, taken, underscored
@@ -46,15 +46,16 @@ _OWN: dict[str, dict[str, Any]] = {
     "target": {"type": str | None},
     "draft": {"type": str | None},
     "cache": {"type": str},
-    "max_new_tokens": {"type": int},
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},
+    "stop_token_ids": {"type": list[int], "metavar": "[ID,...]", "default": None},
 }
 
 
 def of_field(field: Field[Any]) -> Option:
     """The option of a field of the options."""
-    option = Option(field.name, field.type, field.metadata["help"], field.default)
+    hint = for_one_prompt(field.type)
+    option = Option(field.name, hint, field.metadata["help"], field.default)
     return replace(option, **_OWN.get(field.name, {}))
 
 

@@ -21,7 +21,7 @@ from bass.interfaces import (
 )
 from bass.interfaces.answers import check_dense, check_probs, dtype_name
 from bass.ops import batch_state
-from bass.records import Draft, History, Noise, Sequences, Window
+from bass.records import Draft, Noise, Sequences, Window
 
 
 @final
@@ -80,8 +80,8 @@ class ModelDrafter(ForwardingRowStore, Drafter):
         later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):
             logits = self.scorer(Window(tokens, positions, span)).logits[:, -1:]
-            history = History(sequences.tokens, sequences.lens, drafted[:, :i])
-            at = check_probs(self.warp, self.warp(logits, history), logits)[:, 0]
+            warped = self.warp(logits, sequences.history(drafted[:, :i]))
+            at = check_probs(self.warp, warped, logits)[:, 0]
             probs.append(at)
             drafted[:, i] = self.draw(at, noise, i)
             if self.stop_rule is not None:

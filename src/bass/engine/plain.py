@@ -8,7 +8,7 @@ from bass.interfaces import Scorer, Warp
 from bass.ops import batch_state
 from bass.ops.noise import step_noise
 from bass.ops.sampling import draw
-from bass.records import History, Sequences, Verdict, Window
+from bass.records import Sequences, Verdict, Window
 
 
 @torch.inference_mode()
@@ -29,7 +29,7 @@ def plain_loop(
     while sequences.active.any():  # sync: as plain as can be
         last, position = batch_state.last(sequences, 1)
         logits = target(Window(last, position, span)).logits
-        probs = warp(logits, History(sequences.tokens, sequences.lens, last[:, :0]))
+        probs = warp(logits, sequences.history(last[:, :0]))
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
         batch_state.commit(sequences, Verdict(tokens, torch.zeros_like(sequences.lens)))

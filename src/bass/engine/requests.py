@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bass.engine.cost import NO_WORK, Work
+from bass.records import SAMPLING_OPTIONS
 
 # The log-probability that is told of a token that the target excludes (its logit is -inf), and the
 # least of all: JSON has no infinity. As vLLM tells it.
@@ -15,7 +16,8 @@ EXCLUDED = -9999.0
 class Request:
     """One sample of one prompt.
 
-    `limit`: length, prompt included, at which it is complete. `key`: of its noise.
+    `limit`: length, prompt included, at which it is complete. `key`: of its noise. `sampling`: a
+    row of `Sequences.sampling`.
     """
 
     prompt: list[int]
@@ -23,6 +25,8 @@ class Request:
     key: int
     prompt_index: int = 0
     sample_index: int = 0
+    end_tokens: tuple[int, ...] = ()
+    sampling: tuple[float, ...] = tuple(SAMPLING_OPTIONS.values())
 
 
 @dataclass(frozen=True)

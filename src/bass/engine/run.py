@@ -82,7 +82,6 @@ class Run:
         self.trace = Trace()
         self.over = False  # ended, or given up
         self.run_status = RunStatus()
-        self.eos = frozenset(self.sequences.eos.tolist())
         self.schedule = Schedule(self.requests, self.sequences, self.step)
         self.behind = 0  # steps that the drafter has not seen, because no row drafted
 

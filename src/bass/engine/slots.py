@@ -122,14 +122,18 @@ class Slots:
         )
         for row, request in zip(tokens, requests, strict=True):
             row[: len(request.prompt)] = request.prompt
-        numbers = np.array(
-            [(len(request.prompt), request.limit, request.key) for request in requests]
-        )
-        index, prompts, numbers = (
-            torch.as_tensor(array, device=s.tokens.device) for array in (rows, tokens, numbers)
+        ends = np.full((len(rows), s.end_tokens.shape[1]), -1)
+        for row, request in zip(ends, requests, strict=True):
+            row[: len(request.end_tokens)] = request.end_tokens
+        numbers = np.array([(len(r.prompt), r.limit, r.key) for r in requests])
+        sampling = np.array([r.sampling for r in requests])
+        arrays = rows, tokens, numbers, ends, sampling
+        index, prompts, numbers, ends, sampling = (
+            torch.as_tensor(array, device=s.tokens.device) for array in arrays
         )
         s.tokens[index, : prompts.shape[1]] = prompts
         s.lens[index], s.limits[index], s.keys[index] = numbers.unbind(1)
+        s.prompt_lens[index], s.end_tokens[index], s.sampling[index] = numbers[:, 0], ends, sampling
         s.steps[index] = 0
         s.active[index] = True
 

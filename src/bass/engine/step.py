@@ -30,7 +30,7 @@ from bass.ops.batch_state import (
 )
 from bass.ops.noise import step_noise
 from bass.ops.sampling import token_logprobs
-from bass.records import Draft, History, Noise, Sequences, Verdict, Window
+from bass.records import Draft, Noise, Sequences, Verdict, Window
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class SpeculativeStep(Step):
         `flags`: those of `drafted`; those of the target are added for the distributions that decide
         what is emitted.
         """
-        history = History(sequences.tokens, sequences.lens, draft.tokens)
-        probs = check_probs(self.warp, self.warp(logits, history), logits)
+        warped = self.warp(logits, sequences.history(draft.tokens))
+        probs = check_probs(self.warp, warped, logits)
         given, lengths = lent(noise, draft.lengths)
         judged_draft = Draft(draft.tokens.clone(), draft.probs, lengths)
         answer = self.verifier(judged_draft, probs, given)

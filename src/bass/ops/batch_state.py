@@ -147,17 +147,17 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
 
 
 def commit(rows: Sequences, verdict: Verdict) -> Int[Tensor, " batch"]:
-    """Append each active row's verdict, cut after the first end-of-sequence token and at its limit.
+    """Append each active row's verdict, cut after the first of its end tokens and at its limit.
 
     Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to
     date after it.
     """
     if dispatch.use_kernels(rows.lens):
-        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps, rows.eos
-        return kernels.batch_state.commit(*state, verdict.tokens, verdict.accepted)
+        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
+        return kernels.batch_state.commit(*state, rows.end_tokens, verdict.tokens, verdict.accepted)
     size = verdict.tokens.shape[1]
     offsets = torch.arange(size, device=rows.lens.device)
-    ends = (verdict.tokens[..., None] == rows.eos).any(-1)
+    ends = (verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)
     first_end = torch.where(ends, offsets, size).amin(1)
     emitted = (
         torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - rows.lens)

@@ -1,49 +1,126 @@
 """Logits to probabilities (warps), the draw of a token, and log-probabilities.
 
-warp            p = e / Σ e over the kept tokens, else 0;  e = exp((x - max x) / T)
+edited          y = x / r where x > 0, else x r, for tokens of the row (repetition penalty r);
+                y - f n - p [n > 0] for n occurrences among the generated tokens (frequency and
+                presence penalties f and p); -inf for end tokens of a row that is too short
+warp            p = e / Σ e over the kept tokens, else 0;  e = exp((y - max y) / T)
 draw            the token at which the running sum of p passes u Σ p (inverse transform)
 token_logprobs  x[token] - log Σ exp(x)
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
-from bass.records import History
+from bass.records import SAMPLING_OPTIONS, History
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The options of each row, as columns that broadcast over windows and vocabulary.
+
+    used: the names of those that a row may use, "greedy" and "sampled" for temperatures of 0 and
+    above.
+    """
+
+    temperature: Float[Tensor, "batch 1 1"]
+    top_k: Float[Tensor, "batch 1 1"]
+    top_p: Float[Tensor, "batch 1 1"]
+    min_p: Float[Tensor, "batch 1 1"]
+    repetition_penalty: Float[Tensor, "batch 1 1"]
+    presence_penalty: Float[Tensor, "batch 1 1"]
+    frequency_penalty: Float[Tensor, "batch 1 1"]
+    min_new_tokens: Float[Tensor, "batch 1 1"]
+    used: frozenset[str]
+    most: int | None  # the largest `top_k`; None: the host does not know it
+
+    @classmethod
+    def of(cls, sampling: Float64[Tensor, "batch options"], dtype: torch.dtype) -> "Columns":
+        """On a CPU, where the host sees values without waiting, options that no row uses are left
+        out; elsewhere none is.
+        """
+        columns = sampling.to(dtype)[:, None, None, :].unbind(-1)
+        own = dict(zip(SAMPLING_OPTIONS, columns, strict=True))
+        if sampling.device.type != "cpu":
+            used = frozenset((*SAMPLING_OPTIONS, "greedy", "sampled"))
+            return cls(**own, used=used, most=None)
+        values = [set(column) for column in zip(*sampling.tolist(), strict=True)]
+        off = SAMPLING_OPTIONS.items()
+        used = {name for (name, value), all_ in zip(off, values, strict=True) if all_ - {value, 0}}
+        used |= {"greedy"} if 0 in values[0] else set()
+        used |= {"sampled"} if values[0] - {0} else set()
+        return cls(**own, used=frozenset(used), most=int(max(values[1])))
 
 
 def warp(
-    logits: Float[Tensor, "batch window vocab"],
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
+    logits: Float[Tensor, "batch window vocab"], history: History
 ) -> Float[Tensor, "batch window vocab"]:
-    """The distribution at a temperature (0: a one-hot), restricted by top-k, top-p, min-p in turn.
+    """The distribution of each row by its own options (`history.sampling`): penalties, then the
+    temperature (0: a one-hot), restricted by top-k, top-p, min-p in turn.
 
-    `top_k` 0, `top_p` 1 and `min_p` 0 restrict nothing. In float32, or float64 for logits in
-    float64. Logits of which one is NaN or infinity, or none is finite, give NaN.
+    In float32, or float64 for logits in float64; logits that penalties change keep their own
+    precision. What a row gets does not depend on the options of others. Logits of which one is NaN
+    or infinity, or none is finite, give NaN.
     """
+    assert history.sampling is not None
+    assert history.prompt_lens is not None
+    assert history.end_tokens is not None
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and dispatch.use_kernels(logits):
-        return kernels.sampling.warp(logits, temperature, top_k, top_p, min_p)
-    logits = logits.to(wide)
-    if temperature == 0:
-        chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-        return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
-    if temperature != 1:
+        return kernels.sampling.warp(
+            logits,
+            history.sampling,
+            history.tokens,
+            history.lens,
+            history.prompt_lens,
+            history.end_tokens,
+            history.drafted,
+        )
+    options = Columns.of(history.sampling, wide)
+    logits = edited(logits, history, options).to(wide)
+    if "sampled" not in options.used:
+        return most_probable_token(logits)
+    greedy, scaled = options.temperature == 0, logits
+    if "temperature" in options.used:
         # not x / T, which may overflow
-        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
-    probs = logits.softmax(-1)
-    if 0 < top_k < probs.shape[-1]:
-        probs = keep_from(probs, probs.topk(top_k, -1).values[..., -1:])
-    if top_p < 1:
-        probs = keep_from(probs, top_p_floor(probs, top_p))
-    if min_p > 0:
-        probs = keep_from(probs, min_p * probs.amax(-1, keepdim=True))
+        scaled = logits - logits.amax(-1, keepdim=True)
+        scaled = scaled / torch.where(greedy, 1, options.temperature)
+    probs = restricted(scaled.softmax(-1), options)
+    if "greedy" in options.used:
+        probs = torch.where(greedy, most_probable_token(logits), probs)
+    return probs
+
+
+def most_probable_token(
+    logits: Float[Tensor, "batch window vocab"],
+) -> Float[Tensor, "batch window vocab"]:
+    """A one-hot distribution."""
+    chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+    return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
+
+
+def restricted(
+    probs: Float[Tensor, "batch window vocab"], options: Columns
+) -> Float[Tensor, "batch window vocab"]:
+    """Top-k, top-p, min-p, in rows that use them."""
+    vocab = probs.shape[-1]
+    if "top_k" in options.used:
+        most = vocab if options.most is None else min(options.most, vocab)
+        used, place = (options.top_k > 0) & (options.top_k < vocab), options.top_k.long() - 1
+        place = place.clamp(0, most - 1).expand(*probs.shape[:2], 1)
+        floor = probs.topk(most, -1).values.gather(-1, place)
+        probs = torch.where(used, keep_from(probs, floor), probs)
+    if "top_p" in options.used:
+        floor = top_p_floor(probs, options.top_p)
+        probs = torch.where(options.top_p < 1, keep_from(probs, floor), probs)
+    if "min_p" in options.used:
+        floor = options.min_p * probs.amax(-1, keepdim=True)
+        probs = torch.where(options.min_p > 0, keep_from(probs, floor), probs)
     return probs
 
 
@@ -90,7 +167,9 @@ def keep_from(
     return kept / kept.sum(-1, keepdim=True)
 
 
-def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows 1"]:
+def top_p_floor(
+    probs: Float[Tensor, "*rows vocab"], top_p: Float[Tensor, "*#rows 1"]
+) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
     ordered, sums = most_probable(probs, top_p)
     before = sums[..., :-1]  # what stands before each token but the first, which is always kept
@@ -98,10 +177,10 @@ def top_p_floor(probs: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tens
 
 
 def most_probable(
-    probs: Float[Tensor, "*rows vocab"], mass: float
+    probs: Float[Tensor, "*rows vocab"], mass: Float[Tensor, "*#rows 1"]
 ) -> tuple[Float[Tensor, "*rows most"], Float[Tensor, "*rows most"]]:
-    """The largest probabilities in falling order, enough of them to hold `mass` in every row, and
-    their running sums.
+    """The largest probabilities in falling order, enough of them to hold `mass` in every row (less
+    than 1: else all are kept anyway), and their running sums.
 
     On a CPU a few dozen nearly always do, and finding them takes a tenth of a sort; to see whether
     they do takes a host read, which costs nothing there and is not made elsewhere.
@@ -111,35 +190,63 @@ def most_probable(
             if count < probs.shape[-1]:
                 head = probs.topk(count, -1).values
                 sums = head.cumsum(-1)
-                if float(sums[..., -1].min()) >= mass:
+                if bool(((sums[..., -1:] >= mass) | (mass >= 1)).all()):
                     return head, sums
     ordered = probs.sort(-1, descending=True).values
     return ordered, ordered.cumsum(-1)
 
 
-def seen(
-    logits: Float[Tensor, "batch window vocab"], history: History
-) -> Bool[Tensor, "batch window vocab"]:
-    """Which tokens precede each logit in its own row."""
+def edited(
+    logits: Float[Tensor, "batch window vocab"], history: History, options: Columns
+) -> Float[Tensor, "batch window vocab"]:
+    """The logits with penalties, and without end tokens where a row may not end yet, rounded to
+    their own precision.
+    """
+    kind, logits = logits.dtype, logits.to(options.temperature.dtype)
+    used, prompt_lens, end_tokens = options.used, history.prompt_lens, history.end_tokens
+    assert prompt_lens is not None
+    assert end_tokens is not None
+    if "repetition_penalty" in used:
+        repeated = counts(logits, history, torch.zeros_like(history.lens)) > 0
+        logits = penalized(logits, repeated, options.repetition_penalty)
+    if not used.isdisjoint(("presence_penalty", "frequency_penalty")):
+        generated = counts(logits, history, prompt_lens)
+        less = options.frequency_penalty * generated + options.presence_penalty * (generated > 0)
+        logits = logits - less
+    if "min_new_tokens" in used:
+        window, columns = logits.shape[1], history.drafted.shape[1]
+        before = torch.arange(columns + 1 - window, columns + 1, device=logits.device)
+        generated = (history.lens - prompt_lens)[:, None] + before
+        early = generated[..., None] < options.min_new_tokens
+        ends = torch.zeros(len(logits), logits.shape[2] + 1, dtype=torch.bool, device=logits.device)
+        ends = ends.scatter(1, end_tokens % ends.shape[1], True)[:, None, :-1]
+        logits = torch.where(early & ends, -torch.inf, logits)
+    return logits.to(kind)
+
+
+def counts(
+    logits: Float[Tensor, "batch window vocab"], history: History, first: Int[Tensor, " batch"]
+) -> Int[Tensor, "batch window vocab"]:
+    """How often each token precedes each logit in its own row, from position `first` on."""
     batch, window, vocab = logits.shape
     device, columns = logits.device, history.drafted.shape[1]
-    committed = torch.arange(history.tokens.shape[1], device=device) < history.lens[:, None]
-    counts = torch.zeros(batch, vocab, device=device, dtype=torch.int64).scatter_add(
+    index = torch.arange(history.tokens.shape[1], device=device)
+    committed = (index < history.lens[:, None]) & (index >= first[:, None])
+    found = torch.zeros(batch, vocab, device=device, dtype=torch.int64).scatter_add(
         1, history.tokens, committed.to(torch.int64)
     )
     drafted = F.one_hot(history.drafted, vocab).cumsum(1)
     earlier = torch.cat(
         (torch.zeros(batch, 1, vocab, device=device, dtype=torch.int64), drafted), 1
     )
-    return (counts[:, None] + earlier[:, columns + 1 - window :]) > 0
+    return found[:, None] + earlier[:, columns + 1 - window :]
 
 
-def penalize(
+def penalized(
     logits: Float[Tensor, "batch window vocab"],
     repeated: Bool[Tensor, "batch window vocab"],
-    penalty: float,
+    penalty: Float[Tensor, "batch 1 1"],
 ) -> Float[Tensor, "batch window vocab"]:
     """Divide the positive and multiply the negative logits of repeated tokens by `penalty`."""
-    return torch.where(
-        repeated, torch.where(logits > 0, logits / penalty, logits * penalty), logits
-    )
+    changed = torch.where(logits > 0, logits / penalty, logits * penalty)
+    return torch.where(repeated, changed, logits)

@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from bass.api.options import LoadOptions, ModelOptions, SamplingOptions, help_of, kinds_of, option
+from bass.api.options import (
+    LoadOptions,
+    ModelOptions,
+    SamplingOptions,
+    for_one_prompt,
+    help_of,
+    kinds_of,
+    option,
+)
 from bass.api.plan import LoadPlan
 from bass.api.resolve import make
 from bass.api.values import fits, in_words
@@ -53,7 +61,9 @@ class Settings(ModelOptions, SamplingOptions):
     target: str | None = option(None, _HELP["target"])
     draft: str | None = option(None, _HELP["draft"])
     max_new_tokens: int = option(128, _HELP["max_new_tokens"])
+    min_new_tokens: int = option(0, _HELP["min_new_tokens"])
     stop: str | list[str] = option("", _HELP["stop"])
+    stop_token_ids: list[int] | None = option(None, _HELP["stop_token_ids"])
     batch: int = option(8, "rows that decode together")
     samples: int | None = option(
         None,
@@ -84,6 +94,12 @@ class Settings(ModelOptions, SamplingOptions):
             value = getattr(self, name)
             if value is not None and value < least:
                 problems.add(f"`{name}: {value}` is too small: give {least} or more.", name)
+        if self.min_new_tokens > self.max_new_tokens:
+            problems.add(
+                f"`min_new_tokens: {self.min_new_tokens}` is more than `max_new_tokens: "
+                f"{self.max_new_tokens}`: give at most so many.",
+                "min_new_tokens",
+            )
         for name in ("time_budget", *LIMITS):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -149,7 +165,7 @@ class Settings(ModelOptions, SamplingOptions):
     @property
     def stream_with(self) -> dict[str, Any]:
         """The arguments of `LLM.stream` that all calls share."""
-        names = (*_SAMPLING, "max_new_tokens", "ignore_eos", "time_budget")
+        names = (*_SAMPLING, "max_new_tokens", "stop_token_ids", "ignore_eos", "time_budget")
         return {name: getattr(self, name) for name in names} | {"stop": self.stops}
 
     @property
@@ -203,7 +219,7 @@ def typed_setting(name: str, value: Any) -> Any:
     """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
-    hint: Any = SETTINGS[name].type
+    hint: Any = for_one_prompt(SETTINGS[name].type)
     if name not in KIND and not fits(value, hint):
         said = "null" if value is None else f"{value!r:.60}"
         raise OptionError(f"`{name}: {said}` is of the wrong kind: give {in_words(hint)}.")

@@ -4,7 +4,7 @@ request.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -35,7 +35,7 @@ from bass.interfaces import (
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
-from bass.sampling import Sampling
+from bass.sampling import RowSampling, Sampling
 from bass.testing.drafters import Scripted
 from bass.testing.worlds import LlamaWorld, Pairing, World
 from bass.verifiers.rejection import Rejection
@@ -117,7 +117,7 @@ class By:
             WorldContext(
                 self.method,
                 scorers,
-                setup.warp,
+                setup.step_warp,
                 draw_for(setup.verifier),
                 self.stop_rule,
                 len(scorers.sequences.lens),
@@ -155,6 +155,11 @@ class Setup:
     def but(self, **changes: Any) -> "Setup":
         return replace(self, **changes)
 
+    @property
+    def step_warp(self) -> Warp:
+        """As in `LLM`: that of the rows, where it is made of sampling options."""
+        return RowSampling() if isinstance(self.warp, Sampling) else self.warp
+
     def maker(self) -> DrafterMaker:
         """What makes the run's drafter."""
         return self.drafter
@@ -162,8 +167,10 @@ class Setup:
     def engine(self, requests: list[Request]) -> Run:
         """As `LLM` does it: caches of exactly the room that these requests need."""
         budget = room_for(requests, min(self.batch, len(requests)))
+        ends = [tuple(dict.fromkeys((*r.end_tokens, *self.eos))) for r in requests]
+        requests = [replace(r, end_tokens=own) for r, own in zip(requests, ends, strict=True)]
         sequences = Sequences.empty(
-            budget.batch, int(budget.limits.max()), list(self.eos), self.device
+            budget.batch, int(budget.limits.max()), [], self.device, max(map(len, ends))
         )
         scorer = self.world.scorer("target", self.pairing, budget, self.device)
         if isinstance(self.drafter, By) and isinstance(scorer, ModelScorer):
@@ -171,8 +178,11 @@ class Setup:
             scorer = replace(scorer, layers=layers)
         target = self.wrap_target(scorer, sequences)
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
-        step = SpeculativeStep(target, drafter, self.verifier, self.warp, self.world.vocab)
+        step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
+        if isinstance(self.warp, Sampling):
+            row = tuple(map(float, astuple(self.warp)))
+            requests = [replace(request, sampling=row) for request in requests]
         return Run(
             requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy
         )

@@ -227,8 +227,8 @@ MUTANTS = (
     Mutant(
         "the target's history lacks the drafted tokens",
         "SpeculativeStep.judged",
-        "History(sequences.tokens, sequences.lens, draft.tokens)",
-        "History(sequences.tokens, sequences.lens, draft.tokens[:, :0])",
+        "sequences.history(draft.tokens)",
+        "sequences.history(draft.tokens[:, :0])",
         (WARPS,),
     ),
     Mutant(

@@ -17,7 +17,6 @@ Massa, Sizov 2023, "Flash-Decoding"; Milakov and Gimelshein 2018 for the running
 that ends last puts them together, in their order. Sums are made in float32, for float64 in float64.
 """
 
-import builtins
 from typing import Any, no_type_check
 
 import torch
@@ -33,6 +32,7 @@ from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
     dependent,
+    interpreted_range,
     kept_zeros,
     operand,
     wait_for_inputs,
@@ -267,17 +267,7 @@ def _attend(
 
 
 if INTERPRETED:
-
-    def range(*bounds: Any) -> builtins.range:
-        """Python's, for the interpreter's loops: its numbers are arrays of one element, which NumPy
-        2.4 takes for no index.
-        """
-        return builtins.range(
-            *(
-                bound.handle.data.item() if isinstance(bound, tl.tensor) else bound
-                for bound in bounds
-            )
-        )
+    range = interpreted_range
 
 
 def padded(

@@ -80,20 +80,16 @@ def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, 
 @triton.jit(do_not_specialize=["size", "ends", "token_row", "verdict_row"])
 @no_type_check
 def _commit(
-    tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, ends, token_row,
-    verdict_row,
+    tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, size, ends,
+    token_row, verdict_row,
     WIDTH: tl.constexpr, ENDS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     token = tl.load(verdict + row * verdict_row + i, mask=i < size, other=0)
     e = tl.arange(0, ENDS)
-    over = (
-        tl.max(
-            (token[:, None] == tl.load(eos + e, mask=e < ends, other=-1)[None, :]).to(tl.int32), 1
-        )
-        > 0
-    )
+    end = tl.load(end_tokens + row * ends + e, mask=e < ends, other=-1)
+    over = tl.max((token[:, None] == end[None, :]).to(tl.int32), 1) > 0
     first_end = tl.min(tl.where(over & (i < size), i, size), 0)
     length, limit, alive = tl.load(lens + row), tl.load(limits + row), tl.load(active + row) != 0
     count = tl.minimum(tl.minimum(tl.load(accepted + row), first_end) + 1, limit - length)
@@ -209,7 +205,7 @@ def commit(
     limits: Int[Tensor, " batch"],
     active: Bool[Tensor, " batch"],
     steps: Int[Tensor, " batch"],
-    eos: Int[Tensor, " eos"],
+    end_tokens: Int[Tensor, "batch ends"],
     verdict: Int[Tensor, "batch window"],
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
@@ -221,10 +217,11 @@ def commit(
         torch.empty_like(lens),
     )
     inputs = (
-        tokens, lens, limits, active, steps, eos, verdict, accepted, emitted, size, len(eos),
-        tokens.stride(0), verdict.stride(0),
+        tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, size,
+        end_tokens.shape[1], tokens.stride(0), verdict.stride(0),
     )  # fmt: skip
-    launch_rows(_commit, lens, inputs, size, ENDS=triton.next_power_of_2(max(len(eos), 1)))
+    ends = triton.next_power_of_2(max(end_tokens.shape[1], 1))
+    launch_rows(_commit, lens, inputs, size, ENDS=ends)
     return emitted
 
 

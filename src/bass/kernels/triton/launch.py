@@ -80,6 +80,15 @@ def operand(dtype: torch.dtype) -> tl.dtype:
     return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype in WIDENED else dtype]
 
 
+def interpreted_range(*bounds: Any) -> range:
+    """Python's `range`, for loops that the interpreter runs: its numbers are arrays of one element,
+    which NumPy 2.4 takes for no index.
+    """
+    return range(
+        *(bound.handle.data.item() if isinstance(bound, tl.tensor) else bound for bound in bounds)
+    )
+
+
 @functools.cache
 def _able(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9
