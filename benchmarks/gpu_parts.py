@@ -46,9 +46,7 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
         def sample_drafts() -> None:
             drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
             for i in range(k):
-                probs.append(
-                    drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0]
-                )
+                probs.append(drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0])
                 drafted[:, i] = drafter.draw(probs[-1], noise, i)
             torch.stack(probs, 1)
 

@@ -48,7 +48,8 @@ ORDER: list[set[str]] = [
 # within `api`, likewise
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results"},
-    {"resolve", "options", "generation", "requests"},
+    {"resolve", "options", "generation"},
+    {"requests"},
     {"plan", "progress"},
     {"assembly"},
     {"llm"},

@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "the target is not warped",
         "SpeculativeStep.judged",
-        "self.warp(logits, history)",
+        "self.warp(logits, sequences.history(draft.tokens))",
         "logits.softmax(-1)",
         (MATRIX,),
         trap=10,

@@ -93,7 +93,8 @@ MUTANTS = (
         "an end of sequence counts only as the last token",
         "ops.batch_state.commit",
         "(verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)",
-        "(verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1) & (offsets == verdict.accepted[:, None])",
+        "(verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)"
+        " & (offsets == verdict.accepted[:, None])",
         (EOS,),
         trap=15,
     ),
@@ -195,17 +196,56 @@ MUTANTS = (
     ),
     Mutant(
         "the penalty counts a window's later tokens",
-        "seen",
+        "ops.sampling.counts",
         "earlier[:, columns + 1 - window:]",
         "earlier[:, columns + 1 - window:].amax(1, keepdim=True).expand(-1, window, -1)",
         (SAMPLING,),
     ),
     Mutant(
         "a logit's penalty lags one drafted token",
-        "seen",
+        "ops.sampling.counts",
         "F.one_hot(history.drafted, vocab).cumsum(1)",
         "F.one_hot(history.drafted, vocab).cumsum(1) - F.one_hot(history.drafted, vocab)",
         (SAMPLING,),
+    ),
+    Mutant(
+        "a penalty of generated tokens counts the prompt",
+        "ops.sampling.edited",
+        "counts(logits, history, prompt_lens)",
+        "counts(logits, history, torch.zeros_like(prompt_lens))",
+        (SAMPLING,),
+    ),
+    Mutant(
+        "an end token comes one token too early",
+        "ops.sampling.edited",
+        "generated[..., None] < options.min_new_tokens",
+        "generated[..., None] + 1 < options.min_new_tokens",
+        (SAMPLING,),
+    ),
+    Mutant(
+        "a row is cut by the options of the row next to it",
+        "restricted",
+        "torch.where(used, keep_from(probs, floor), probs)",
+        "keep_from(probs, floor)",
+        (
+            "laws/test_2_invariance.py::test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch",
+        ),
+    ),
+    Mutant(
+        "a row keeps the options of the request before",
+        "Slots._start",
+        "(numbers[:, 0], ends, sampling)",
+        "(numbers[:, 0], ends, s.sampling[index])",
+        (
+            "laws/test_2_invariance.py::test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch",
+        ),
+    ),
+    Mutant(
+        "draft and target differ in their penalties",
+        "ModelDrafter.propose",
+        "sequences.history(drafted[:, :i])",
+        "sequences.history(drafted[:, :0])",
+        ("laws/test_1_greedy.py::test_a_draft_equal_to_the_target_is_always_accepted",),
     ),
     Mutant(
         "coupled noise is that of the steps again",
@@ -230,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "a greedy draft of NaN is a one-hot",
-        "ops.sampling.warp",
+        "most_probable_token",
         "torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)",
         "torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, chosen)",
         (f"{INVALID}::test_a_draft_model_that_is_not_finite_is_named",),

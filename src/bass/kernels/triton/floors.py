@@ -65,34 +65,33 @@ def options_of(sampling, sequence, vocab):
 @triton.jit
 @no_type_check
 def floor_of(
-    firsts, sums, theirs, top, row, chunks, inverse, top_k, top_p,
+    firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
     DONE: tl.constexpr, DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The floor of top_k, or else of top_p, as far as `DONE` digits tell, and the last digit.
+    """The floor of top_k, or else of top_p, as far as `DONE` digits tell; the last digit; and what
+    must be at or above the floor.
 
     firsts: what each chunk of a row has found at the first digit, relative to its own largest
-    logit; sums: what all have found at the others.
+    logit; sums: what all have found at the others; floors: of fewer digits, with what they need.
     """
-    j, c = tl.arange(0, 1 << BITS), tl.arange(0, CHUNKS)
-    found = tl.load(
-        firsts + ((row * chunks + c) << BITS)[:, None] + j[None, :],
-        mask=(c < chunks)[:, None],
-        other=0.0,
-    )
-    scale = tl.where((top_k > 0) | (theirs == float("-inf")), 1.0, tl.exp((theirs - top) * inverse))
-    found = tl.sum(found * scale[:, None], 0).to(tl.float64)
-    # top_p is a share of the first threshold's mass
-    need = tl.where(top_k > 0, top_k.to(tl.float64), top_p * tl.max(found, 0))
+    j = tl.arange(0, 1 << BITS)
+    if DONE == 1:
+        c = tl.arange(0, CHUNKS)
+        place = ((row * chunks + c) << BITS)[:, None] + j[None, :]
+        found = tl.load(firsts + place, mask=(c < chunks)[:, None], other=0.0)
+        counted = (top_k > 0) | (theirs == float("-inf"))
+        scale = tl.where(counted, 1.0, tl.exp((theirs - top) * inverse))
+        found = tl.sum(found * scale[:, None], 0).to(tl.float64) * tl.where(top_k > 0, 1.0, UNIT)
+        # top_p is a share of the first threshold's mass
+        need = tl.where(top_k > 0, top_k.to(tl.float64), top_p * tl.max(found, 0))
+        floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
+    else:
+        floor = tl.load(floors + (row * DEPTH + DONE - 1) * 2).to(tl.int64)
+        need = tl.load(floors + (row * DEPTH + DONE - 1) * 2 + 1)
+        found = tl.load(sums + (DONE - 1) * (1 << BITS) + j).to(tl.float64)
     last = tl.maximum(tl.sum((found >= need).to(tl.int32), 0) - 1, 0)
-    floor = last.to(tl.int64) << (BITS * (DEPTH - 1))
-    floor -= 1 << (KEY_BITS - 1)
-    need = need * tl.where(top_k > 0, 1.0, UNIT)
-    for digit in tl.static_range(1, DONE):
-        found = tl.load(sums + digit * (1 << BITS) + j).to(tl.float64)
-        last = tl.maximum(tl.sum((found >= need).to(tl.int32), 0) - 1, 0)
-        floor += last.to(tl.int64) << (BITS * (DEPTH - 1 - digit))
-    return floor, last
+    return floor + (last.to(tl.int64) << (BITS * (DEPTH - DONE))), last, need
 
 
 @triton.jit

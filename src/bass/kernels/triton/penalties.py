@@ -14,76 +14,67 @@ import triton.language as tl
 
 from bass.kernels.triton.launch import INTERPRETED, interpreted_range
 
-TOKENS = tl.constexpr(1024)  # of a row, that are counted at a time
 if INTERPRETED:
     range = interpreted_range
 
 
 @triton.jit
 @no_type_check
-def edit_of(sampling, lens, prompt_lens, sequence, before):
-    """Whether penalties change a row's logits after `before` drafted tokens, and whether it may not
-    end yet: what `Sequences.sampling` says in its last columns.
+def is_edited(sampling, lens, prompt_lens, sequence, before):
+    """Whether penalties, or an end that comes too early, change a row's logits after `before`
+    drafted tokens: the last columns of `Sequences.sampling`.
     """
     repetition = tl.load(sampling + sequence * 8 + 4)
     presence = tl.load(sampling + sequence * 8 + 5)
     frequency = tl.load(sampling + sequence * 8 + 6)
     least = tl.load(sampling + sequence * 8 + 7)
     generated = tl.load(lens + sequence) - tl.load(prompt_lens + sequence) + before
-    penalties = (repetition != 1) | (presence != 0) | (frequency != 0)
-    return penalties, generated < least
+    return (repetition != 1) | (presence != 0) | (frequency != 0) | (generated < least)
 
 
 @triton.jit
 @no_type_check
-def _counts(
-    scratch, tokens, drafted, begin, end, before, first, inside, i,
-    SIZE: tl.constexpr, DRAFTED: tl.constexpr,
+def edit(
+    x, edits, scratch, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
+    sequence, before, first, vocab, ends, slots, drafted_row,
+    SIZE: tl.constexpr, TILE: tl.constexpr, DRAFTED: tl.constexpr,
 ):  # fmt: skip
-    """How often each of the tokens `first` + `i` stands at the positions from `begin` to `end`, or
-    among the first `before` drafted tokens. `scratch` is this program's own.
+    """Write the logits of the tokens from `first` to `first` + SIZE of a row to `edits`.
+
+    scratch: of the row; of each token, whether the prompt has it, and twice how often it was
+    generated.
     """
-    tl.store(scratch + i, tl.zeros((SIZE,), dtype=tl.int32), mask=inside)
+    for begin in range(0, SIZE, TILE):
+        i = first + begin + tl.arange(0, TILE)
+        tl.store(scratch + i, tl.zeros((TILE,), dtype=tl.int32), mask=i < vocab)
     tl.debug_barrier()
-    for at in range(begin, end, TOKENS):
-        place = at + tl.arange(0, TOKENS)
-        token = tl.load(tokens + place, mask=place < end, other=-1) - first
-        tl.atomic_add(scratch + token, 1, mask=(token >= 0) & (token < SIZE), sem="relaxed")
+    length, prompt = tl.load(lens + sequence), tl.load(prompt_lens + sequence)
+    for begin in range(0, length, TILE):
+        place = begin + tl.arange(0, TILE)
+        token = tl.load(tokens + sequence * slots + place, mask=place < length, other=-1)
+        inside = (token >= first) & (token < first + SIZE)
+        tl.atomic_or(scratch + token, 1, mask=inside & (place < prompt), sem="relaxed")
+        tl.atomic_add(scratch + token, 2, mask=inside & (place >= prompt), sem="relaxed")
     j = tl.arange(0, DRAFTED)
-    token = tl.load(drafted + j, mask=j < before, other=-1) - first
-    tl.atomic_add(scratch + token, 1, mask=(token >= 0) & (token < SIZE), sem="relaxed")
+    token = tl.load(drafted + sequence * drafted_row + j, mask=j < before, other=-1)
+    inside = (token >= first) & (token < first + SIZE)
+    tl.atomic_add(scratch + token, 2, mask=inside, sem="relaxed")
     tl.debug_barrier()
-    found = tl.load(scratch + i, mask=inside, other=0, cache_modifier=".cg")
-    tl.debug_barrier()
-    return found
-
-
-@triton.jit
-@no_type_check
-def edited_logits(
-    value, scratch, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-    sequence, before, first, inside, ends, slots, drafted_row, penalties, early,
-    SIZE: tl.constexpr, DRAFTED: tl.constexpr,
-):  # fmt: skip
-    """The logits `value` of the tokens `first` to `first` + SIZE, of which those `inside` exist."""
-    i = tl.arange(0, SIZE)
-    if penalties:
-        repetition = tl.load(sampling + sequence * 8 + 4).to(tl.float32)
-        presence = tl.load(sampling + sequence * 8 + 5).to(tl.float32)
-        frequency = tl.load(sampling + sequence * 8 + 6).to(tl.float32)
-        length, prompt = tl.load(lens + sequence), tl.load(prompt_lens + sequence)
-        tokens += sequence * slots
-        drafted += sequence * drafted_row
-        prompted = _counts(scratch, tokens, drafted, 0, prompt, 0, first, inside, i, SIZE, DRAFTED)
-        generated = _counts(
-            scratch, tokens, drafted, prompt, length, before, first, inside, i, SIZE, DRAFTED
-        )
+    repetition = tl.load(sampling + sequence * 8 + 4).to(tl.float32)
+    presence = tl.load(sampling + sequence * 8 + 5).to(tl.float32)
+    frequency = tl.load(sampling + sequence * 8 + 6).to(tl.float32)
+    early = length - prompt + before < tl.load(sampling + sequence * 8 + 7)
+    for begin in range(0, SIZE, TILE):
+        i = first + begin + tl.arange(0, TILE)
+        found = tl.load(scratch + i, mask=i < vocab, other=0, cache_modifier=".cg")
+        value = tl.load(x + i, mask=i < vocab, other=0.0).to(tl.float32)
         penalized = tl.where(value > 0, value / repetition, value * repetition)
-        value = tl.where(prompted + generated > 0, penalized, value)
-        less = frequency * generated.to(tl.float32) + presence
-        value = tl.where(generated > 0, value - less, value)
-    if early:
-        for e in range(ends):
-            end = tl.load(end_tokens + sequence * ends + e)
-            value = tl.where(first + i == end, float("-inf"), value)
-    return value
+        value = tl.where(found > 0, penalized, value)
+        less = frequency * (found // 2).to(tl.float32) + presence
+        value = tl.where(found > 1, value - less, value)
+        if early:
+            for e in range(ends):
+                end = tl.load(end_tokens + sequence * ends + e)
+                value = tl.where(i == end, float("-inf"), value)
+        tl.store(edits + i, value.to(edits.dtype.element_ty), mask=i < vocab)
+    tl.debug_barrier()

@@ -44,11 +44,11 @@ from bass.kernels.triton.floors import (
     total_of,
 )
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
-from bass.kernels.triton.penalties import edit_of, edited_logits
+from bass.kernels.triton.penalties import edit, is_edited
 
 CHUNK, WARPS = 4096, 8  # of tops and probs
 SEARCH, SEARCH_WARPS = 2048, 4  # of a search
-LISTED = 256  # tokens at a time, of those that top_k keeps
+LISTED = 64  # tokens at a time, of those that top_k keeps
 BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a launch for each digit
 
 
@@ -66,21 +66,18 @@ def _tops(
     first = chunk * SIZE
     i, at = first + tl.arange(0, SIZE), row * chunks + chunk
     # older than any kernel that may still run
-    penalties, early = edit_of(sampling, lens, prompt_lens, sequence, before)
+    edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
     own = x + row * stride
-    value = tl.load(own + i, mask=i < vocab, other=float("-inf")).to(tl.float32)
-    if penalties | early:
-        value = edited_logits(
-            value, scratch + row * vocab + first, sampling, tokens, lens, prompt_lens, end_tokens,
-            drafted, sequence, before, first, i < vocab, ends, slots, drafted_row, penalties, early,
-            SIZE, DRAFTED,
+    if edited:
+        edit(
+            own, edits + row * vocab, scratch + row * vocab, sampling, tokens, lens, prompt_lens,
+            end_tokens, drafted, sequence, before, first, vocab, ends, slots, drafted_row,
+            SIZE, TILE, DRAFTED,
         )  # fmt: skip
-        kind: tl.constexpr = edits.dtype.element_ty
-        tl.store(edits + row * vocab + i, value.to(kind), mask=i < vocab)
-        value = value.to(kind).to(tl.float32)
-        tl.debug_barrier()  # it is read again
+    own = tl.where(edited, edits + row * vocab, own)
+    value = tl.load(own + i, mask=i < vocab, other=float("-inf")).to(tl.float32)
     top, place = tl.max(value, 0, return_indices=True)
     # a chunk may have no token; a row of none is not a number
     level = tl.where(top == float("-inf"), 0.0, top)
@@ -91,14 +88,13 @@ def _tops(
     nothing = tl.zeros((ROOM,), dtype=tl.int64)
     tl.store(sums + row * CLEAR + room, nothing, mask=(room < CLEAR) & (chunk == 0))
     if (top_k > 0) | (top_p < 1) | (min_p > 0):
-        own = tl.where(penalties | early, edits + row * vocab, own)
         j = tl.arange(0, 1 << BITS)
         depth: tl.constexpr = (KEY_BITS + BITS - 1) // BITS
         threshold = (j.to(tl.int64) << (BITS * (depth - 1))) - (1 << (KEY_BITS - 1))
         threshold = threshold.to(tl.int32)
         real: tl.constexpr = 1 << (KEY_BITS - BITS * (depth - 1))
         found = tl.zeros((1 << BITS, TILE), dtype=tl.float32)
-        for begin in tl.static_range(0, SIZE, TILE):
+        for begin in range(0, SIZE, TILE):
             k = first + begin + tl.arange(0, TILE)
             each = tl.load(own + k, mask=k < vocab, other=float("-inf"))
             e = tl.exp((each.to(tl.float32) - level) * inverse)
@@ -127,14 +123,14 @@ def _list(own, listed, size, floor, first, vocab, SIZE: tl.constexpr, TILE: tl.c
 @triton.jit
 @no_type_check
 def _search(
-    x, sampling, lens, prompt_lens, edits, tops, firsts, sums, listed,
+    x, sampling, lens, prompt_lens, edits, tops, firsts, sums, floors, listed,
     stride, vocab, chunks, window, columns,
     DIGIT: tl.constexpr, DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
     SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     sequence, before = row // window, columns - window + 1 + row % window
-    penalties, early = edit_of(sampling, lens, prompt_lens, sequence, before)
+    edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     by_count, by_mass = top_k > 0, top_p < 1
     wait_for_inputs(PDL)
@@ -145,12 +141,15 @@ def _search(
         sums += row * (DEPTH + 2) * count
         theirs = tops_of(tops, row, chunks, CHUNKS)
         top = tl.max(theirs, 0)
-        floor, _ = floor_of(
-            firsts, sums, theirs, top, row, chunks, inverse, top_k, top_p,
+        floor, _, need = floor_of(
+            firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
             DIGIT, DEPTH, BITS, KEY_BITS, CHUNKS,
         )  # fmt: skip
+        if first == 0:
+            tl.store(floors + (row * DEPTH + DIGIT) * 2, floor.to(tl.float64))
+            tl.store(floors + (row * DEPTH + DIGIT) * 2 + 1, need)
         threshold = (floor + (j.to(tl.int64) << shift)).to(tl.int32)[:, None]
-        own = tl.where(penalties | early, edits + row * vocab, x + row * stride)
+        own = tl.where(edited, edits + row * vocab, x + row * stride)
         # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
         # over threads ten for each threshold.
         found = tl.zeros((count, TILE), dtype=tl.float32)
@@ -188,18 +187,19 @@ def _search(
 @triton.jit
 @no_type_check
 def _probs(
-    x, sampling, lens, prompt_lens, edits, tops, totals, places, firsts, sums, listed, out,
+    x, sampling, lens, prompt_lens, edits, tops, totals, places, firsts, sums, floors,
+    listed, out,
     stride, vocab, chunks, window, columns,
     DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
     SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     sequence, before = row // window, columns - window + 1 + row % window
-    penalties, early = edit_of(sampling, lens, prompt_lens, sequence, before)
+    edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     greedy = tl.load(sampling + sequence * 8) == 0
     i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    own = tl.where(penalties | early, edits + row * vocab, x + row * stride)
+    own = tl.where(edited, edits + row * vocab, x + row * stride)
     count: tl.constexpr = 1 << BITS
     wait_for_inputs(PDL)
     theirs = tops_of(tops, row, chunks, CHUNKS)
@@ -218,8 +218,8 @@ def _probs(
             kept = tl.load(sums + (DEPTH + 1) * count)  # of min_p; all, where that is off
             keep = e >= min_p
             if (top_k > 0) | (top_p < 1):
-                floor, last = floor_of(
-                    firsts, sums, theirs, top, row, chunks, inverse, top_k, top_p,
+                floor, last, _ = floor_of(
+                    firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
                     DEPTH, DEPTH, BITS, KEY_BITS, CHUNKS,
                 )  # fmt: skip
                 mass = tl.load(sums + DEPTH * count + last)
@@ -298,6 +298,7 @@ def warp(
     places = torch.empty_like(tops, dtype=torch.int32)
     firsts = torch.empty((*tops.shape, 1 << BITS), dtype=torch.float32, device=device)
     sums = torch.empty((len(flat), depth + 2, 1 << BITS), dtype=torch.int64, device=device)
+    floors = torch.empty((len(flat), depth, 2), dtype=torch.float64, device=device)
     edits, listed = (torch.empty(flat.shape, dtype=flat.dtype, device=device) for _ in range(2))
     out = torch.empty((len(flat), vocab), dtype=torch.float32, device=device)
     tokens, end_tokens, drafted = map(dense, (tokens, end_tokens, drafted))
@@ -319,12 +320,12 @@ def warp(
         )  # fmt: skip
         for digit in range(1, depth):
             search(
-                flat, *rows, edits, tops, firsts, sums, listed, *sizes, DIGIT=digit, SIZE=SEARCH,
-                TILE=min(SEARCH, 32 * SEARCH_WARPS), num_warps=SEARCH_WARPS, **whole,
+                flat, *rows, edits, tops, firsts, sums, floors, listed, *sizes, DIGIT=digit,
+                SIZE=SEARCH, TILE=min(SEARCH, 32 * SEARCH_WARPS), num_warps=SEARCH_WARPS, **whole,
             )  # fmt: skip
         probs(
-            flat, *rows, edits, tops, totals, places, firsts, sums, listed, out, *sizes,
-            SIZE=CHUNK, TILE=LISTED, num_warps=WARPS, **whole,
+            flat, *rows, edits, tops, totals, places, firsts, sums, floors, listed, out, *sizes,
+            SIZE=CHUNK, TILE=LISTED, num_warps=WARPS, maxnreg=64, **whole,
         )  # fmt: skip
     return out.view(batch, window, vocab)
 
