@@ -20,7 +20,14 @@ def first_tokens(
     run = setup.but(batch=samples).engine(same_prompt(prompt, new, samples))
     step, s, policy, end = run.step, run.sequences, setup.policy, len(prompt) + new
     keys = torch.tensor([request.key for request in run.requests])
-    for field, value in ((s.lens, len(prompt)), (s.limits, end), (s.active, True), (s.keys, keys)):
+    for field, value in (
+        (s.lens, len(prompt)),
+        (s.prompt_lens, len(prompt)),
+        (s.limits, end),
+        (s.active, True),
+        (s.keys, keys),
+        (s.sampling, run.requests[0].sampling),
+    ):
         field.copy_(torch.as_tensor(value))
     s.tokens[:, : len(prompt)] = torch.tensor(prompt)
     positions = torch.arange(len(prompt) - 1, device=s.lens.device).expand(samples, -1)
