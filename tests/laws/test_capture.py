@@ -273,6 +273,20 @@ def test_after_a_warm_up_nothing_is_left_to_capture(models: tuple[Path, Path]) -
     # looking whether graphs are there, and capturing them
     assert 10 * warm.stats.capture_seconds < cold.stats.capture_seconds
     assert sum(s.seconds for s in cold.trace) <= cold.trace[-1].at < cold.stats.seconds + 1e-3
+    # nor do other sampling options, seeds, or ends need graphs of their own
+    options: list[dict[str, Any]] = [
+        {"temperature": 0, "stop_token_ids": [5, 6, 7]},
+        {"temperature": 0.4, "top_k": 9, "top_p": 0.8, "min_p": 0.01, "seed": 3},
+        {"repetition_penalty": 1.2, "frequency_penalty": 0.3, "min_new_tokens": 9},
+    ]
+    for one in options:
+        alone = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs=False)
+        found, expected = (made.generate([3, 1, 4], **request | one) for made in (llm, alone))
+        assert [c.token_ids for c in found.completions] == [
+            c.token_ids for c in expected.completions
+        ]
+    assert step is llm._kept.engine.step
+    assert len(step.captured) == 10
 
 
 @pytest.fixture
