@@ -58,9 +58,10 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """
     chunk, search, bits = request.param
     for module, name, value in (
-        (kernels, "LISTED", search),
+        (kernels, "TILE", search),
+        (kernels, "LIST", chunk),
         (kernels, "CHUNK", chunk),
-        (kernels, "SEARCH", search),
+        (kernels, "PART", chunk // 8),
         (kernels, "BITS", bits),
         (rejection_sampling, "CHUNK", search),
     ):

@@ -1,5 +1,5 @@
-"""What programs of one row of logits find out together: its largest logit, its mass, and the floors
-of top_k and top_p, digit by digit: see `bass.kernels.triton.sampling`.
+"""What a program finds in a row of logits: the largest one, the mass, the floors of top_k and
+top_p: see `bass.kernels.triton.sampling`.
 """
 
 from typing import no_type_check
@@ -8,9 +8,6 @@ import triton
 import triton.language as tl
 
 from bass.kernels.triton.launch import INTERPRETED, interpreted_range
-
-UNIT = tl.constexpr(2.0**40)  # of sums that are integers
-
 
 if INTERPRETED:
     range = interpreted_range
@@ -65,63 +62,67 @@ def options_of(sampling, sequence, vocab):
 @triton.jit
 @no_type_check
 def floor_of(
-    firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
-    DONE: tl.constexpr, DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    values, size, above, top, inverse, need, BY_COUNT: tl.constexpr,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The floor of top_k, or else of top_p, as far as `DONE` digits tell; the last digit; and what
-    must be at or above the floor.
+    """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it among
+    `size` logits, of which those count whose keys are `above` or more.
 
-    firsts: what each chunk of a row has found at the first digit, relative to its own largest
-    logit; sums: what all have found at the others; floors: of fewer digits, with what they need.
+    Digit by digit, each with 2^BITS thresholds.
     """
     j = tl.arange(0, 1 << BITS)
-    if DONE == 1:
-        c = tl.arange(0, CHUNKS)
-        place = ((row * chunks + c) << BITS)[:, None] + j[None, :]
-        found = tl.load(firsts + place, mask=(c < chunks)[:, None], other=0.0)
-        counted = (top_k > 0) | (theirs == float("-inf"))
-        scale = tl.where(counted, 1.0, tl.exp((theirs - top) * inverse))
-        found = tl.sum(found * scale[:, None], 0).to(tl.float64) * tl.where(top_k > 0, 1.0, UNIT)
-        # top_p is a share of the first threshold's mass
-        need = tl.where(top_k > 0, top_k.to(tl.float64), top_p * tl.max(found, 0))
-        floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
-    else:
-        floor = tl.load(floors + (row * DEPTH + DONE - 1) * 2).to(tl.int64)
-        need = tl.load(floors + (row * DEPTH + DONE - 1) * 2 + 1)
-        found = tl.load(sums + (DONE - 1) * (1 << BITS) + j).to(tl.float64)
-    last = tl.maximum(tl.sum((found >= need).to(tl.int32), 0) - 1, 0)
-    return floor + (last.to(tl.int64) << (BITS * (DEPTH - DONE))), last, need
+    floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
+    for digit in range(DEPTH):
+        shift = BITS * (DEPTH - 1 - digit)
+        threshold = (floor + (j.to(tl.int64) << shift))[:, None]
+        # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
+        # over threads ten for each threshold.
+        found = tl.zeros((1 << BITS, TILE), dtype=tl.float32)
+        for begin in range(0, size, TILE):
+            i = begin + tl.arange(0, TILE)
+            value = tl.load(values + i, mask=i < size, other=float("-inf"))
+            key = ordered(value)
+            weight = tl.where((i < size) & (key >= above), 1.0, 0.0)
+            if not BY_COUNT:
+                weight *= tl.exp((value.to(tl.float32) - top) * inverse)
+            found += tl.where(key.to(tl.int64)[None, :] >= threshold, weight[None, :], 0.0)
+        # a threshold beyond the largest key has none
+        last = tl.maximum(tl.sum((tl.sum(found, 1) >= need).to(tl.int32), 0) - 1, 0)
+        floor += last.to(tl.int64) << shift
+    return floor.to(tl.int32)
 
 
 @triton.jit
 @no_type_check
-def floor_of_listed(
-    listed, counted, top, inverse, top_p, size,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """The floor of top_p among the `size` listed tokens that top_k keeps, and the mass at or above
-    it.
+def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
+    """Σ exp((x - top) / T) of those among `size` logits whose keys are `above` or more, and whose
+    terms are `least` or more.
     """
-    j = tl.arange(0, 1 << BITS)
-    floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
-    need, kept = tl.full((), 0.0, tl.float64), tl.full((), 0, tl.int64)
-    for digit in range(DEPTH):
-        shift = BITS * (DEPTH - 1 - digit)
-        threshold = (floor + (j.to(tl.int64) << shift))[:, None]
-        mass = tl.zeros((1 << BITS,), dtype=tl.int64)
-        for begin in range(0, size, TILE):
-            i = begin + tl.arange(0, TILE)
-            value = tl.load(listed + i, mask=i < size, other=float("-inf"))
-            key = ordered(value).to(tl.int64)
-            e = (tl.exp((value.to(tl.float32) - top) * inverse) * UNIT).to(tl.int64)
-            counts = (key >= counted) & (i < size)
-            mass += tl.sum(
-                tl.where(counts[None, :] & (key[None, :] >= threshold), e[None, :], 0), 1
-            )
-        # the first digit may have fewer bits: a threshold that no key reaches has no mass
-        need = tl.where(digit == 0, top_p * tl.max(mass, 0).to(tl.float64), need)
-        last = tl.maximum(tl.sum((mass.to(tl.float64) >= need).to(tl.int32), 0) - 1, 0)
-        kept = tl.sum(tl.where(j == last, mass, 0), 0)
-        floor += last.to(tl.int64) << shift
-    return floor, kept
+    found = tl.zeros((TILE,), dtype=tl.float32)
+    for begin in range(0, size, TILE):
+        i = begin + tl.arange(0, TILE)
+        value = tl.load(values + i, mask=i < size, other=float("-inf"))
+        e = tl.exp((value.to(tl.float32) - top) * inverse)
+        found += tl.where((i < size) & (ordered(value) >= above) & (e >= least), e, 0.0)
+    return tl.sum(found, 0)
+
+
+@triton.jit
+@no_type_check
+def listed_of(values, size, above, least, top, inverse, out, TILE: tl.constexpr):
+    """Write those among `size` logits whose keys are `above` or more, and whose terms
+    exp((x - top) / T) are `least` or more, to `out`, in their order; how many these are.
+    """
+    count = tl.full((), 0, tl.int32)
+    for begin in range(0, size, TILE):
+        i = begin + tl.arange(0, TILE)
+        value = tl.load(values + i, mask=i < size, other=float("-inf"))
+        e = tl.exp((value.to(tl.float32) - top) * inverse)
+        kept = (i < size) & (ordered(value) >= above) & (e >= least)
+        more = tl.sum(kept.to(tl.int32), 0)
+        if more > 0:
+            place = tl.cumsum(kept.to(tl.int32), 0)
+            tl.store(out + count + place - 1, value, mask=kept)
+        count += more
+    tl.debug_barrier()
+    return count

@@ -4,24 +4,18 @@
                     the logits or, in rows that have any, those with penalties
     token_logprobs  x[token] - max x - log Σ exp(x - max x)
 
-Many programs share a row: each reads a chunk of it, and what the chunks say is put together by
-every program of the next launch.
+    tops     of a chunk of a row: penalties; its largest logit, where it first stands,
+             Σ exp((x - largest) / T); and, for top_k, the largest logits of its parts
+    search   of a row: the logits that may be kept, in a list; of these, the floors
+    probs    of a chunk: p
 
-    tops     of a chunk: penalties; its largest logit, where it first stands,
-             Σ exp((x - largest) / T); and what `search` finds for the first digit
-    search   of a chunk: the tokens (top_k) or the mass (top_p) at or above each of 2^BITS
-             thresholds, one launch for each other digit; in a row with both, the last one lists
-             the tokens that top_k may keep, of which `probs` finds the floor of top_p
-    probs    the row's floor from the digits, then p of a chunk
-
-Options are read on the device, row by row: programs of a row that needs no search end at once.
+Options are read on the device, row by row: in rows that nothing cuts, `search` ends at once.
 
 The floor of top_k is the largest logit with k tokens at or above it, that of top_p the largest with
 top_p of the mass at or above it. A floor is found digit by digit, the highest first, in the bits of
 the logits, read as integers that are ordered as the logits are: a radix select (Alabi et al.,
-2012). Sums over a chunk are in
-float32; they are added up as integers, in units of 2^-40 of the largest token's mass, so that the
-order of arrivals changes nothing.
+2012). It is at least the k-th largest of the parts' largest logits; and the terms below 1 / V of
+what top_p leaves out are less than that: so lists are short, unless the distribution is flat.
 
 How a row is cut depends on the vocabulary only, so that its result is the same in every batch.
 """
@@ -35,9 +29,9 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from bass.kernels.triton.floors import (
-    UNIT,
     floor_of,
-    floor_of_listed,
+    listed_of,
+    mass_of,
     options_of,
     ordered,
     tops_of,
@@ -47,19 +41,19 @@ from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 from bass.kernels.triton.penalties import edit, is_edited
 
 CHUNK, WARPS = 4096, 8  # of tops and probs
-SEARCH, SEARCH_WARPS = 2048, 4  # of a search
-LISTED = 64  # tokens at a time, of those that top_k keeps
-BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a launch for each digit
+PART = 256  # of a chunk
+LIST, TILE, SEARCH_WARPS = 8192, 512, 16  # of a search: to make its list, and to read it
+BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
 
 
 @triton.jit(do_not_specialize=["columns", "ends", "slots", "drafted_row"])
 @no_type_check
 def _tops(
     x, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-    edits, tops, totals, places, firsts, sums, scratch,
+    edits, tops, totals, places, heads, scratch,
     stride, vocab, chunks, window, columns, ends, slots, drafted_row,
-    BITS: tl.constexpr, KEY_BITS: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr,
-    CLEAR: tl.constexpr, ROOM: tl.constexpr, DRAFTED: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, DRAFTED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     sequence, before = row // window, columns - window + 1 + row % window
@@ -67,7 +61,7 @@ def _tops(
     i, at = first + tl.arange(0, SIZE), row * chunks + chunk
     # older than any kernel that may still run
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
-    inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
+    inverse, top_k, _, _ = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
     own = x + row * stride
     if edited:
@@ -84,48 +78,18 @@ def _tops(
     tl.store(places + at, first + place)
     tl.store(tops + at, top)
     tl.store(totals + at, tl.sum(tl.exp((value - level) * inverse), 0))
-    room = tl.arange(0, ROOM)
-    nothing = tl.zeros((ROOM,), dtype=tl.int64)
-    tl.store(sums + row * CLEAR + room, nothing, mask=(room < CLEAR) & (chunk == 0))
-    if (top_k > 0) | (top_p < 1) | (min_p > 0):
-        j = tl.arange(0, 1 << BITS)
-        depth: tl.constexpr = (KEY_BITS + BITS - 1) // BITS
-        threshold = (j.to(tl.int64) << (BITS * (depth - 1))) - (1 << (KEY_BITS - 1))
-        threshold = threshold.to(tl.int32)
-        real: tl.constexpr = 1 << (KEY_BITS - BITS * (depth - 1))
-        found = tl.zeros((1 << BITS, TILE), dtype=tl.float32)
-        for begin in range(0, SIZE, TILE):
-            k = first + begin + tl.arange(0, TILE)
-            each = tl.load(own + k, mask=k < vocab, other=float("-inf"))
-            e = tl.exp((each.to(tl.float32) - level) * inverse)
-            weight = tl.where(top_k > 0, tl.where(k < vocab, 1.0, 0.0), e)
-            # the first digit may have fewer bits
-            above = (ordered(each)[None, :] >= threshold[:, None]) & (j < real)[:, None]
-            found += tl.where(above, weight[None, :], 0.0)
-        tl.store(firsts + (at << BITS) + j, tl.sum(found, 1))
-
-
-@triton.jit
-@no_type_check
-def _list(own, listed, size, floor, first, vocab, SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Append the tokens of a chunk from `floor` on, in any order."""
-    for begin in range(0, SIZE, TILE):
-        i = first + begin + tl.arange(0, TILE)
-        value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
-        kept = (ordered(value) >= floor.to(tl.int32)) & (i < vocab)
-        place = tl.cumsum(kept.to(tl.int32), 0)
-        count = tl.max(place, 0)
-        if count > 0:
-            start = tl.atomic_add(size, count.to(tl.int64), sem="relaxed")
-            tl.store(listed + start + place - 1, value, mask=kept)
+    if top_k > 0:
+        parts: tl.constexpr = SIZE // PART
+        best = tl.max(tl.reshape(value, (parts, PART)), 1)
+        tl.store(heads + at * parts + tl.arange(0, parts), best.to(heads.dtype.element_ty))
 
 
 @triton.jit
 @no_type_check
 def _search(
-    x, sampling, lens, prompt_lens, edits, tops, firsts, sums, floors, listed,
+    x, sampling, lens, prompt_lens, edits, tops, totals, heads, listed, floors, masses,
     stride, vocab, chunks, window, columns,
-    DIGIT: tl.constexpr, DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
     SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -134,64 +98,49 @@ def _search(
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     by_count, by_mass = top_k > 0, top_p < 1
     wait_for_inputs(PDL)
-    if by_count | by_mass | ((min_p > 0) & (DIGIT == 1)):
-        count: tl.constexpr = 1 << BITS
-        shift: tl.constexpr = BITS * (DEPTH - 1 - DIGIT)
-        first, j = tl.program_id(1) * SIZE, tl.arange(0, count)
-        sums += row * (DEPTH + 2) * count
+    if by_count | by_mass | (min_p > 0):
+        own = tl.where(edited, edits + row * vocab, x + row * stride)
         theirs = tops_of(tops, row, chunks, CHUNKS)
         top = tl.max(theirs, 0)
-        floor, _, need = floor_of(
-            firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
-            DIGIT, DEPTH, BITS, KEY_BITS, CHUNKS,
-        )  # fmt: skip
-        if first == 0:
-            tl.store(floors + (row * DEPTH + DIGIT) * 2, floor.to(tl.float64))
-            tl.store(floors + (row * DEPTH + DIGIT) * 2 + 1, need)
-        threshold = (floor + (j.to(tl.int64) << shift)).to(tl.int32)[:, None]
-        own = tl.where(edited, edits + row * vocab, x + row * stride)
-        # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
-        # over threads ten for each threshold.
-        found = tl.zeros((count, TILE), dtype=tl.float32)
-        mass = tl.zeros((count, TILE), dtype=tl.float32)
-        likely = tl.zeros((TILE,), dtype=tl.float32)
-        for begin in tl.static_range(0, SIZE, TILE):
-            i = first + begin + tl.arange(0, TILE)
-            value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
-            key = ordered(value)
-            e = tl.exp((value.to(tl.float32) - top) * inverse)
-            above = key[None, :] >= threshold
-            weight = tl.where(by_count, tl.where(i < vocab, 1.0, 0.0), e)
-            found += tl.where(above, weight[None, :], 0.0)
-            if DIGIT + 1 == DEPTH:
-                mass += tl.where(above, e[None, :], 0.0)
-            if DIGIT == 1:
-                likely += tl.where(e >= min_p, e, 0.0)
-        unit = tl.where(by_count, 1.0, UNIT)
-        whole = (tl.sum(found, 1) * unit).to(tl.int64)
-        tl.atomic_add(sums + DIGIT * count + j, whole, sem="relaxed")
-        if DIGIT + 1 == DEPTH:
-            whole = (tl.sum(mass, 1) * UNIT).to(tl.int64)
-            tl.atomic_add(sums + DEPTH * count + j, whole, sem="relaxed")
-            if by_count & by_mass:
-                # top_p has to look at few tokens then
-                _list(
-                    own, listed + row * vocab, sums + (DEPTH + 1) * count + 1, floor, first, vocab,
-                    SIZE, TILE,
+        need = top_p.to(tl.float32)
+        need *= total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+        # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
+        # which all smaller ones together are less than what top_p leaves out.
+        above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
+        least = min_p
+        if by_count:
+            least = 0.0
+            parts = chunks * PARTS
+            if top_k <= parts:
+                above = floor_of(
+                    heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float32), True,
+                    DEPTH, BITS, KEY_BITS, TILE,
                 )  # fmt: skip
-        if DIGIT == 1:
-            whole = (tl.sum(likely, 0) * UNIT).to(tl.int64)
-            tl.atomic_add(sums + (DEPTH + 1) * count, whole, sem="relaxed")
+        elif by_mass:
+            share = need * ((1 - top_p) / top_p).to(tl.float32)
+            least = 0.999 * share / vocab
+        own_list = listed + row * vocab
+        size = listed_of(own, vocab, above, least, top, inverse, own_list, SIZE)
+        if by_count:
+            above = floor_of(
+                own_list, size, above, 0.0, 1.0, top_k.to(tl.float32), True,
+                DEPTH, BITS, KEY_BITS, TILE,
+            )  # fmt: skip
+            need = top_p.to(tl.float32) * mass_of(own_list, size, above, 0.0, top, inverse, TILE)
+        if by_mass:
+            above = tl.maximum(above, floor_of(
+                own_list, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
+            ))  # fmt: skip
+        tl.store(floors + row, above)
+        tl.store(masses + row, mass_of(own_list, size, above, min_p, top, inverse, TILE))
 
 
 @triton.jit
 @no_type_check
 def _probs(
-    x, sampling, lens, prompt_lens, edits, tops, totals, places, firsts, sums, floors,
-    listed, out,
+    x, sampling, lens, prompt_lens, edits, tops, totals, places, floors, masses, out,
     stride, vocab, chunks, window, columns,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr,
-    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     sequence, before = row // window, columns - window + 1 + row % window
@@ -200,7 +149,6 @@ def _probs(
     greedy = tl.load(sampling + sequence * 8) == 0
     i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     own = tl.where(edited, edits + row * vocab, x + row * stride)
-    count: tl.constexpr = 1 << BITS
     wait_for_inputs(PDL)
     theirs = tops_of(tops, row, chunks, CHUNKS)
     top = tl.max(theirs, 0)
@@ -212,29 +160,12 @@ def _probs(
         p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
     else:
         value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
-        e = tl.exp((value.to(tl.float32) - top) * inverse)
+        p = tl.exp((value.to(tl.float32) - top) * inverse)
         if (top_k > 0) | (top_p < 1) | (min_p > 0):
-            sums += row * (DEPTH + 2) * count
-            kept = tl.load(sums + (DEPTH + 1) * count)  # of min_p; all, where that is off
-            keep = e >= min_p
-            if (top_k > 0) | (top_p < 1):
-                floor, last, _ = floor_of(
-                    firsts, sums, floors, theirs, top, row, chunks, inverse, top_k, top_p,
-                    DEPTH, DEPTH, BITS, KEY_BITS, CHUNKS,
-                )  # fmt: skip
-                mass = tl.load(sums + DEPTH * count + last)
-                if (top_k > 0) & (top_p < 1):
-                    size = tl.load(sums + (DEPTH + 1) * count + 1)
-                    higher, mass = floor_of_listed(
-                        listed + row * vocab, floor, top, inverse, top_p, size,
-                        DEPTH, BITS, KEY_BITS, TILE,
-                    )  # fmt: skip
-                    floor = tl.maximum(floor, higher)
-                keep = keep & (ordered(value) >= floor.to(tl.int32))
-                kept = tl.minimum(kept, mass)  # one of the two sets holds the other
-            p = tl.where(keep, e, 0.0) / (kept.to(tl.float32) / UNIT)
+            kept = (p >= min_p) & (ordered(value) >= tl.load(floors + row))
+            p = tl.where(kept, p, 0.0) / tl.load(masses + row)
         else:
-            p = e / total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+            p = p / total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
     p = tl.where(finite, p, float("nan"))
     tl.store(out + row * vocab + i, p, mask=i < vocab)
 
@@ -282,8 +213,8 @@ def warp(
     """`bass.ops.sampling.warp` in float32, for logits of up to 32 bits.
 
     Tokens of equal logits stay or go together. Where rounding made different logits equally
-    probable, the torch version keeps these together too. Launches: 1 + 16 / BITS for 16-bit
-    logits, whatever the options, which are read on the device.
+    probable, the torch version keeps these together too. Three launches, whatever the
+    options, which are read on the device.
     """
     (batch, window, vocab), bits = logits.shape, 8 * logits.element_size()
     if bits > 32:
@@ -292,40 +223,38 @@ def warp(
             "`bass.sampling.Sampling` on float64."
         )
     flat = _rows(logits)
-    depth, columns, device = -(-bits // BITS), drafted.shape[1], logits.device
+    columns, device = drafted.shape[1], logits.device
     tops, totals = _parts(flat)
-    chunks = tops.shape[1]
+    chunks, parts = tops.shape[1], CHUNK // PART
     places = torch.empty_like(tops, dtype=torch.int32)
-    firsts = torch.empty((*tops.shape, 1 << BITS), dtype=torch.float32, device=device)
-    sums = torch.empty((len(flat), depth + 2, 1 << BITS), dtype=torch.int64, device=device)
-    floors = torch.empty((len(flat), depth, 2), dtype=torch.float64, device=device)
     edits, listed = (torch.empty(flat.shape, dtype=flat.dtype, device=device) for _ in range(2))
+    heads = torch.empty((len(flat), chunks * parts), dtype=flat.dtype, device=device)
+    floors = torch.empty(len(flat), dtype=torch.int32, device=device)
+    masses = torch.empty(len(flat), dtype=torch.float32, device=device)
     out = torch.empty((len(flat), vocab), dtype=torch.float32, device=device)
     tokens, end_tokens, drafted = map(dense, (tokens, end_tokens, drafted))
     rows = sampling, lens, prompt_lens
     sizes = flat.stride(0), vocab, chunks, window, columns
-    digits = {"BITS": BITS, "KEY_BITS": bits, **dependent(logits)}
-    whole = digits | {"DEPTH": depth, "CHUNKS": triton.next_power_of_2(chunks)}
-    clear = sums.shape[1] * sums.shape[2]
+    options = {"CHUNKS": triton.next_power_of_2(chunks), **dependent(logits)}
     tops_: Any = _tops[(len(flat), chunks)]
-    search: Any = _search[(len(flat), -(-vocab // SEARCH))]
+    search: Any = _search[(len(flat),)]
     probs: Any = _probs[(len(flat), chunks)]
     with torch.cuda.device_of(logits):
         tops_(
             flat, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-            edits, tops, totals, places, firsts, sums, out.view(torch.int32), *sizes,
-            end_tokens.shape[1], tokens.stride(0), drafted.stride(0), SIZE=CHUNK,
-            TILE=min(CHUNK, 32 * WARPS), CLEAR=clear, ROOM=triton.next_power_of_2(clear),
-            DRAFTED=triton.next_power_of_2(max(columns, 1)), num_warps=WARPS, **digits,
+            edits, tops, totals, places, heads, out.view(torch.int32), *sizes,
+            end_tokens.shape[1], tokens.stride(0), drafted.stride(0), SIZE=CHUNK, PART=PART,
+            TILE=min(CHUNK, 32 * WARPS), DRAFTED=triton.next_power_of_2(max(columns, 1)),
+            num_warps=WARPS, **dependent(logits),
         )  # fmt: skip
-        for digit in range(1, depth):
-            search(
-                flat, *rows, edits, tops, firsts, sums, floors, listed, *sizes, DIGIT=digit,
-                SIZE=SEARCH, TILE=min(SEARCH, 32 * SEARCH_WARPS), num_warps=SEARCH_WARPS, **whole,
-            )  # fmt: skip
+        search(
+            flat, *rows, edits, tops, totals, heads, listed, floors, masses, *sizes,
+            DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, PARTS=parts, SIZE=LIST, TILE=TILE,
+            num_warps=SEARCH_WARPS, **options,
+        )  # fmt: skip
         probs(
-            flat, *rows, edits, tops, totals, places, firsts, sums, floors, listed, out, *sizes,
-            SIZE=CHUNK, TILE=LISTED, num_warps=WARPS, maxnreg=64, **whole,
+            flat, *rows, edits, tops, totals, places, floors, masses, out, *sizes,
+            SIZE=CHUNK, num_warps=WARPS, **options,
         )  # fmt: skip
     return out.view(batch, window, vocab)
 
