@@ -140,7 +140,7 @@ def test_two_tiles_at_least_are_in_flight() -> None:
     """
     assert all(
         ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2
-        for dim in ahead.DIMS
+        for dim in ahead.FUSED_DIMS
         for kind in ahead.KINDS
     )
 

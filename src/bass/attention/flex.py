@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final, no_type_check
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -82,12 +83,16 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
             return attention.padded(
                 q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
             )
-        k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
+        heads_first = "batch at heads dim -> batch heads at dim"
+        queries, k, v = (
+            rearrange(tensor, heads_first)
+            for tensor in (q, view.k[:, : plan.span], view.v[:, : plan.span])
+        )
         attend = _compiled() if q.is_cuda else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
             out = attend(
-                q.transpose(1, 2),
+                queries,
                 k,
                 v,
                 cap,
@@ -95,7 +100,7 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
                 rule.scale,
                 q.shape[2] != k.shape[1],
             )
-        return out.transpose(1, 2)
+        return rearrange(out, "batch heads window dim -> batch window heads dim")
 
 
 def _cap(softcap: float) -> Callable[..., Tensor]:

@@ -6,6 +6,7 @@ from typing import ClassVar, final
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -48,7 +49,7 @@ class PagedCache(KVCache[PagedView]):
         self._blocks = blocks  # host, what both were made from; a block that no row names is free
         self._row_index = torch.arange(len(table), device=k.device)[:, None]
         # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
-        self._slots = list(zip(k.flatten(1, 2).unbind(), v.flatten(1, 2).unbind(), strict=True))
+        self._slots = list(zip(_slots(k).unbind(), _slots(v).unbind(), strict=True))
         self._views = [
             PagedView(keys, values, table)
             for keys, values in zip(k.unbind(), v.unbind(), strict=True)
@@ -169,7 +170,7 @@ class PagedCache(KVCache[PagedView]):
                 for end in ends
             ]
             came, to = (torch.as_tensor(i, device=self.k.device) for i in index)
-            for pool in (self.k.flatten(1, 2), self.v.flatten(1, 2)):
+            for pool in (_slots(self.k), _slots(self.v)):
                 pool[:, to] = pool[:, came]
         self._protect(np.zeros(len(self._blocks), dtype=bool))  # the sources are filled
 
@@ -188,3 +189,10 @@ class PagedCache(KVCache[PagedView]):
             (names[self._blocks] == 1) | beginning[:, None], self._blocks, self._spare
         )
         self.writable[:, :-1].copy_(torch.as_tensor(writable * self._block))
+
+
+def _slots(
+    pool: Float[Tensor, "layers blocks block kv_heads dim"],
+) -> Float[Tensor, "layers slots kv_heads dim"]:
+    """A view of the pool without its division into blocks."""
+    return rearrange(pool, "layers blocks block ... -> layers (blocks block) ...")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -209,9 +210,9 @@ class Rotary(nn.Module):
     ) -> None:
         super().__init__()
         dim = head_dim if rotary_dim is None else rotary_dim
-        turning, factor = speeds(theta, dim, trained, scaling)
+        rotated, factor = speeds(theta, dim, trained, scaling)
         still = torch.zeros((head_dim - dim) // 2)
-        pairs = torch.cat((turning, still))
+        pairs = torch.cat((rotated, still))
         # The sign gives the sine of the first half its minus; the cosine does not see it.
         self.register_buffer("speed", torch.cat((-pairs, pairs)).to(device), persistent=False)
         self.trained, self.factor, self.dtype = trained, 0.0, dtype
@@ -219,11 +220,13 @@ class Rotary(nn.Module):
         self._tables: Angles | None = None
         if scaling is not None and scaling.kind == "dynamic":
             self.factor = scaling.factor
-            exponent = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
+            exponent = _for_halves(torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)))
             self.register_buffer("stretch", exponent.to(device), persistent=False)
         self.scaled = factor != 1.0
         if self.scaled:
-            scale = torch.cat((torch.full_like(turning, factor), torch.ones_like(still))).repeat(2)
+            scale = _for_halves(
+                torch.cat((torch.full_like(rotated, factor), torch.ones_like(still)))
+            )
             self.register_buffer("scale", scale.to(device), persistent=False)
 
     def __call__(self, positions: Int[Tensor, "batch window"]) -> Rotation:
@@ -254,13 +257,18 @@ class Rotary(nn.Module):
         return cos.to(self.dtype), sin.to(self.dtype)
 
 
+def _for_halves(of_pairs: Float[Tensor, " pairs"]) -> Float[Tensor, " dim"]:
+    """The value of each pair, for both of its dimensions."""
+    return repeat(of_pairs, "pair -> (half pair)", half=2)
+
+
 def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:
     """Our dimension j of a head is the checkpoint's dimension `order[j]`.
 
     Its pairs are (2i, 2i+1) if `interleaved` and (i, i + rotary_dim / 2) if not; the rest does not
     turn, and is shared out over our two halves.
     """
-    turning = np.arange(rotary_dim)
-    pairs = turning.reshape(-1, 2).T if interleaved else turning.reshape(2, -1)
-    still = np.arange(rotary_dim, head_dim).reshape(2, -1)
-    return np.concatenate((pairs, still), 1).reshape(-1)
+    stored = "(pair half) -> half pair" if interleaved else "(half pair) -> half pair"
+    rotated = rearrange(np.arange(rotary_dim), stored, half=2)
+    still = rearrange(np.arange(rotary_dim, head_dim), "(half pair) -> half pair", half=2)
+    return rearrange(np.concatenate((rotated, still), 1), "half pair -> (half pair)")

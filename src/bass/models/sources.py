@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange, repeat
 from torch import Tensor
 
 
@@ -54,9 +55,11 @@ def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
     """Rows of a stack [q, k, v] in which the dimensions of each head of q and k are put in
     `order`.
     """
-    dim, turning = len(order), heads + kv_heads
-    rows = np.arange(turning)[:, None] * dim + order
-    return np.concatenate((rows.reshape(-1), np.arange(turning * dim, (turning + kv_heads) * dim)))
+    rows = rearrange(
+        np.arange((heads + 2 * kv_heads) * len(order)), "(head dim) -> head dim", dim=len(order)
+    )
+    rows[: heads + kv_heads] = rows[: heads + kv_heads, order]
+    return rearrange(rows, "head dim -> (head dim)")
 
 
 def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
@@ -65,8 +68,10 @@ def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
 
     `order`: of the three in a block.
     """
-    stored = np.arange(rows).reshape(blocks, 3, -1)
-    return np.concatenate([stored[:, order.index(part)].reshape(-1) for part in "qkv"])
+    stored = rearrange(np.arange(rows), "(block part row) -> part block row", block=blocks, part=3)
+    return rearrange(
+        stored[[order.index(part) for part in "qkv"]], "part block row -> (part block row)"
+    )
 
 
 def with_bias(
@@ -208,9 +213,12 @@ def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
     """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q,
     those of k_norm for each of k.
     """
-    of_q, of_k = np.arange(2 * c.head_dim).reshape(2, -1)
+    of_q, of_k = rearrange(np.arange(2 * c.head_dim), "(part dim) -> part dim", part=2)
     rows = np.concatenate(
-        (np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads))
+        (
+            repeat(of_q, "dim -> (heads dim)", heads=c.num_attention_heads),
+            repeat(of_k, "dim -> (kv_heads dim)", kv_heads=c.num_key_value_heads),
+        )
     )
     return {
         f"blocks.{i}.attention.qk_norm.weight": WeightSource(

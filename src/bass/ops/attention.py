@@ -11,11 +11,13 @@ with; the names that begin with `triton_` are Triton's kernels of the same.
 """
 
 import torch
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
+from bass.kernels.shapes import FUSED_DIMS as FUSED_DIMS
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 from bass.ops import dispatch
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
@@ -42,14 +44,28 @@ def attend(
     if window is not None:
         hidden |= place <= own - window
     hidden = hidden[:, None, None]
-    scores = torch.einsum("bwhgd,bshd->bhgws", q.unflatten(2, (kv_heads, -1)), k) * scale
+    q = rearrange(
+        q, "batch window (kv_heads group) dim -> batch window kv_heads group dim", kv_heads=kv_heads
+    )
+    scores = scale * einsum(
+        q,
+        k,
+        "batch window kv_heads group dim, batch span kv_heads dim "
+        "-> batch kv_heads group window span",
+    )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     # A finite floor: a softmax of nothing but -inf is not a number.
     weights = (
         scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0)
     )
-    return torch.einsum("bhgws,bshd->bwhgd", weights, v).flatten(2, 3)
+    out = einsum(
+        weights,
+        v,
+        "batch kv_heads group window span, batch span kv_heads dim "
+        "-> batch window kv_heads group dim",
+    )
+    return rearrange(out, "batch window kv_heads group dim -> batch window (kv_heads group) dim")
 
 
 def padded(
@@ -112,7 +128,8 @@ def gather(
     pool: Blocks, table: Int[Tensor, "batch entries"], span: int
 ) -> Float[Tensor, "batch span kv_heads dim"]:
     """The first `span` positions of each row, one after the other."""
-    return pool[table[:, : -(-span // pool.shape[1])]].flatten(1, 2)[:, :span]
+    blocks = pool[table[:, : -(-span // pool.shape[1])]]
+    return rearrange(blocks, "batch entries block ... -> batch (entries block) ...")[:, :span]
 
 
 def triton_padded(

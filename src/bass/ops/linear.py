@@ -15,6 +15,7 @@ from typing import Any, final
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
@@ -256,9 +257,13 @@ def project_qkv(
     """
     product = linear(x, layer)
     like, parts = product.like, product.partial_sums()
-    all_heads = heads[0] + 2 * heads[1]
     return Projection(
-        parts.view(len(parts), *like.shape[:-1], all_heads, heads[2]),
+        rearrange(
+            parts,
+            "splits (batch window) (all_heads dim) -> splits batch window all_heads dim",
+            batch=like.shape[0],
+            dim=heads[2],
+        ),
         heads[0],
         heads[1],
         like.dtype,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from einops import rearrange
 from jaxtyping import Float
 
 from bass.testing.worlds import World
@@ -81,5 +82,6 @@ def joint_law(
             [[*prompt, *tail] for tail in itertools.product(range(world.vocab), repeat=n)],
             dtype=np.int64,
         )
-        law = (law[:, None] * probs(prefixes, world.oracle("target", prefixes))).reshape(-1)
+        following = probs(prefixes, world.oracle("target", prefixes))
+        law = rearrange(law[:, None] * following, "prefix token -> (prefix token)")
     return law.reshape((world.vocab,) * new)

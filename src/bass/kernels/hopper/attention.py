@@ -31,12 +31,11 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.hopper.gemm import descriptor, multiprocessors
-from bass.kernels.shapes import Pool, Positions, Queries
+from bass.kernels.shapes import FUSED_DIMS, Pool, Positions, Queries
 from bass.kernels.triton.attention import capped
 from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)
-DIMS = (64, 128)
 MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
@@ -343,7 +342,7 @@ def supports(
         placed
         and alike
         and k.dtype in KINDS
-        and dim in DIMS
+        and dim in FUSED_DIMS
         and 1 <= rows <= MOST_ROWS
         and span <= MOST_SPAN
     )
