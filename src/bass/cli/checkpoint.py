@@ -4,10 +4,13 @@ import numpy as np
 import torch
 
 from bass.api.loading import Checkpoint, check_pair
+from bass.api.plan import backend_for, find_device, layout_for
 from bass.api.resolve import find_class, make, names
+from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
+from bass.ops.dispatch import Capability
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
@@ -50,6 +53,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     rows = asked_rows(config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints))
     described = [
         describe(spec, c)
+        + kernel_lines(c, find_device("auto"))
         + weights(c, is_draft)
         + memory(layouts, c.index.decoder.shape, rows, c.index.dtypes[0])
         for spec, c, is_draft in zip(specs, checkpoints, (False, True), strict=False)
@@ -101,6 +105,17 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
+
+
+def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
+    """Which parts of the model run by kernels on the device, with the options of `load` as they
+    are by default.
+    """
+    index, layout = checkpoint.index, layout_for("auto", "auto", device)
+    dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
+    backend = backend_for("auto", layout, device)
+    setting = kernels.Setting(Capability.of(device), dtype, layout, backend)
+    return kernels.lines(index.decoder, setting, device)
 
 
 def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:

@@ -13,12 +13,14 @@ from bass.api.llm import LLM, load, plain
 from bass.api.loading import Models
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
+from bass.cli import kernels
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
+from bass.ops.dispatch import Capability
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
@@ -146,6 +148,7 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
         str(models.dtype).removeprefix("torch."),
         *quantized(models),
         how,
+        f"kernels: {kernels_of(llm)}",
     ]
     return ", ".join([*map(called, strategies), *machine]) + (
         "; interrupted: figures up to there" if interrupted else ""
@@ -175,6 +178,16 @@ def called(strategy: Any) -> str:
     return (
         repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
     )
+
+
+def kernels_of(llm: LLM) -> str:
+    """What runs by kernels: of both models where that is the same, else of each."""
+    models, parts = llm.models, llm.parts
+    capability = Capability.of(models.device)
+    setting = kernels.Setting(capability, models.dtype, parts.cache, parts.attention)
+    target = kernels.in_short(models.target, setting)
+    draft = target if models.draft is None else kernels.in_short(models.draft, setting)
+    return target if draft == target else f"target {target}; draft {draft}"
 
 
 def caveats(llm: LLM) -> list[str]:

@@ -61,6 +61,23 @@ def triton_unsupported(device: torch.device) -> Unsupported | None:
 
 
 @functools.cache
+def hopper_unsupported(device: torch.device) -> Unsupported | None:
+    """Why the kernels in Gluon cannot run on the device; None where they can.
+
+    They use Hopper's instructions, and the Gluon of Triton 3.6.
+    """
+    if not runs_kernels(device):
+        return unsupported(device) or Unsupported(f"`{device}` is no CUDA device", "use one")
+    import triton  # there: `runs_kernels`
+
+    if torch.cuda.get_device_capability(device)[0] != 9:
+        return Unsupported(f"`{device}` is no Hopper GPU", "use an H100 or H200")
+    if tuple(triton.__version__.split(".")[:2]) != ("3", "6"):
+        return Unsupported(f"Triton {triton.__version__} is not 3.6", "install triton 3.6")
+    return None
+
+
+@functools.cache
 def shared_memory(device: torch.device) -> int:
     """Bytes of shared memory that a program on the device may have.
 

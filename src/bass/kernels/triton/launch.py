@@ -92,12 +92,3 @@ def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, "
     Kernels of one name on two streams must not meet.
     """
     return torch.zeros(count, device=device, dtype=torch.int32)
-
-
-@functools.cache
-def gluon(device: torch.device) -> bool:
-    """Whether the kernels in Gluon serve the CUDA device: it has Hopper's instructions, and Triton
-    the Gluon that they are written in, which is that of version 3.6.
-    """
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    return torch.cuda.get_device_capability(device)[0] == 9 and version == (3, 6)
