@@ -18,7 +18,7 @@ import bass
 from bass.checkpoints.weights import load_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from bass.models.rope import RopeScaling, Rotary, pair_order, speeds
+from bass.models.rope import RopeScaling, Rotary, frequencies, pair_order
 from bass.models.sources import head_rows
 from models.cases import COMMON, Case
 from models.reference import causal_logits, make
@@ -93,7 +93,7 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
         2, 6, head_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
     positions = torch.tensor([0, 1, 5, 17, 30, 49])
-    speed, _ = speeds(100.0, rotary_dim, 64, None)
+    speed, _ = frequencies(100.0, rotary_dim, 64, None)
     angles = positions[:, None] * speed.double()
     theirs = (
         by_hand(q, angles, rotary_dim, interleaved) @ by_hand(k, angles, rotary_dim, interleaved).T
@@ -147,7 +147,7 @@ def test_speeds_of_every_kind_equal_those_of_transformers(name: str, theta: floa
     # the form of checkpoints, and the one that version 5 writes
     for config in (raw, theirs.to_dict()):
         ours: Any = FAMILIES["llama"].config_type.from_json(config)
-        found, factor = speeds(
+        found, factor = frequencies(
             ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
         )
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=0)
@@ -253,7 +253,7 @@ def test_every_name_of_phi_3s_longrope_is_read(kind: str) -> None:
     }
     ours: Any = FAMILIES["phi3"].config_type.from_json(raw)
     assert ours.context == 512
-    _, factor = speeds(
+    _, factor = frequencies(
         ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
     )
     assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(512)))
