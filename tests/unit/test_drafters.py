@@ -378,7 +378,7 @@ def test_what_would_not_be_used_is_refused(deep: Path, silent_pair: Pair) -> Non
             bass.load(deep, silent_pair.draft, drafter=drafter)
     with pytest.raises(
         OptionError,
-        match="A draft of the first 3 layers needs a larger target than one of 3: set 1 to 2",
+        match="needs a larger target than one of 3: set 1 to 2 layers",
     ):
         bass.load(deep, drafter={"class_path": "self", "init_args": {"layers": 3}}, device="cpu")
     with pytest.raises(OptionError, match="outside the vocabulary"):
