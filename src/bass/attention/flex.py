@@ -1,5 +1,5 @@
-"""torch's flex_attention over the padded layout, whose mask and score are functions: compiled on a
-GPU, plain on a CPU.
+"""torch's flex_attention over the padded layout, with mask and score as functions: compiled on a
+GPU, eager on a CPU.
 """
 
 import functools
@@ -18,26 +18,25 @@ from bass.interfaces import AttentionBackend
 from bass.ops import attention
 from bass.records import AttentionRule, PaddedView
 
-# compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then
-# an error
+# Most compiled variants, by shape, rule and dtype. torch's default limit is 8, then an error.
 VARIANTS = 128
 LEAST_DIM = 16  # of a head, for torch to compile it
 
 
 @dataclass
 class FlexPlan:
-    """The positions, and a mask of blocks for each window that a layer asks for."""
+    """The positions, and a block mask for each attention window of the layers."""
 
     positions: Int[Tensor, "batch window"]
     span: int
     _masks: dict[int | None, Any] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> Any:
-        """The blocks of keys that the queries see some of; made by the first layer that asks."""
+        """The block mask of an attention window; made on first use."""
         if window not in self._masks:
             from torch.nn.attention.flex_attention import create_block_mask
 
-            # a query at -1 is nobody's: it may look at position 0
+            # the output of a query at -1 is unused: it attends to position 0
             own = self.positions.clamp(min=0)
 
             @no_type_check  # it is traced
@@ -57,8 +56,8 @@ class FlexPlan:
 class Flex(AttentionBackend[PaddedView, FlexPlan]):
     """One fused kernel, generated from the mask and the soft cap.
 
-    torch fuses neither float64 nor heads of under 16 dimensions, and what it does instead no CUDA
-    graph can hold; there it is plain softmax attention on a GPU.
+    torch does not compile float64 or heads below 16 dimensions, and no CUDA graph can capture its
+    fallback. On a GPU these cases use softmax attention in float64.
     """
 
     paper: ClassVar[str] = "Dong et al., 2024"

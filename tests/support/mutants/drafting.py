@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "a model is not told what another drafter proposed",
         "EnsembleDrafter.propose",
-        "tell(drafter, sequences, known, merged.lengths - own.lengths, span)",
-        "() and tell(drafter, sequences, known, merged.lengths - own.lengths, span)",
+        "feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
+        "() and feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
         (
             FED,
             AFTER,
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "a model is told one token too few of another's draft",
-        "ensemble.tell",
+        "ensemble.feed",
         "lengths[:, None]",
         "lengths[:, None] - 1",
         (
