@@ -70,8 +70,8 @@ def dense_attention(
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
 ) -> Float[torch.Tensor, "rows length heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i is given the keys up to
-    i of its window, and no others.
+    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i has only the keys up to
+    i within its window.
     """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]

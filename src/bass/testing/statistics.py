@@ -26,7 +26,7 @@ SEEN_BIAS = 0.029
 
 @dataclass(frozen=True)
 class LawTest:
-    """The test of n samples against the law `expected` (any shape, sums to 1)."""
+    """A test of n samples against the distribution `expected` (any shape, sums to 1)."""
 
     expected: Float[np.ndarray, "..."]
     n: int
@@ -34,7 +34,8 @@ class LawTest:
 
     @property
     def threshold(self) -> float:
-        """The distance that a correct engine exceeds with probability `false_failure` at most."""
+        """The distance that a correct engine exceeds with at most the probability `false_failure`.
+        """
         p = self.expected
         return float(
             0.5 * np.sqrt(p * (1 - p) / self.n).sum()
@@ -47,7 +48,7 @@ class LawTest:
         return self.threshold + float(np.sqrt(np.log(1 / MISS) / (2 * self.n)))
 
     def distance(self, counts: Int[np.ndarray, "..."]) -> float:
-        """Total variation between the samples and the law."""
+        """Total variation between the samples and the distribution."""
         assert counts.shape == self.expected.shape
         assert counts.sum() == self.n
         return float(0.5 * np.abs(counts / self.n - self.expected).sum())
@@ -56,11 +57,11 @@ class LawTest:
 def assert_law(
     counts: Int[np.ndarray, "..."], expected: Float[np.ndarray, "..."], must_see: float = SEEN_BIAS
 ) -> None:
-    """The samples counted follow the law; a bias of `must_see` would not have gone unnoticed."""
+    """Assert that the counts follow `expected`, with a test that detects a bias of `must_see`."""
     np.testing.assert_allclose(expected.sum(), 1, atol=1e-9)
     test = LawTest(expected, int(counts.sum()))
     assert test.detectable <= must_see, (
-        f"{test.n} samples see a bias of {test.detectable:.4f}, not one of {must_see}: take more"
+        f"{test.n} samples detect a bias of {test.detectable:.4f}, not of {must_see}: use more"
     )
     assert (counts[expected == 0] == 0).all(), "something impossible was sampled"
     distance = test.distance(counts)
@@ -71,7 +72,7 @@ def assert_law(
 
 
 def count(samples: Int[np.ndarray, "n tokens"], vocab: int) -> Int[np.ndarray, "..."]:
-    """How often each sequence of tokens occurs: an array with one axis per token."""
+    """The number of occurrences of each sequence of tokens: an array with one axis per token."""
     counts = np.zeros((vocab,) * samples.shape[1], dtype=np.int64)
     np.add.at(counts, tuple(samples.T), 1)
     return counts
