@@ -107,7 +107,7 @@ class Counting(Steps):
 
 
 class OnSelf(Steps):
-    """Keeps everything on itself, and begins anew with each run."""
+    """Keeps everything on itself, and begins again with each run."""
 
     def init(self, batch_size: int) -> Any:
         self.kept = np.full(batch_size, 3)

@@ -121,7 +121,7 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
         ):
             raise CheckpointError(
                 f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file "
-                "beside it: download it again."
+                "next to it: download it again."
             )
         places.setdefault(folder / file, []).append(tensor)
     if len(places) > MOST_FILES:

@@ -225,7 +225,7 @@ def _account(
     stored: dict[str, tuple[int, ...]],
     head: str,
 ) -> None:
-    """Every tensor is either used or refused."""
+    """Raise `CheckpointError` for a tensor that no parameter uses."""
     parameters = dict(decoder.named_parameters())
     wanted = {
         tensor: shape

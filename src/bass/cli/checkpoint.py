@@ -50,7 +50,9 @@ def run(parser: Parser, argv: list[str]) -> int:
     }
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
     checkpoints = [Checkpoint.read(spec) for spec in specs]
-    rows = asked_rows(config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints))
+    rows = requested_rows(
+        config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints)
+    )
     described = [
         describe(spec, c)
         + kernel_lines(c, find_device("auto"))
@@ -138,16 +140,16 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     return lines
 
 
-def asked_rows(asked: list[int] | None, context: int) -> list[int]:
-    """The positions of each row: those that were asked for, or `ROWS` within the context."""
-    if asked is None:
+def requested_rows(requested: list[int] | None, context: int) -> list[int]:
+    """The positions of each row: those that were requested for, or `ROWS` within the context."""
+    if requested is None:
         return [max(1, rows * min(context, ROWS[-1]) // ROWS[-1]) for rows in ROWS]
-    if not asked or not all(1 <= rows <= context for rows in asked):
+    if not requested or not all(1 <= rows <= context for rows in requested):
         raise OptionError(
-            f"`--rows {asked}` must be one or more numbers of positions, each from 1 to the "
+            f"`--rows {requested}` must be one or more numbers of positions, each from 1 to the "
             f"context of {context:,}."
         )
-    return asked
+    return requested
 
 
 def memory(

@@ -53,30 +53,28 @@ class Comparison:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the ratio is not to be believed, in sentences; none where nothing speaks against
-        it.
-        """
+        """Reasons against the ratio, in sentences; empty if there are none."""
         found, speedup = self.ratios(speed), self.speedup
         if speedup is None:
             return []
-        told = []
-        # as printed: what rounding adds is none of the machine's
+        reported = []
+        # as printed, so that rounding is no reason
         if round(speedup, 2) > round(self.limit, 2):
-            told.append(
+            reported.append(
                 f"A speed-up of {speedup:.2f}x cannot be: a step gave {self.limit:.2f} times as "
-                "many tokens as one of plain decoding, "
+                "many tokens as one of autoregressive decoding, "
                 "and takes no less time. The machine was busy with something else: compare again."
             )
-        spreads = {"speculative": _spread(self.speculative), "plain": _spread(self.plain)}
+        spreads = {"speculative": _spread(self.speculative), "autoregressive": _spread(self.plain)}
         widest, effect = max(spreads, key=lambda side: spreads[side]), abs(speedup - 1)
         if len(found) > 1 and spreads[widest] >= effect:
-            told.append(
+            reported.append(
                 f"The {len(found)} repeats of {widest} decoding alone differ by "
                 f"{spreads[widest]:.0%}, and the two sides "
                 f"by {effect:.0%}, which does not show which is faster: compare again on a quiet "
                 "machine, or with more tokens."
             )
-        return told
+        return reported
 
 
 def middle(repeats: Sequence[Stats]) -> int:

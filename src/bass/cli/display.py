@@ -153,8 +153,8 @@ def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> N
 
 
 def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
-    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of
-    all repeats.
+    """The run's figures; after a comparison, next to those of autoregressive decoding, with the
+    ratios of all repeats.
     """
     plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
@@ -173,11 +173,11 @@ def table(console: Screen, stats: Stats, compared: Comparison | None, caption: s
     grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]")
     console.print(grid)
     if compared is not None and (found := compared.ratios(speed)):
-        told = (
+        reported = (
             f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from "
             f"{min(found):.2f}x to {max(found):.2f}x"
         )
-        console.print(told, style="dim", markup=False)
+        console.print(reported, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
@@ -187,7 +187,7 @@ def warn(console: Screen, sentence: str) -> None:
 
 
 def _times(metric: Metric, compared: Comparison) -> str:
-    """How many times as good as plain decoding, the median of the repeats."""
+    """How many times as good as autoregressive decoding, the median of the repeats."""
     ratios = compared.ratios(lambda stats: getattr(stats, metric.name))
     if metric.better == "lower":
         ratios = [1 / ratio for ratio in ratios]

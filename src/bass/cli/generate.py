@@ -53,15 +53,15 @@ def run(parser: Parser, argv: list[str]) -> int:
         )
         return finish(generation, lambda g: show_live(g, rows, out))
 
-    beside = plain(llm) if config.compare_plain else None
+    baseline = plain(llm) if config.compare_plain else None
     compared: Comparison | None = None
     title = f"speculative decoding, {called(llm.parts.policy)}"
-    if beside is None:
+    if baseline is None:
         result, interrupted = follow(generation, title)
     else:
-        for model in (llm, beside):
+        for model in (llm, baseline):
             warm_up(model, prompts[:1], stream_with)
-        sides = ((llm, title), (beside, "the same request by plain decoding"))
+        sides = ((llm, title), (baseline, "the same request by autoregressive decoding"))
         result, compared, interrupted = compare(
             generation, lambda model: model.stream(prompts, **stream_with), sides, follow
         )
@@ -159,7 +159,7 @@ def quantized(models: Models) -> list[str]:
     """How the models' weights are held, where not as they are stored."""
     target, draft = models.quantizations
     alike = target == draft or models.draft is None
-    told = (
+    reported = (
         [called(target)]
         if alike
         else [
@@ -168,7 +168,7 @@ def quantized(models: Models) -> list[str]:
             if q is not None
         ]
     )
-    return [] if alike and target is None else told
+    return [] if alike and target is None else reported
 
 
 def called(strategy: Any) -> str:
@@ -207,8 +207,8 @@ def caveats(llm: LLM) -> list[str]:
 
 
 def json_lines(result: Result, compared: Comparison | None) -> str:
-    """One line per completion, then one with the statistics (and those of plain decoding, with the
-    ratio of tokens/s).
+    """One line per completion, then one with the statistics (and those of autoregressive decoding,
+    with the ratio of tokens/s).
     """
     stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
     if compared is not None:

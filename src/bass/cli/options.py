@@ -118,7 +118,7 @@ def read_options(
             load_with[option] = (
                 chosen[option] if nothing else make(choices.OPTIONS[option], chosen[option])
             )
-    problems.raise_any("What was asked for")
+    problems.raise_any("The command")
     stream_with = {f.name: config[f.name] for f in fields(RequestOptions)}
     stop = [unescape(text) for text in config.stop] or (
         EXAMPLE_STOPS if config.get("example") else ()

@@ -35,15 +35,16 @@ EXPLAINED = {kind.name: kind.about for kind in KINDS.values()} | {
 LOSSLESS = (
     "Policies, drafters and stop rules are lossless by their contract: with any of them the text "
     "follows the target's distribution. "
-    "Of a verifier it is said beside its name."
+    "For a verifier it is shown next to its name."
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is told of one name.
+    """The row of one name.
 
-    `origin`: the distribution that offers it, if it is not ours; `problem`: why it cannot be used.
+    `origin`: the distribution that registers it, if it is not ours; `problem`: why it cannot be
+    used.
     """
 
     kind: str
@@ -60,8 +61,8 @@ class Entry:
     def of(
         cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = ""
     ) -> "Entry":
-        """What a class tells of itself."""
-        # its own: `getdoc` would give its protocol's
+        """The row of a class."""
+        # the class's own docstring: `getdoc` would return its base class's
         about = summary(strategy.__doc__)
         lossless = getattr(strategy, "lossless", None) if kind == "verifier" else None
         paper = getattr(strategy, "paper", "")
@@ -190,12 +191,12 @@ def table(kind: str, listed: Sequence[Entry]) -> Table:
             "lossless": "green" if entry.lossless else "bold red",
             "origin": "yellow",
         }
-        told = [
+        lines = [
             Text(entry.cells[name], style=style)
             for name, style in styles.items()
             if entry.cells[name]
         ]
-        shown.add_row(Text(entry.name), Text("\n").join(told), Text(entry.paper))
+        shown.add_row(Text(entry.name), Text("\n").join(lines), Text(entry.paper))
     return shown
 
 

@@ -115,16 +115,16 @@ class EnsembleDrafter(Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        asked, drafts = lengths, []
+        requested, drafts = lengths, []
         for drafter in self.drafters:
             # a part may write to its lengths
-            answer = drafter.propose(sequences, asked.clone(), k, noise, span)
-            draft = check_answer(drafter, answer, asked, k, self.vocab_size)
-            if asked.device.type == "cpu":
-                check_columns(drafter, draft, asked)
-            draft = widened(draft, asked, k)
+            answer = drafter.propose(sequences, requested.clone(), k, noise, span)
+            draft = check_answer(drafter, answer, requested, k, self.vocab_size)
+            if requested.device.type == "cpu":
+                check_columns(drafter, draft, requested)
+            draft = widened(draft, requested, k)
             # the step reports a negative length
-            asked = torch.where(draft.lengths != 0, 0, asked)
+            requested = torch.where(draft.lengths != 0, 0, requested)
             drafts.append(draft)
         merged = merge(drafts)
         # The step reports a token outside of the vocabulary; here it is no valid index.
@@ -134,10 +134,10 @@ class EnsembleDrafter(Drafter):
         return merged
 
 
-def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
+def widened(draft: Draft, requested: Int[Tensor, " batch"], k: int) -> Draft:
     """The draft with k columns; zeros beyond a row's length and beyond the requested length."""
     columns = draft.tokens.shape[1]
-    lengths, missing = torch.minimum(draft.lengths, asked).clamp(max=columns), k - columns
+    lengths, missing = torch.minimum(draft.lengths, requested).clamp(max=columns), k - columns
     tokens = F.pad(draft.tokens, (0, missing))
     probs = None if draft.probs is None else F.pad(draft.probs, (0, 0, 0, missing))
     return Draft(torch.where(counts(lengths, k), tokens, 0), probs, lengths)

@@ -32,7 +32,7 @@ from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
 
-TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
+TRACEBACK = "error.txt"  # of a failed cell, next to its summary
 
 
 class UnwritableError(RunFolderError):
@@ -102,14 +102,14 @@ def run_turn(
             )
         except (UnwritableError, KeyboardInterrupt):
             raise
-        # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
+        # of a user's class, GeneratorExit too, or out of memory: the other cells still run
         except BaseException as error:
-            told = (
+            text = (
                 str(error)
                 if isinstance(error, BassError)
                 else "".join(traceback.format_exception_only(error))
             )
-            summary = failed(task, told, earlier + time.perf_counter() - began)
+            summary = failed(task, text, earlier + time.perf_counter() - began)
             with writing(task.folder):
                 write_atomically(
                     task.folder / TRACEBACK,
@@ -120,10 +120,10 @@ def run_turn(
 
 
 def failed(task: Task, error: str, seconds: float) -> Summary:
-    """The summary of a cell that could not be run to its end."""
-    # half a character would be in no page
-    told = " ".join(error.split()).encode(errors="backslashreplace").decode()
-    return Summary(task.id, task.labels, "failed", told, {}, [], seconds)
+    """The summary of a cell that failed."""
+    # a page cannot hold half of a surrogate pair
+    text = " ".join(error.split()).encode(errors="backslashreplace").decode()
+    return Summary(task.id, task.labels, "failed", text, {}, [], seconds)
 
 
 def finish(task: Task, summary: Summary) -> None:

@@ -39,7 +39,7 @@ def estimate(tasks: Sequence[Task]) -> float:
 def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
     """Seconds of a prefill, and then of each token of a full batch.
 
-    Statistics, which need the device's ceilings, are not asked for.
+    It computes no statistics, which need the device's ceilings.
     """
     call = settings.calls[0]
     prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)

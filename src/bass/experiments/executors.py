@@ -25,11 +25,11 @@ POLL_SECONDS = 1.0
 
 @runtime_checkable
 class Watch(Protocol):
-    """Who is told how far the cells are."""
+    """Receives the progress of cells."""
 
     @abstractmethod
     def at(self, task: Task, share: float) -> None:
-        """So much of the cell is done."""
+        """Called when `share` of the cell is done."""
 
     @abstractmethod
     def ended(self, task: Task, summary: Summary) -> None:
@@ -83,11 +83,11 @@ class Ray(Executor):
     gpus: float = 0
 
     def __post_init__(self) -> None:
-        for name, asked in (("cpus", self.cpus), ("gpus", self.gpus)):
-            if not 0 <= asked < math.inf or (asked > 1 and asked != int(asked)):
+        for name, requested in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
                 raise OptionError(
-                    f"`--{name}_per_cell {asked:g}` must be a part of one, or a whole number, and "
-                    "no less than 0."
+                    f"`--{name}_per_cell {requested:g}` must be a part of one, or a whole "
+                    "number, and no less than 0."
                 )
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:

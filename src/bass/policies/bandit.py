@@ -77,13 +77,13 @@ class Bandit(DraftLengthPolicy[BanditState]):
             return state
         # The requested length counts. Otherwise a draft that a row's limit clips would leave its
         # arm without a pull forever.
-        asked = int(self.lengths(state)[0])
+        requested = int(self.lengths(state)[0])
         context = int(state.active.sum())
         pulls, tokens, seconds = state.pulls.copy(), state.tokens.copy(), state.seconds.copy()
         committed = float(feedback.accepted[feedback.active].sum() + rows)
-        pulls[context, asked] += 1
-        tokens[context, asked] += committed
-        seconds[context, asked] += feedback.seconds if feedback.seconds > 0 else 1.0
+        pulls[context, requested] += 1
+        tokens[context, requested] += committed
+        seconds[context, requested] += feedback.seconds if feedback.seconds > 0 else 1.0
         return BanditState(pulls, tokens, seconds, feedback.active.copy())
 
     def reset(self, state: BanditState, rows: np.ndarray) -> BanditState:

@@ -219,9 +219,9 @@ def simulate(
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
     state = policy.reset(policy.init(batch), np.arange(batch))
     active = np.ones(batch, dtype=bool)
-    asked, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
+    requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
     for step in range(steps):
-        asked[step] = lengths = policy.lengths(state)
+        requested[step] = lengths = policy.lengths(state)
         k = int(lengths.max())
         milliseconds[step] = float(cost.step(batch, k)) + (
             cost.draft(batch) if k and not drafting else 0
@@ -231,7 +231,7 @@ def simulate(
         state = policy.update(
             state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000)
         )
-    return Simulation(would, asked, np.minimum(would, asked), milliseconds, cost)
+    return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
 
 
 def _geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:

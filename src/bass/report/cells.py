@@ -53,8 +53,8 @@ class Cell:
 
     @property
     def same_target(self) -> tuple[str, ...]:
-        """What it has in common with the plain decoding that it is measured by: its place, and how
-        the target is loaded.
+        """What it has in common with the autoregressive decoding that it is measured by: its place,
+        and how the target is loaded.
         """
         return (self.place, *self.entry.target.values())
 
@@ -77,7 +77,9 @@ class Cell:
 
     @property
     def doubt(self) -> str | None:
-        """Why its speed-up over plain decoding cannot be; None where nothing speaks against it."""
+        """Why its speed-up over autoregressive decoding cannot be; None where nothing speaks
+        against it.
+        """
         return impossible(self._metrics)
 
     @functools.cached_property
@@ -128,8 +130,8 @@ def _works(
     axes that vary nothing else, and the settings that these do not tell.
     """
     own = [axis for axis in axes if varied(manifest.config, axis) <= {*WORK}]
-    told = [words(entry.settings, own) for entry in manifest.cells]
-    places = [*zip(told, rows, strict=True)]
+    reported = [words(entry.settings, own) for entry in manifest.cells]
+    places = [*zip(reported, rows, strict=True)]
 
     def is_told(name: str) -> bool:
         values = {
@@ -142,9 +144,12 @@ def _works(
     names = [name for name in WORK if not is_told(name)]
     return [
         ", ".join(
-            [*([told] if told else []), *(f"{name}={in_words(one.get(name))}" for name in names)]
+            [
+                *([reported] if reported else []),
+                *(f"{name}={in_words(one.get(name))}" for name in names),
+            ]
         )
-        for told, one in zip(told, settings, strict=True)
+        for reported, one in zip(reported, settings, strict=True)
     ]
 
 

@@ -18,7 +18,7 @@ def claims(manifest: Manifest) -> list[str]:
         if not cell.lossless:
             name = named[cell.id].removesuffix(LOSSY)
             lossy.setdefault(cell.caveat, []).append(name)
-    told = [
+    reported = [
         f"Not lossless: {_listed(names)}{caveat and f' ({caveat})'}. What is decoded there does "
         "not follow the target's distribution, so that times and acceptance are not to be compared "
         "with those of lossless settings."
@@ -26,11 +26,11 @@ def claims(manifest: Manifest) -> list[str]:
     ]
     wide = [named[cell.id] for cell in manifest.cells if not cell.batch_invariant]
     if wide:
-        told.append(
+        reported.append(
             f"Batch-wide: {_listed(wide)}. Tokens of a row depend on its batch there, by the "
             "drafter."
         )
-    return told
+    return reported
 
 
 def _listed(names: list[str]) -> str:

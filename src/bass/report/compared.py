@@ -14,7 +14,7 @@ from bass.report.paired import Pair
 from bass.report.summary import DECIDES
 from bass.runs.words import counted
 
-MOST_TOLD = 20  # settings in words, those that differ first
+MOST_REPORTED = 20  # settings in words, those that differ first
 
 
 @final
@@ -108,8 +108,8 @@ def summed_up(both: Sequence[Pair]) -> list[str]:
         f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
     )
     telling = (
-        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD]
-        if len(lines) > MOST_TOLD
+        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_REPORTED]
+        if len(lines) > MOST_REPORTED
         else lines
     )
     left = (

@@ -88,9 +88,7 @@ def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison |
 
 
 def same_work(a: Cell, b: Cell) -> bool:
-    """Whether each repeat of one was asked for the same as that of the other, so that they make
-    pairs.
-    """
+    """Whether the repeats of both cells have the same requests, so that they are pairs."""
     return [_work(repeat) for repeat in a.repeats] == [_work(repeat) for repeat in b.repeats]
 
 

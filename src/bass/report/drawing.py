@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 300  # of a line
 INCHES = (6.4, 3.5)
-# of small panels: inches of height, panels beside each other, letters of all their titles
+# of small panels: inches of height, panels next to each other, letters of all their titles
 PANEL, MOST_COLUMNS, LETTERS = 1.55, 3, 78
 LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands before it
 

@@ -1,5 +1,5 @@
-"""The plots of a report: a panel for each setting, all alike, and in each panel plain decoding in
-grey to compare with.
+"""The plots of a report: a panel for each setting, all alike, and in each panel autoregressive
+decoding in grey to compare with.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,8 +64,8 @@ def tau(cells: Sequence[Cell]) -> Plot | None:
         [cell for cell in cells if cell.speculative], {"tau": "tau"}, 1.0, "tokens per target call"
     )
     caption = (
-        "tau: tokens that a row emits per call of the target, bonus or correction included; plain "
-        "decoding has 1."
+        "tau: tokens that a row emits per call of the target, bonus or correction included; "
+        "autoregressive decoding has 1."
     )
     return figure and Plot("tau", "tau by batch", caption, figure)
 
@@ -92,7 +92,7 @@ def operations(cells: Sequence[Cell]) -> Plot | None:
 def _grey(cells: Sequence[Cell]) -> str:
     """What the grey line is, where there is one."""
     compared = any(_plain_for(cell, cells) is not None for cell in cells)
-    return " Grey: plain decoding of the same work." if compared else ""
+    return " Grey: autoregressive decoding of the same work." if compared else ""
 
 
 def _by_batch(
@@ -140,7 +140,7 @@ def _by_batch(
             x, mean, least, most = np.array(found, dtype=float).T * np.array(
                 [[1], [scale], [scale], [scale]]
             )
-            # beside each other, so that bars do not hide bars
+            # next to each other, so that bars do not hide bars
             x = x + 0.08 * (i - (len(names) - 1) / 2)
             series(ax, i, x.tolist(), mean.tolist(), name)
             ax.vlines(x, least, most, color=colours()[SERIES[i]], linewidth=1.2)
@@ -154,7 +154,7 @@ def _by_batch(
 
 
 def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[int, float]:
-    """That of the plain decoding that the cells of a group are compared with, by batch."""
+    """That of the autoregressive decoding that the cells of a group are compared with, by batch."""
     plain = [one for cell in group if (one := _plain_for(cell, cells)) is not None]
     values = {cell.batch: cell.value(metric) for cell in plain}
     return {batch: value for batch, value in values.items() if value is not None}
@@ -289,7 +289,13 @@ def _budget(
     for cell, (at, value) in curves.items():
         ax = panels[cell.label]
         if (plain := _plain_for(cell, chosen)) is not None:
-            beside(ax, curves[plain][0], curves[plain][1], "plain decoding", drawstyle="steps-post")
+            beside(
+                ax,
+                curves[plain][0],
+                curves[plain][1],
+                "autoregressive decoding",
+                drawstyle="steps-post",
+            )
         series(ax, 0, at, value, "this setting", drawstyle="steps-post", marker="", linewidth=1.4)
         ax.set_xlim(0, max(values[0][-1] for values in curves.values()))
     _finish(figure, panels)

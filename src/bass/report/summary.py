@@ -13,7 +13,7 @@ from bass.runs.words import listed
 
 # the metric by which a setting wins: seconds per token, the mean of all sequences
 DECIDES = METRICS["all"]
-MOST_TOLD = 6  # places, of perhaps hundreds
+MOST_REPORTED = 6  # places, of perhaps hundreds
 RATIO = (  # the only one on the page
     f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
     "mean over sequences, from the end of the "
@@ -34,7 +34,7 @@ class Winner:
 
     @property
     def plain(self) -> Cell | None:
-        """The plain decoding that the best one is measured by, if that is another one."""
+        """The autoregressive decoding that the best one is measured by, if that is another one."""
         return self.plain_for(self.best) if self.best.speculative else None
 
     def plain_for(self, cell: Cell) -> Cell | None:
@@ -107,32 +107,32 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
             )
         ]
     doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
-    told = []
+    reported = []
     if doubted:
-        told.append(
+        reported.append(
             f"At {_places(doubted, found)} the speed-up of the fastest setting cannot be: the "
             "warnings say why, and no setting can be called the fastest there."
         )
     if len(doubted) < len(found):
-        told += [_head(found), *_over_plain(found)]
-    told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
-    if len(found) > MOST_TOLD:
-        told.append(
-            f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all."
+        reported += [_head(found), *_over_plain(found)]
+    reported += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_REPORTED]]
+    if len(found) > MOST_REPORTED:
+        reported.append(
+            f"So it goes on for {len(found) - MOST_REPORTED} more places: the table has them all."
         )
     leads = _leads(found)
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
-        told.append(
+        reported.append(
             f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the "
             "lead is noise: take more repeats."
         )
     if len(alone) < len(leads):
-        told.append(
+        reported.append(
             f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best "
             "having been chosen among several."
         )
-    return [*told, *([RATIO] if leads else [])]
+    return [*reported, *([RATIO] if leads else [])]
 
 
 def _head(found: Mapping[str, Winner]) -> str:
@@ -174,7 +174,7 @@ def _head(found: Mapping[str, Winner]) -> str:
         for place in where
         if (lead := _lead_over_plain(clear[place])) is not None and lead.clear
     ]
-    head += f", {_range(by)} times as fast as plain decoding" if by else ""
+    head += f", {_range(by)} times as fast as autoregressive decoding" if by else ""
     unsure = [place for place in rivals if place not in clear]
     rest = (
         f"; at {_places(unsure, found)} the lead of the fastest is within the noise"
@@ -185,10 +185,10 @@ def _head(found: Mapping[str, Winner]) -> str:
 
 
 def _over_plain(found: Mapping[str, Winner]) -> list[str]:
-    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and
-    where it is not.
+    """Where drafting is faster than autoregressive decoding though no setting is the fastest for
+    sure, and where it is not.
     """
-    told = []
+    reported = []
     unsure = {
         place: lead
         for place, w in found.items()
@@ -196,9 +196,9 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
     }
     if unsure:
         by = _range([lead.times for lead in unsure.values()])
-        told.append(
-            f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, "
-            "which is beyond the noise."
+        reported.append(
+            f"At {_places([*unsure], found)} the fastest is {by} times as fast as autoregressive "
+            "decoding, which is beyond the noise."
         )
     lost = [
         place
@@ -207,8 +207,10 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
         and any(c.speculative and winner.plain_for(c) is winner.best for c in winner.others)
     ]
     if lost:
-        told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
-    return told
+        reported.append(
+            f"At {_places(lost, found)} nothing that drafts is faster than autoregressive decoding."
+        )
+    return reported
 
 
 def _lead_over_plain(winner: Winner) -> Lead | None:
@@ -237,7 +239,7 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
     plain = all("," not in place for place in found)
     if len(places) == len(found) > 1:
         return "every batch" if plain else "every place"
-    if len(places) > MOST_TOLD:
+    if len(places) > MOST_REPORTED:
         return f"{len(places)} of {len(found)} {'batches' if plain else 'places'}"
     return (
         f"batch {listed([place.removeprefix('batch ') for place in places])}"
@@ -248,12 +250,12 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
 
 def _of_place(place: str, winner: Winner) -> str:
     took = f"{number(winner.best.value(DECIDES.name), DECIDES.unit)} {shown(DECIDES.unit)}"
-    told = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
+    reported = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
     for other in dict.fromkeys((winner.plain, winner.second)):
         if other is not None and (found := winner.over(other)) is not None:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
             doubt = "" if found.clear or found.low is None else ", which is within the noise"
             if other is winner.plain and winner.best.doubt is not None:
                 doubt = ", which cannot be"
-            told.append(f"{found.in_words()} as {name}{doubt}")
-    return f"{', '.join(told)}{'' if winner.others else ', and has no rival there'}."
+            reported.append(f"{found.in_words()} as {name}{doubt}")
+    return f"{', '.join(reported)}{'' if winner.others else ', and has no rival there'}."

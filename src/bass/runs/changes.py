@@ -38,17 +38,20 @@ def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def notes(theirs: Manifest, ours: Manifest) -> list[str]:
-    """Sentences on what has changed beside results that are kept, and need not be made again for
+    """Sentences on what has changed although results are kept, and need not be made again for
     it; earlier ones among them.
     """
-    told = [] if theirs.notes is None else theirs.notes
+    reported = [] if theirs.notes is None else theirs.notes
     for name, then, now in (
         ("Python", theirs.python, ours.python),
         ("The platform", theirs.platform, ours.platform),
     ):
         if then != now:
-            told = [*told, f"{name} was {then} for the first results and is {now} for later ones."]
-    return list(dict.fromkeys(told))
+            reported = [
+                *reported,
+                f"{name} was {then} for the first results and is {now} for later ones.",
+            ]
+    return list(dict.fromkeys(reported))
 
 
 def _change(name: str, then: str | None, now: str | None) -> str:

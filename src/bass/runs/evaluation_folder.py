@@ -150,10 +150,9 @@ class Folder:
 
 @contextmanager
 def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Folder]:
-    """The folder for this configuration, new or begun before. `about`: what the manifest says
-    beside it.
+    """The folder for this configuration, new or continued. `about`: further fields of the manifest.
 
-    Raises `RequestError` if it holds something else, or an evaluation that was asked otherwise,
+    Raises `RequestError` if it holds something else, or an evaluation with another configuration,
     `RunFolderError` if another process writes to it, or its files are links.
     """
     manifest = inside(path, MANIFEST)
@@ -173,11 +172,11 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
             f"`{path}` cannot be written ({error.strerror}): name another folder."
         ) from error
     with lock:
-        asked = json.loads(json.dumps(config))
+        requested = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, read_manifest(path), asked, about)
+            _check(path, read_manifest(path), requested, about)
         else:
-            _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
+            _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": requested})
         yield Folder(path)
 
 
@@ -205,14 +204,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check(
-    path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]
+    path: Path, manifest: dict[str, Any], requested: dict[str, Any], about: Mapping[str, Any]
 ) -> None:
     kept = manifest["config"]
-    for name in dict.fromkeys([*asked, *kept]):
-        if asked.get(name) != kept.get(name):
+    for name in dict.fromkeys([*requested, *kept]):
+        if requested.get(name) != kept.get(name):
             raise RequestError(
                 f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and "
-                f"{asked.get(name)!r:.80} is asked: "
+                f"{requested.get(name)!r:.80} is requested: "
                 "name another folder, or ask as before to go on with it."
             )
     for name in MADE_WITH:

@@ -61,7 +61,7 @@ def take_lock(folder: Path) -> BinaryIO:
 
 
 def check_cell(cell: str) -> None:
-    """Refuse an id that is no name of a folder in the run's."""
+    """Raise an error for a cell id that is no folder name."""
     if (
         not re.fullmatch(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*", cell)
         or len(cell.encode(errors="replace")) > LONGEST_ID

@@ -5,7 +5,8 @@
       steps.jsonl           one `StepLine` per step
       requests.jsonl        one `RequestLine` per finished request, an `EndLine` after each repeat
       summary.json          written last: `Summary`; a cell without it is not finished
-      against_plain.json    `AgainstPlain`, once the cell and the one of plain decoding are done
+      against_plain.json    `AgainstPlain`, once the cell and the one of autoregressive decoding are
+      done
 
 Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says
 where. Only the last line of a jsonl may be incomplete, since a process can end while it writes: it
@@ -252,8 +253,8 @@ class Summary(Json):
     for each repeat, in order.
 
     A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no
-    entry. The file has none of those that compare with plain decoding; `RunFolder.summary` adds
-    them.
+    entry. The file has none of those that compare with autoregressive decoding; `RunFolder.summary`
+    adds them.
     """
 
     cell: str
@@ -277,9 +278,9 @@ class Summary(Json):
 @final
 @dataclass(frozen=True)
 class AgainstPlain(Json):
-    """The metrics of a cell that compare with plain decoding, as in its `Summary`.
+    """The metrics of a cell that compare with autoregressive decoding, as in its `Summary`.
 
-    plain: the cell it is held against. made_of: a hash of the two summaries.
+    plain: the cell it is compared with. made_of: a hash of the two summaries.
     """
 
     cell: str

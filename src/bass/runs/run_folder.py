@@ -51,7 +51,7 @@ class RunFolder:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        """What was asked for."""
+        """The run's manifest: its config, cells and versions."""
         path = self.path / self.MANIFEST
         if not path.exists():
             raise RunFolderError(
@@ -71,7 +71,7 @@ class RunFolder:
         return inside(self.path, "cells", cell)
 
     def summary(self, cell: str) -> Summary | None:
-        """What came of a cell, against plain decoding too where that is known;
+        """What came of a cell, against autoregressive decoding too where that is known;
 
         None while it is not finished.
         """
@@ -87,7 +87,7 @@ class RunFolder:
         return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
-        """What the cell is held against, and what came of it;
+        """What the cell is compared with, and what came of it;
 
         None where the run has no such cell, or it is not finished.
         """
@@ -100,7 +100,7 @@ class RunFolder:
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(
                 f"{path} is damaged: delete it, and give the run's command again, which makes it "
-                "anew."
+                "again."
             ) from error
 
     def summaries(self) -> dict[str, Summary]:

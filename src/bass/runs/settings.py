@@ -79,7 +79,7 @@ class Settings(ModelOptions, SamplingOptions):
     e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
 
     def examine(self, problems: Problems) -> None:
-        """Note values out of their range, which `LLM.stream` would refuse when it is too late."""
+        """Record values out of range, which `LLM.stream` would report only at the start of a run."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -158,10 +158,10 @@ class Settings(ModelOptions, SamplingOptions):
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
     def load_plan(self) -> LoadPlan:
-        """What `load` would be asked for, checked; no weight is read.
+        """The checked arguments of `load`; no weight is read.
 
-        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
-        model goes without. Raises a `BassError` where parts do not fit together.
+        The draft and its quantization come from the base run; a cell whose drafter needs no draft
+        model has none. Raises a `BassError` for parts that do not match.
         """
         said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
         said["drafter"] = make("drafter", said["drafter"])
@@ -197,9 +197,9 @@ KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 
 
 def typed_setting(name: str, value: Any) -> Any:
-    """A value as the setting has it; another kind is refused.
+    """A value in the type of the setting. Raises for another type.
 
-    Strategies are looked at by `Settings.load_plan`.
+    `Settings.load_plan` checks strategies.
     """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)

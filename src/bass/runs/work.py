@@ -25,7 +25,7 @@ HOW = (
     "cuda_graphs",
     *LIMITS,
 )
-# in which cells agree of which one is held against the other, repeat by repeat
+# in which cells agree of which one is compared with the other, repeat by repeat
 ALIKE = [f.name for f in fields(Settings) if f.name not in (*AS_ORDERED, *HOW)]
 # in which cells agree that are compared, so that their tokens follow one distribution
 WORK = ["target", *(name for name in ALIKE if name != "repeats")]

@@ -135,7 +135,7 @@ class Both:
         """Perform an action of an engine, chosen by `draw`, and return its description."""
         batch, capacities = len(self.capacities), self.capacities
         action = draw(
-            st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew"))
+            st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin again"))
         )
         if action == "reserve":
             # The extents change among the rows, within the room that was allocated; a row that
@@ -156,10 +156,10 @@ class Both:
             )
             self.copy_rows(source, most)
             return f"rows follow rows {source.tolist()} with at most {most} positions"
-        if action == "begin anew":
+        if action == "begin again":
             rows = sorted(draw(st.sets(st.integers(0, batch - 1))))
             self.begin_anew(rows)
-            return f"rows {rows} begin anew"
+            return f"rows {rows} begin again"
         first = draw(st.integers(0, batch - 1)) if action == "write part" else 0
         window = draw(st.integers(1, 3))
         positions = []

@@ -107,7 +107,9 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             state,
             lambda s, feedback=feedback: policy.update(s, feedback),
         )
-        proof.require(FEEDBACK, content(feedback) == content(given), told(given), told(feedback))
+        proof.require(
+            FEEDBACK, content(feedback) == content(given), reported(given), reported(feedback)
+        )
         seen.append((before, given, policy.lengths(state).tolist()))
     again(proof, policy, past, seen, asked)
     return asked
@@ -155,7 +157,7 @@ def valid(proof: Proof, lengths: Any, batch: int, most: int) -> None:
     proof.require(LENGTHS, bool(((lengths >= 0) & (lengths <= most)).all()), expected, lengths)
 
 
-def told(feedback: Feedback) -> str:
+def reported(feedback: Feedback) -> str:
     """A feedback on one line."""
     arrays = (feedback.drafted, feedback.accepted, feedback.active.astype(int))
     return ", ".join(

@@ -80,8 +80,7 @@ class Mostly(DraftLengthPolicy[tuple[int, int]]):
 @final
 @dataclass(frozen=True)
 class Cycle(DraftLengthPolicy[tuple[int, int]]):
-    """One length for the batch, from a repeated list: runs of steps without drafts between drafts.
-    """
+    """One length for the batch, from a repeated list with runs of zeros between drafts."""
 
     cycle: tuple[int, ...] = (3, 0, 0, 2, 0, 4)
 

@@ -66,8 +66,7 @@ def world_for(target_layers: int, is_narrow: bool = False) -> World:
 
 
 def greedy_tokens(world: World, work: Work) -> list[list[int]]:
-    """The expected tokens of each request. Each prompt's output is computed once, at full length.
-    """
+    """The expected tokens of each request. Each prompt's output is computed once."""
     whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
     return [
         ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)
@@ -130,8 +129,8 @@ def prove_law(
         batch=min(ROWS, samples),
     )
     expected = joint_law(setup.world, list(prompt), new, options)
-    told = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
-    case = f"{told}, {options}, {samples} samples of seed {proof.seed}"
+    reported = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
+    case = f"{reported}, {options}, {samples} samples of seed {proof.seed}"
 
     def attempt() -> None:
         tokens = warped.outcome(same_prompt(list(prompt), new + BEYOND, samples, proof.seed)).tokens

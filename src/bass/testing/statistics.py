@@ -34,8 +34,7 @@ class LawTest:
 
     @property
     def threshold(self) -> float:
-        """The distance that a correct engine exceeds with at most the probability `false_failure`.
-        """
+        """The distance that a correct engine exceeds with probability at most `false_failure`."""
         p = self.expected
         return float(
             0.5 * np.sqrt(p * (1 - p) / self.n).sum()

@@ -195,12 +195,12 @@ class Moment:
         return Feedback(drafted, np.minimum(drafted, self.kept), active, self.seconds)
 
     def __str__(self) -> str:
-        told = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
+        reported = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
         rows = (
             f"active {[int(a) for a in self.active]}, at most {list(self.most)} drafted and "
             f"{list(self.kept)} accepted"
         )
-        return f"{told}{rows} in {shown(self.seconds)} s"
+        return f"{reported}{rows} in {shown(self.seconds)} s"
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     ]
     try:
         longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
-        asked = json.dumps(
+        requested = json.dumps(
             {"path": path, "template": template, "values": values, "longest": longest}
         )
     except (TypeError, ValueError, RecursionError) as error:
@@ -150,7 +150,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     try:
         ended = subprocess.run(
             command,
-            input=asked,
+            input=requested,
             capture_output=True,
             encoding="utf-8",
             env=kept,

@@ -89,7 +89,7 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint puts around a text.
 
-        most: tokens that there is room for; a text that `cannot_fit` is refused before it is
+        most: the largest number of tokens; a text that `cannot_fit` is an error before it is
         encoded. Raises `RequestError` or `CheckpointError`.
         """
         if most is not None and self.cannot_fit(text, most):

@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "every part of an ensemble drafts for every row",
         "EnsembleDrafter.propose",
-        "torch.where(draft.lengths != 0, 0, asked)",
-        "asked",
+        "torch.where(draft.lengths != 0, 0, requested)",
+        "requested",
         (DRAFTERS,),
     ),
     Mutant(

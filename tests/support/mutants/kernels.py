@@ -108,7 +108,7 @@ MUTANTS = (
         (TWINS,),
     ),
     Mutant(
-        "the splits are not counted anew",
+        "the splits are not counted again",
         "triton.attention._attend",
         "tl.store(place_of_count, 0)",
         "tl.store(place_of_count, 1)",

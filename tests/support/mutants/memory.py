@@ -178,7 +178,7 @@ MUTANTS = (
         (OUTLIVE,),
     ),
     Mutant(
-        "a row that begins anew keeps its blocks",
+        "a row that begins again keeps its blocks",
         "PagedCache.reserve",
         "assignment.continuing[:, None] & (at < counts)",
         "at < counts",

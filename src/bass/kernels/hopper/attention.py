@@ -39,9 +39,8 @@ KINDS = (torch.float16, torch.bfloat16)
 MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
-MOST_REGISTERS = 192  # of a thread, so that a product fits beside
-# rows of programs that a multiprocessor has room for by its registers; a program that comes later
-# asks for nothing early
+MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocessor too
+# rows of programs that fit in a multiprocessor's registers; a later program prefetches nothing
 AT_ONCE = 32
 # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
 ROOM = 65536

@@ -45,7 +45,7 @@ from bass.kernels.triton.small_m_gemm import activated
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
 TILE = 64  # rows of w: what one instruction multiplies
-# bytes of a row of a tile that are asked for at a time; half as many where two tiles are
+# bytes of a row of a tile per load; half as many for two tiles
 BLOCK = 1024
 LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
 # bytes in flight of a program, or two blocks; with less memory is idle at times, with more the
@@ -93,7 +93,7 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) 
     even = [
         tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks
     ]
-    # no more than the largest share asks for
+    # no more than the largest share needs
     programs = even[0] if even else -(-total // -(-total // processors))
     # the program of a tile's first block, as below
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]
@@ -288,8 +288,8 @@ def _product(
 
 
 def supports(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
-    """Whether the kernel knows the numbers and their places: of one type, rows that begin at
-    multiples of 16 bytes.
+    """Whether the kernel supports the matrices: one supported type, rows that begin at multiples of
+    16 bytes.
     """
     return (
         0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and supports_matrix(x) and supports_matrix(w)
@@ -297,7 +297,7 @@ def supports(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
 
 
 def supports_matrix(x: Num[Tensor, "rows size"]) -> bool:
-    """Whether the kernel knows the numbers of a matrix and their places."""
+    """Whether the kernel supports a matrix's type and layout."""
     return (
         x.dtype in KINDS
         and x.stride(1) == 1

@@ -33,7 +33,7 @@ from bass.kernels.hopper.gemm import (
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w
-BLOCK = 16384  # bytes of a tile that are asked for at a time
+BLOCK = 16384  # bytes of a tile per load
 BUSY = 0.7  # of the multiprocessors, at least: each takes in up to 1.3 times its share
 SHARES = 4  # of a block's columns, one for each warp
 
@@ -136,7 +136,7 @@ def tile_for(n: int, processors: int) -> int | None:
 
 
 def supports(rows: int, w: Float[Tensor, "out in"]) -> bool:
-    """Whether the kernel knows so many rows and this matrix, and divides it well."""
+    """Whether the kernel supports this number of rows and this matrix, and divides it evenly."""
     return (
         0 < rows <= MOST_ROWS
         and w.dtype == torch.bfloat16
@@ -152,7 +152,7 @@ def added(
     stream: Float[Tensor, "rows out"],
     weight: Float[Tensor, " out"],
 ) -> Added:
-    """stream + x wᵀ + bias, for a norm with this weight. What it `serves`."""
+    """stream + x wᵀ + bias, for a norm with this weight, for inputs that it `supports`."""
     x, stream = x.to(w.dtype), stream.contiguous()  # as a backend of the user's own may give it
     x = x if supports_matrix(x) else x.clone(memory_format=torch.contiguous_format)
     (rows, k), n = x.shape, len(w)
