@@ -35,7 +35,7 @@ class Problems:
             self.add(f"In `{where}`: {error}" if where else str(error), *settings)
 
     def raise_any(self, what: str) -> None:
-        """Raise an `OptionError` for one problem, a `ProblemsError` with a line each for several."""
+        """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""
         found = list(dict.fromkeys(self.told))
         if len(found) == 1:
             raise OptionError(found[0])

@@ -6,8 +6,8 @@ B = batch, W = window, G = query heads per key head, S = span. A query at positi
 positions 0..p of its row, of these the last `window` if that is given. One at -1 sees nothing; its
 output is zero.
 
-`padded`, `ragged` and `paged` are plain torch in float64, which everything else may be compared
-with; the names that begin with `triton_` are Triton's kernels of the same.
+`padded`, `ragged` and `paged` are torch in float64, the reference of all backends; the names that
+begin with `triton_` are the Triton kernels.
 """
 
 import torch
@@ -55,7 +55,7 @@ def attend(
     )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    # A finite floor: a softmax of nothing but -inf is not a number.
+    # A finite floor: a softmax of nothing but -inf is NaN.
     weights = (
         scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0)
     )
@@ -78,7 +78,7 @@ def padded(
     window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """Attention over rows of equal extents, of which the first `span` positions are in use."""
+    """Attention over rows of equal capacities, with the first `span` positions in use."""
     return attend(
         q.double(), k[:, :span].double(), v[:, :span].double(), positions, scale, window, softcap
     ).to(q.dtype)
@@ -96,8 +96,7 @@ def ragged(
     softcap: float | None,
 ) -> Queries:
     """Attention over a flat pool, in which position p of row b is at `starts[b] + p`."""
-    # What is beyond a row's last query is another row's, or nobody's: the last place is read again
-    # instead.
+    # Slots beyond a row's last query belong to other rows, or are stale: read the last one instead.
     last = positions.amax(1, keepdim=True).clamp(min=0)
     places = (starts[:, None] + torch.minimum(torch.arange(span, device=k.device), last)).clamp(
         max=len(k) - 1
@@ -127,7 +126,7 @@ def paged(
 def gather(
     pool: Blocks, table: Int[Tensor, "batch entries"], span: int
 ) -> Float[Tensor, "batch span kv_heads dim"]:
-    """The first `span` positions of each row, one after the other."""
+    """The first `span` positions of each row, in order."""
     blocks = pool[table[:, : -(-span // pool.shape[1])]]
     return rearrange(blocks, "batch entries block ... -> batch (entries block) ...")[:, :span]
 
@@ -135,7 +134,7 @@ def gather(
 def triton_padded(
     q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
 ) -> Queries:
-    """One launch for the batch; each row walks through all `span` positions."""
+    """One launch for the batch; each row reads all `span` positions."""
     return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule))
 
 
@@ -161,7 +160,7 @@ def triton_paged(
 
 
 def supports_projection(projection: Projection, view: RaggedView, span: int) -> bool:
-    """Whether one kernel of Hopper's completes, stores and attends with the projection."""
+    """Whether Hopper's attention supports the projection: it completes, stores and attends."""
     return (
         dispatch.hopper(view.k)
         and projection.rotation is not None
@@ -173,7 +172,7 @@ def supports_projection(projection: Projection, view: RaggedView, span: int) -> 
 def hopper_projection(
     projection: Projection, view: RaggedView, positions: Positions, rule: AttentionRule
 ) -> Queries:
-    """Completes a projection that it supports, stores its keys and values, and attends."""
+    """Complete a supported projection, store its keys and values, and attend."""
     assert projection.rotation is not None
     return hopper.attention.ragged(
         projection.partial_sums,

@@ -79,7 +79,7 @@ class Settings(ModelOptions, SamplingOptions):
     e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
 
     def examine(self, problems: Problems) -> None:
-        """Record values out of range, which `LLM.stream` would report only at the start of a run."""
+        """Record values out of range, which `LLM.stream` would report only in a run."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
