@@ -1,5 +1,5 @@
-"""What a config.json may ask for, given what its files hold: a bound on the work before a decoder
-is outlined.
+"""Bounds on a config.json by the files next to it: they limit the work before a decoder is
+built.
 """
 
 from pathlib import Path

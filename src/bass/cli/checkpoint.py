@@ -1,4 +1,6 @@
-"""`bass info`: what a checkpoint is. Its weights are checked against its config, and not read."""
+"""`bass info`: describes a checkpoint. It checks the weights against the config without reading
+them.
+"""
 
 import numpy as np
 import torch
@@ -39,8 +41,8 @@ OPTIONS = (
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1
-    if not).
+    """Print a description of the checkpoint; with a draft, of both, and whether they are compatible
+    (exit status 1 if not).
     """
     parser.add(*OPTIONS)
     config = parser.parse(argv)
@@ -110,8 +112,8 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
 
 
 def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
-    """Which parts of the model run by kernels on the device, with the options of `load` as they
-    are by default.
+    """The parts of the model that run by kernels on the device, with the default options of
+    `load`.
     """
     index, layout = checkpoint.index, layout_for("auto", "auto", device)
     dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
@@ -121,9 +123,7 @@ def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
 
 
 def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
-    """What the weights take in memory, as they are stored and by each quantization; nothing is
-    loaded.
-    """
+    """The size of the loaded weights, as stored and with each quantization; nothing is loaded."""
     index = checkpoint.index
     dtype = index.dtypes[0]
     stored = index.weight_bytes(dtype)
@@ -141,7 +141,7 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
 
 
 def requested_rows(requested: list[int] | None, context: int) -> list[int]:
-    """The positions of each row: those that were requested for, or `ROWS` within the context."""
+    """The positions of each row: the requested ones, or `ROWS` within the context."""
     if requested is None:
         return [max(1, rows * min(context, ROWS[-1]) // ROWS[-1]) for rows in ROWS]
     if not requested or not all(1 <= rows <= context for rows in requested):
@@ -155,8 +155,8 @@ def requested_rows(requested: list[int] | None, context: int) -> list[int]:
 def memory(
     layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype: torch.dtype
 ) -> list[str]:
-    """What each layout takes for the keys and values of such rows, and by how much that is over
-    their own; nothing is allocated.
+    """The size of each layout for the keys and values of such rows, and its overhead; nothing is
+    allocated.
     """
     needs = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * sum(rows)
     lines = [f"{'KV of rows':20}{needs / 2**20:,.2f} MiB for {', '.join(map(str, rows))} positions"]
@@ -176,8 +176,8 @@ def memory(
 
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
-    """The values of a field of the rules with their numbers of layers; empty where no layer has
-    one.
+    """The values of a field of the rules with their numbers of layers; empty if no layer
+    has one.
     """
     values = [getattr(rule, name) for rule in rules]
     counts = {value: values.count(value) for value in dict.fromkeys(values)}

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Generate, and print nothing before all options and inputs were found good."""
+    """Generate. It prints nothing before it has checked all options and inputs."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
     llm = load(**load_with)
@@ -81,9 +81,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 def finish(
     generation: Generation, follow: Callable[[Generation], None] = lambda generation: None
 ) -> tuple[Result, bool]:
-    """The result, and whether Ctrl-C ended it early: then samples under way are in it as far as
-    they came.
-    """
+    """The result, and whether Ctrl-C ended it early; samples in flight are then part of it."""
     try:
         follow(generation)
         return generation.result(), False
@@ -97,12 +95,12 @@ def compare(
     sides: Sequence[tuple[LLM, str]],
     follow: Callable[[Generation, str], tuple[Result, bool]],
 ) -> tuple[Result, Comparison | None, bool]:
-    """Both sides in turn, `REPEATS` times: a speculative result, the comparison, and whether Ctrl-C
-    ended it early.
+    """Both sides alternating, `REPEATS` times: a speculative result, the comparison, and whether
+    Ctrl-C ended it early.
 
-    first: the first of the speculative side, which `begin` has begun already. The result is the
-    first one that was interrupted, or the one of median speed. Pairs that did not end are left out
-    of the comparison, which is None where there is no other.
+    first: the first generation of the speculative side, which `begin` has already begun. The result
+    is the first one that was interrupted, or the one of median speed. The comparison excludes
+    incomplete pairs, and is None without a complete one.
     """
     ended: tuple[list[Result], list[Result]] = ([], [])
     interrupted = False
@@ -123,8 +121,8 @@ def compare(
 
 
 def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
-    """A few tokens in a full batch, so that neither side of a comparison pays for what happens once
-    per process.
+    """Generate a few tokens in a full batch, so that neither side of a comparison includes one-time
+    costs of the process.
     """
     tokens, rows = (
         min(WARM_UP_TOKENS, options["max_new_tokens"]),
@@ -138,7 +136,7 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:
-    """What the figures belong to, in one line."""
+    """The setting of the figures, in one line."""
     parts, models = llm.parts, llm.models
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
@@ -156,7 +154,7 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
 
 
 def quantized(models: Models) -> list[str]:
-    """How the models' weights are held, where not as they are stored."""
+    """The models' quantizations, if any."""
     target, draft = models.quantizations
     alike = target == draft or models.draft is None
     reported = (
@@ -172,7 +170,7 @@ def quantized(models: Models) -> list[str]:
 
 
 def called(strategy: Any) -> str:
-    """A strategy's name, with its parameters where it has any."""
+    """A strategy's name, with its parameters if it has any."""
     if isinstance(strategy, type):
         return strategy.__name__
     return (
@@ -181,7 +179,7 @@ def called(strategy: Any) -> str:
 
 
 def kernels_of(llm: LLM) -> str:
-    """What runs by kernels: of both models where that is the same, else of each."""
+    """Which parts run by kernels: for both models if equal, else for each."""
     models, parts = llm.models, llm.parts
     capability = Capability.of(models.device)
     setting = kernels.Setting(capability, models.dtype, parts.cache, parts.attention)
@@ -191,8 +189,8 @@ def kernels_of(llm: LLM) -> str:
 
 
 def caveats(llm: LLM) -> list[str]:
-    """What to know of a text that does not follow the target's distribution, or depends on what was
-    generated next to it.
+    """Warnings for a text that does not follow the target's distribution, or depends on the other
+    rows.
     """
     verifier, drafter = llm.parts.verifier, llm.parts.drafter
     said = []

@@ -16,7 +16,7 @@ from bass.runs.run_folder import RunFolder
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Write the page, and say where it is."""
+    """Write the page, and print its path."""
     parser.add(
         Option("run", help="folder that `bass ablate` or `bass eval` wrote", place=ONE),
         Option(
@@ -105,7 +105,7 @@ def _is_evaluation(folder: Path) -> bool:
 
 
 def _check_places(folders: list[Path], output: Path, where: Path | None) -> None:
-    """Before the work, of which some takes minutes."""
+    """Check the destinations before the work, which may take minutes."""
     for folder in folders:
         if not folder.is_dir():
             raise OptionError(

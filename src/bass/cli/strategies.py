@@ -1,5 +1,5 @@
-"""`bass list`: every strategy that has a name, ours and those of installed packages, and every
-model family.
+"""`bass list`: every strategy with a name, ours and those of installed packages, and every model
+family.
 """
 
 import inspect
@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Column by column. A parameter without a default has to be given."""
+        """The row's cells by column. A parameter without a default is required."""
         given = [
             name if default is REQUIRED else f"{name}={default!r}"
             for name, default in self.parameters.items()
@@ -145,7 +145,7 @@ def summary(doc: str | None) -> str:
 
 
 def entries(kind: str) -> list[Entry]:
-    """Those of one kind: ours, then what installed packages offer, usable or not."""
+    """The strategies of one kind: ours, then those of installed packages, usable or not."""
     if kind == FAMILY:
         about = {
             name: summary(sys.modules[family.__module__].__doc__)
@@ -157,7 +157,7 @@ def entries(kind: str) -> list[Entry]:
 
 
 def offered(kind: str, point: EntryPoint) -> Entry:
-    """What an installed package offers, with what stands in its way."""
+    """A strategy of an installed package, with its problem if it has one."""
     origin, first = distribution(point), plugins(kind)[point.name]
     holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
     taken = holder != origin or first.value != point.value
@@ -173,7 +173,7 @@ def offered(kind: str, point: EntryPoint) -> Entry:
 
 
 def table(kind: str, listed: Sequence[Entry]) -> Table:
-    """For a terminal: parameters under what a strategy is, and so to a width of 80."""
+    """For a terminal: parameters below each strategy, so that 80 columns are enough."""
     shown = Table(
         title=f"{kind}: {EXPLAINED[kind]}",
         title_justify="left",
@@ -201,7 +201,7 @@ def table(kind: str, listed: Sequence[Entry]) -> Table:
 
 
 def block(kind: str, listed: Sequence[Entry]) -> str:
-    """Plain text, one line for each name, as wide as it has to be."""
+    """Plain text, one line for each name, without wrapping."""
     rows = [entry.cells for entry in listed]
     used = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
     width = {name: max(len(row[name]) for row in rows) for name in used}

@@ -288,7 +288,8 @@ def _summed(
 
 
 def _ours(layer: nn.Module) -> bool:
-    """Whether a kernel may replace the layer's own product; a subclass may compute something else.
+    """Whether a kernel may replace the layer's own product; a subclass may compute
+    something else.
     """
     return type(layer) is Linear or type(layer) is QuantizedLinear
 

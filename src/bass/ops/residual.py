@@ -146,7 +146,8 @@ class Residual:
 
 @final
 class Normed(Operand):
-    """norm(stream), computed in the form that the first product needs, and cached for the others.
+    """norm(stream), computed in the form that the first product needs, and cached for the
+    others.
     """
 
     __slots__ = ("_norm", "_residual", "_rows", "_tensor")

@@ -378,7 +378,8 @@ def _launched(
 
 
 def descriptor(x: Tensor, rows: int, width: int) -> Any:
-    """The matrix's descriptor for the tensor memory accelerator. Loads beyond its edges are zeros.
+    """The matrix's descriptor for the tensor memory accelerator. Loads beyond its edges are
+    zeros.
     """
     layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
