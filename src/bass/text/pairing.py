@@ -1,4 +1,4 @@
-"""Whether two models mean the same by their token ids."""
+"""Whether token ids have the same meaning in two models."""
 
 import json
 from typing import Any

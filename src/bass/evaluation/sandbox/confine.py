@@ -1,10 +1,4 @@
-"""What a process does to itself before it runs a program that nobody has read. Standard library
-only; Linux; needs no privileges.
-
-Three layers that cannot be taken off again: resource limits; a filter of calls to the kernel
-(seccomp), without which no program is run; and, where the kernel has it, a list of the folders that
-can be read and of the one that can be written (Landlock).
-"""
+"""How a process confines itself before it runs an untrusted program. Standard library only."""
 
 import ctypes
 import os
@@ -115,10 +109,7 @@ def wall(scratch: str | None) -> bool:
 
 
 def confine(limits: Limits, writes: bool) -> None:
-    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to.
-
-    Raises `Unconfined` where there is no filter of system calls: then no program is to be run.
-    """
+    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to."""
     libc, column = _libc(), _column()
     _limit(limits)
     header = struct.pack("Ii", 0x20080522, 0)
