@@ -1,4 +1,10 @@
-"""How a process confines itself before it runs an untrusted program. Standard library only."""
+"""How a process confines itself before it runs an untrusted program. Standard library only; Linux;
+needs no privileges.
+
+Three layers that cannot be removed again: resource limits; a filter of system calls (seccomp),
+without which no program runs; and, if the kernel has it, a list of readable folders and of the
+writable one (Landlock).
+"""
 
 import ctypes
 import os
@@ -109,7 +115,10 @@ def wall(scratch: str | None) -> bool:
 
 
 def confine(limits: Limits, writes: bool) -> None:
-    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to."""
+    """Confine this process for good, after `wall`. `writes`: whether it has a folder to write to.
+
+    Raises `Unconfined` without a filter of system calls: then no program may run.
+    """
     libc, column = _libc(), _column()
     _limit(limits)
     header = struct.pack("Ii", 0x20080522, 0)
