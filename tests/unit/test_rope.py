@@ -101,8 +101,8 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
 
     order = torch.as_tensor(pair_order(head_dim, rotary_dim, interleaved))
     rotary = Rotary(head_dim, 100.0, 64, None, CPU, torch.float64, rotary_dim)
-    turned = (rotary(positions[None]).rotate(x[None, :, None, order])[0, :, 0] for x in (q, k))
-    torch.testing.assert_close(next(turned) @ next(turned).T, theirs, rtol=1e-4, atol=1e-4)
+    rotated = (rotary(positions[None]).rotate(x[None, :, None, order])[0, :, 0] for x in (q, k))
+    torch.testing.assert_close(next(rotated) @ next(rotated).T, theirs, rtol=1e-4, atol=1e-4)
 
 
 @given(
@@ -214,7 +214,7 @@ def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers
         load_decoder(tmp_path, torch.device("cpu"), torch.float32), torch.tensor([ids[:-1]])
     )[0, len(prompt) - 1 :]
     assert float((ours - stepwise).abs().max() / stepwise.abs().max()) <= 1e-4
-    # without its cache, all keys turn as the last one does
+    # without its cache, all keys are rotated as the last one
     assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2
 
 

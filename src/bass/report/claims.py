@@ -1,5 +1,5 @@
-"""Which cells of a run decode something else than the target's distribution, or depend on their
-batch, as their verifiers and drafters say.
+"""Cells whose output does not have the target's distribution, or depends on the batch, as their
+verifiers and drafters declare.
 """
 
 from bass.report.cells import LOSSY, choices
@@ -9,8 +9,8 @@ MOST_NAMED = 12
 
 
 def claims(manifest: Manifest) -> list[str]:
-    """Sentences on cells whose verifier says that it is not lossless, a sentence for each reason,
-    and on those whose drafter is batch-wide.
+    """Sentences on cells whose verifier is not lossless, one for each reason, and on cells with a
+    batch-wide drafter.
     """
     named = choices(manifest)
     lossy: dict[str, list[str]] = {}

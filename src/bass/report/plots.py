@@ -1,5 +1,5 @@
-"""The plots of a report: a panel for each setting, all alike, and in each panel autoregressive
-decoding in grey to compare with.
+"""The plots of a report: a panel for each setting, with autoregressive decoding in grey for
+comparison.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +23,10 @@ FEW = 10  # drafts that reached a position, below which their rate says little
 
 
 def plots(cells: Sequence[Cell], first: Iterable[str] = ()) -> list[Plot]:
-    """Every plot for which there is data. `cells`: those that are done; `first`: the labels to show
-    where there are too many.
+    """Every plot with data. `cells`: the finished ones; `first`: the labels to show if there are
+    too many.
 
-    Raises an OptionError where matplotlib is not installed.
+    Raises an OptionError without matplotlib.
     """
     labels = list(dict.fromkeys(cell.label for cell in cells))
     kept = list(dict.fromkeys([*first, *labels]))[:MOST_SETTINGS]
@@ -90,7 +90,7 @@ def operations(cells: Sequence[Cell]) -> Plot | None:
 
 
 def _grey(cells: Sequence[Cell]) -> str:
-    """What the grey line is, where there is one."""
+    """The description of the grey line, if there is one."""
     compared = any(_plain_for(cell, cells) is not None for cell in cells)
     return " Grey: autoregressive decoding of the same work." if compared else ""
 
@@ -154,16 +154,14 @@ def _by_batch(
 
 
 def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[int, float]:
-    """That of the autoregressive decoding that the cells of a group are compared with, by batch."""
+    """The values of the autoregressive counterparts of a group's cells, by batch."""
     plain = [one for cell in group if (one := _plain_for(cell, cells)) is not None]
     values = {cell.batch: cell.value(metric) for cell in plain}
     return {batch: value for batch, value in values.items() if value is not None}
 
 
 def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
-    """The fastest that drafts nothing and else decodes the same; None for one that drafts nothing
-    itself.
-    """
+    """The fastest cell without drafts and with the same work; None for a cell without drafts."""
     if not cell.speculative:
         return None
     return min(
@@ -251,7 +249,7 @@ def draft_length(cells: Sequence[Cell]) -> Plot | None:
 
 
 def finished(cells: Sequence[Cell]) -> Plot | None:
-    """The share of the requests that are finished after so many seconds."""
+    """The share of finished requests over seconds."""
     caption = (
         "What a time budget buys, batch {}: the share of the requests that are finished by then."
     )
@@ -261,7 +259,7 @@ def finished(cells: Sequence[Cell]) -> Plot | None:
 
 
 def tokens(cells: Sequence[Cell]) -> Plot | None:
-    """The tokens that are there after so many seconds."""
+    """The number of tokens over seconds."""
     caption = (
         "What a time budget buys, batch {}: the tokens that are there by then, of all sequences."
     )

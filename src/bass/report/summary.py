@@ -1,4 +1,4 @@
-"""Which setting wins, by how much, and how sure that is."""
+"""The winning setting, its lead, and the confidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ class Winner:
 
     @property
     def plain(self) -> Cell | None:
-        """The autoregressive decoding that the best one is measured by, if that is another one."""
+        """The autoregressive cell that the best one is compared with, if that is another cell."""
         return self.plain_for(self.best) if self.best.speculative else None
 
     def plain_for(self, cell: Cell) -> Cell | None:
-        """The best one that drafts nothing, with the target loaded as the cell has it: on the same
-        device, of the same dtype and quantization.
+        """The best cell without drafts, with the target on the same device, of the same dtype and
+        quantization.
         """
         return next(
             (
@@ -56,15 +56,13 @@ class Winner:
         return self.others[0] if self.others else None
 
     def over(self, other: Cell) -> Lead | None:
-        """How many times as fast the best is; the interval allows for its having been chosen as the
-        best.
-        """
+        """The ratio of the best one; its interval allows for the selection of the best."""
         return lead(self.best, other, DECIDES, max(1, len(self.others)))
 
     @property
     def clear(self) -> bool:
-        """Whether the best one is faster than every other by more than the noise; one without a
-        rival is not, nor one whose speed-up cannot be.
+        """Whether the best one is faster than every other beyond the noise; false without a rival,
+        or with an impossible speed-up.
         """
         if self.best.doubt is not None:
             return False
@@ -73,7 +71,7 @@ class Winner:
 
 
 def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
-    """The best of each place, among the cells that are done."""
+    """The best finished cell of each place."""
     found: dict[str, Winner] = {}
     for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
         ranked = sorted(
@@ -90,14 +88,12 @@ def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
 
 
 def _decides(cell: Cell) -> float:
-    """Seconds per token, of a cell that has them."""
+    """Seconds per token of a cell, if it has them."""
     return cell.value(DECIDES.name) or 0.0
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first: it says nothing that the noise may have
-    made.
-    """
+    """The summary, the most important sentence first; it omits everything that may be noise."""
     if not found:
         return [
             (
@@ -136,7 +132,7 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
 
 
 def _head(found: Mapping[str, Winner]) -> str:
-    """Which setting wins where, by more than the noise."""
+    """The settings that win beyond the noise, and where."""
     rivals = {
         place: winner
         for place, winner in found.items()
@@ -185,8 +181,8 @@ def _head(found: Mapping[str, Winner]) -> str:
 
 
 def _over_plain(found: Mapping[str, Winner]) -> list[str]:
-    """Where drafting is faster than autoregressive decoding though no setting is the fastest for
-    sure, and where it is not.
+    """Where drafting is faster than autoregressive decoding although no setting is clearly the
+    fastest, and where it is not.
     """
     reported = []
     unsure = {
@@ -214,7 +210,7 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
 
 
 def _lead_over_plain(winner: Winner) -> Lead | None:
-    """None where it cannot be, too."""
+    """The lead over autoregressive decoding; None also if it is impossible."""
     doubted = winner.best.doubt is not None
     return None if winner.plain is None or doubted else winner.over(winner.plain)
 
@@ -225,7 +221,7 @@ def _range(times: Sequence[float]) -> str:
 
 
 def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
-    """Over the second best of each place."""
+    """The leads over the second best of each place."""
     every = {
         place: winner.over(winner.second)
         for place, winner in found.items()

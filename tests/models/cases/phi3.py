@@ -1,4 +1,4 @@
-"""Phi-3: fused tensors, heads that turn in part, windows, and the short factors of longrope."""
+"""Phi-3: fused tensors, partially rotated heads, windows, and the short factors of longrope."""
 
 from typing import Any
 
