@@ -1,4 +1,4 @@
-"""Whether the checkpoints that a plan names can serve its cells, by their headers alone."""
+"""Whether the checkpoints of a plan suit its cells, by their headers only."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

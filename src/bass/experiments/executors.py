@@ -1,4 +1,4 @@
-"""Where cells run: in this process one turn of a cell after the other, or on a Ray cluster."""
+"""Runs cells: in this process one turn after the other, or on a Ray cluster."""
 
 import contextlib
 import importlib
@@ -40,7 +40,7 @@ class Watch(Protocol):
 class Executor(Protocol):
     """Runs cells, each turn of each by `run_turn`, in any process.
 
-    No cell gets its next turn before its rivals had theirs.
+    Compared cells take turns: none gets its next turn before the others had theirs.
     """
 
     @abstractmethod
@@ -70,12 +70,11 @@ class Local(Executor):
 @final
 @dataclass(frozen=True)
 class Ray(Executor):
-    """As many cells at a time as a Ray cluster has room for. The run folder must be on a file
-    system that all its machines share.
+    """Runs as many cells at a time as a Ray cluster has resources for. All its machines must share
+    the file system of the run folder.
 
-    address: of the cluster, as `ray start` prints it; None: one of this machine's processors, for
-    as long as the run takes.
-    cpus, gpus: what a cell takes of the cluster.
+    address: of the cluster, as `ray start` prints it; None: a cluster of this machine's processors,
+    for the time of the run. cpus, gpus: the resources of a cell.
     """
 
     address: str | None = None

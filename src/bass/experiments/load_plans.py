@@ -1,4 +1,4 @@
-"""What settings ask `load` for, looked at once for all cells that ask for the same."""
+"""The load plans of settings, examined once for all cells that share them."""
 
 from dataclasses import dataclass, field
 from typing import final

@@ -45,7 +45,7 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     return found
 
 
-def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
+def compare_with_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
     """Write what is not there, or of other summaries, for every pair of cells that are done; take
     away what has no pair.
     """

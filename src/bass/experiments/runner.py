@@ -16,7 +16,7 @@ from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs
-from bass.experiments.plain import hold_against_plain
+from bass.experiments.plain import compare_with_plain
 from bass.files import write_atomically
 from bass.provenance.environment import cpu_name, here
 from bass.runs.changes import changes, notes
@@ -70,7 +70,7 @@ class Ablation:
             self._write_texts()
             if pending := self.pending:
                 executor.run(pending, watch)
-            hold_against_plain(run, self.tasks)
+            compare_with_plain(run, self.tasks)
             return run.summaries()
 
     @functools.cached_property

@@ -182,7 +182,7 @@ class RequestLine(Json):
 @final
 @dataclass(frozen=True)
 class EndLine(Json):
-    """Marks a repeat that ended, after the last of its requests."""
+    """Marks the end of a repeat, after the last of its requests."""
 
     repeat: int
     end: bool = True
@@ -195,8 +195,8 @@ class EndLine(Json):
 @final
 @dataclass(frozen=True)
 class Facts(Json):
-    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the
-    most memory used.
+    """Facts beyond steps and requests: costs of the pair per pass, ceilings of the device, peak
+    memory.
     """
 
     target: dict[str, int]  # fields of a ModelCost
@@ -249,12 +249,11 @@ class Facts(Json):
 @final
 @dataclass(frozen=True)
 class Summary(Json):
-    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
+    """The results of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
     for each repeat, in order.
 
-    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no
-    entry. The file has none of those that compare with autoregressive decoding; `RunFolder.summary`
-    adds them.
+    A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
+    file has none of those that compare with autoregressive decoding; `RunFolder.summary` adds them.
     """
 
     cell: str
@@ -317,7 +316,7 @@ class CellEntry(Json):
 @final
 @dataclass(frozen=True)
 class Manifest(Json):
-    """What a run folder is a run of.
+    """The description of a run folder.
 
     `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`.
     """

@@ -1,5 +1,5 @@
-"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how
-often.
+"""The settings of one cell: the arguments of `bass.load` and of `LLM.stream`, the prompts, and the
+number of repeats.
 """
 
 import functools
@@ -216,10 +216,9 @@ def typed_setting(name: str, value: Any) -> Any:
 
 
 def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what is said over them, in which `policy.k` means that parameter of the
-    policy.
+    """The settings with others over them, in which `policy.k` is that parameter of the policy.
 
-    Raises an `OptionError` for what has no place.
+    Raises an `OptionError` for an unknown one.
     """
     result = dict(settings)
     for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
@@ -252,9 +251,7 @@ def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> di
 
 
 def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with paths that hold wherever a process is, and prompts from a file as what they
-    are now.
-    """
+    """The settings with absolute paths, and with the current content of a file of prompts."""
     result = dict(settings)
     for name in ("target", "draft"):
         if result.get(name) and Path(result[name]).exists():

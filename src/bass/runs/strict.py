@@ -1,4 +1,4 @@
-"""JSON that becomes a dataclass or an error: exactly its names, exactly its types."""
+"""JSON as dataclasses, strictly: exactly their names, exactly their types."""
 
 import json
 import math
