@@ -119,7 +119,7 @@ def exact_matches(repeat: Repeat) -> dict[int, float]:
 
     One that the time budget cut is compared as far as it goes. It says something of greedy
     decoding, and of a coupled verifier next to autoregressive decoding with one; other verifiers
-    draw other tokens from the same law.
+    draw other tokens from the same distribution.
     """
     return {request: float(at is None) for request, at in divergences(repeat).items()}
 

@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """The unit of what `show` gives."""
+        """The unit of the text of `show`."""
         return shown(self.unit)
 
     def show(self, value: float | None) -> str:

@@ -120,7 +120,7 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
         reported.append(
-            f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the "
+            f"At {_places(alone, found)} a setting has one repeat, which does not show how far the "
             "lead is noise: take more repeats."
         )
     if len(alone) < len(leads):
@@ -149,7 +149,7 @@ def _head(found: Mapping[str, Winner]) -> str:
         where = _places([*rivals], found)
         if all(lead.low is None for lead in _leads(rivals).values()):
             return (
-                "With one repeat of each setting, nobody can say which is the fastest at "
+                "One repeat of each setting does not show which is the fastest at "
                 f"{_places([*rivals], found)}: take more repeats."
             )
         where = _places([*rivals], found)

@@ -46,7 +46,7 @@ LAW = (
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
 )
 NORMALISED = 1e-3  # a sum of probabilities may be so far from 1, by rounding
-NEW = 4  # tokens whose joint law is tested: one of each slot of the first draft
+NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
 OPTIONS = (
     (Softmax(1.0), runs.PROMPT),
     (Softmax(1.0), runs.LONG_PROMPT),
@@ -66,12 +66,12 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     Llamas, if the method runs the target's first layers). With
     sampling, a request's tokens are the same alone, in any row, and in a row that served another
     prompt before; of a batch-wide drafter (`batch_invariant = False`) only that they are the same
-    when the same requests come again. The joint law of the first four tokens is the target's at
-    temperature 1 after a short prompt and after a long one, at temperature 0.7 and with top-p 0.8,
-    with drafts of four tokens in most rows, where a drafter that reports another distribution than
-    it drew from is found out, if only for its last tokens. These four tests take 768 samples an
-    example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default of 40 examples
-    they see a bias of 0.047 in total variation. `seed`: of cases and samples.
+    when the same requests come again. The joint distribution of the first four tokens is the
+    target's at temperature 1 after a short prompt and after a long one, at temperature 0.7 and with
+    top-p 0.8, with drafts of four tokens in most rows, where a drafter that reports another
+    distribution than it drew from is found out, if only for its last tokens. These four tests take
+    768 samples an example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default
+    of 40 examples they see a bias of 0.047 in total variation. `seed`: of cases and samples.
 
     Raises `ExactnessError`; `OptionError` for what is no way to draft.
     """

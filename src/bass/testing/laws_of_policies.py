@@ -35,11 +35,11 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     `policy`: as in `bass.load`. For drawn sequences of feedback (1 to 8 rows, idle rows, empty
     drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
     never change if it is `constant_length`; `lengths`, `update` and `reset` do not write to their
-    arguments, and older states stay valid after newer ones; no torch; the same feedback gives the
-    same lengths with another clock and other global generators. Then in a real
-    engine on small models: greedy decoding equals the recomputed truth for ragged requests and ends
-    of sequence; the same noise gives the same tokens twice; the joint law of the first two tokens
-    is the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
+    arguments, and older states stay valid after newer ones; no torch; the same feedback leads to
+    the same lengths with another clock and other global generators. Then in a real engine on small
+    models: greedy decoding equals the recomputed truth for ragged requests and ends of sequence;
+    the same noise leads to the same tokens twice; the joint distribution of the first two tokens is
+    the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
     default of 80 examples it sees a bias of 0.023 in total variation); that is the whole check's
     rate. `seed`: of cases and samples.
 
@@ -138,7 +138,7 @@ def kept(proof: Proof, law: str, state: Any, action: Any) -> Any:
 
 
 def valid(proof: Proof, lengths: Any, batch: int, most: int) -> None:
-    """The law `LENGTHS`."""
+    """Check the property `LENGTHS`."""
     proof.require(HOST, not holds_tensor(lengths), "a NumPy array", type(lengths).__name__)
     expected = f"integers of shape [{batch}], from 0 to {most}"
     proof.require(

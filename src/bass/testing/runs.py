@@ -148,7 +148,7 @@ def follows(
     false_failure: float,
     of: str = "",
 ) -> None:
-    """The counts are those of samples of the law `expected`."""
+    """Check that the counts are samples of the distribution `expected`."""
     test = LawTest(expected, int(counts.sum()), false_failure)
     never = (counts > 0) & (expected == 0)
     distance = test.distance(counts)
@@ -166,7 +166,7 @@ def follows(
 
 
 def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 4) -> str:
-    """The entries of a law where two others differ most."""
+    """The entries of a distribution at which two others differ most."""
     order = np.argsort(-np.abs(expected - found), axis=None)[:most]
     places = [tuple(int(i) for i in np.unravel_index(cell, law.shape)) for cell in order]
     return ", ".join(f"{' '.join(map(str, place))}: {law[place]:.3f}" for place in sorted(places))

@@ -1,14 +1,14 @@
 """Statistical assertions that state how often a correct engine fails them, and which bias they are
 sure to see.
 
-Let p be the true law of n independent samples over finitely many cells, p̂ their empirical law, and
-TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
+Let p be the distribution of n independent samples over finitely many cells, p̂ the empirical one,
+and TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
 inequality, for every n,
 
     P(TV(p̂, p) >= E TV(p̂, p) + s) <= exp(-2 n s²),    E TV(p̂, p) <= ½ Σ sqrt(p_i (1 - p_i) / n).
 
 Hence TV(p̂, p) > `threshold` happens to a correct engine with a probability of at most
-FALSE_FAILURE. If instead the samples follow a law q with TV(q, p) = δ, then E TV(p̂, p) >= δ
+FALSE_FAILURE. If instead the samples follow q with TV(q, p) = δ, then E TV(p̂, p) >= δ
 (Jensen: TV is convex and E p̂ = q), so the same inequality, downwards, makes the assertion fail
 with probability 1 - MISS or more for every δ >= `detectable`. Nothing here is asymptotic.
 """

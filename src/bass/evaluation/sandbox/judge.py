@@ -45,7 +45,7 @@ class SandboxError(BassError):
 class Program:
     """Generated code, and the tests that decide on it.
 
-    code: what nobody has read. names: those of it that the tests use. before: code of the problem's
+    code: untrusted code. names: those of it that the tests use. before: code of the problem's
     own that the tests need, such as imports and helper functions, which takes the place of what the
     program has by the same name unless it is in `names`.
     """
