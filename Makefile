@@ -25,13 +25,13 @@ demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, wit
 	$(BIN)/bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 
 # The inner loop: verifiers by enumeration, the engine against its oracle on tables, and unit tests. Left out: the files of unit tests that
-# start processes, import transformers, write run folders, or take more than some five seconds, and the laws of whole models.
+# start processes, import transformers, write run folders, or take more than about five seconds, and the properties of whole models.
 LONG_UNITS := $(wildcard $(addprefix tests/unit/test_,$(addsuffix .py,ablate* bad_input chat cli cli_list cli_strategies docs eval eval_hostile \
 	examples fuzz_checkpoints generation hostile_files hub own_modules package quantized report* rope sandbox* simulate steps_ahead testing_* text* weights)))
 QUICK := tests/laws/test_0_enumeration.py tests/laws/test_1_greedy.py tests/unit $(addprefix --ignore=,$(LONG_UNITS)) \
 	--deselect=tests/laws/test_1_greedy.py::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens \
 	--deselect=tests/unit/test_attention.py::test_an_interpreted_backend_equals_dense_causal_attention_too
-quick: $(VENV)/installed-dev  ## the inner loop: laws on tables and quick unit tests (1 to 2 minutes)
+quick: $(VENV)/installed-dev  ## the inner loop: properties on tables and quick unit tests (1 to 2 minutes)
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2 $(QUICK)
 
 test: $(VENV)/installed-dev  ## set up, then run the tests (about 8 minutes)
@@ -42,7 +42,7 @@ lint: $(VENV)/installed-dev  ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-mutants: $(VENV)/installed-dev  ## plant known mistakes in the engine; every one must make a test fail (half an hour)
+mutants: $(VENV)/installed-dev  ## mutation testing: every defect in a copy of the source must fail a test (half an hour)
 	cd tests && $(abspath $(BIN))/python -m support.mutants
 
 families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
@@ -54,7 +54,7 @@ options: $(VENV)/installed-dev  ## write the tables of options in the documentat
 nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (an hour or two)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
 
-gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and the laws on it, step by step and in graphs
+gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and tests/laws on it, step by step and in graphs
 	BASS_TEST_DEVICE=cuda $(PYTEST) $(GPU_OPTIONS) -m "gpu or not nightly" tests/laws tests/unit tests/kernels
 	BASS_TEST_DEVICE=cuda BASS_TEST_GRAPHS=1 $(PYTEST) $(GPU_OPTIONS) -m "not gpu and not nightly" tests/laws tests/kernels
 
@@ -66,7 +66,7 @@ sanitize: $(VENV)/installed-dev  ## the kernels under compute-sanitizer: accesse
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 $(SANITIZED)
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool racecheck --error-exitcode 1 $(SANITIZED)
 
-# The theme is maintained until May 2027, of which it tells at every build. Its successor Zensical builds this mkdocs.yml as it is.
+# The theme is maintained until May 2027, as each build would warn. Its successor Zensical builds this mkdocs.yml unchanged.
 docs: $(VENV)/installed-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

@@ -4,9 +4,9 @@
     [--temperature 0.2]
 
 FOLDER holds HumanEval.jsonl.gz, whose first prompts are continued, in float32, each to the same
-number of tokens. Timed in one process, in turn, after a warm-up of each: our plain decoding, our
-speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (which has
-no batches). Prints the bound first, a table, and one JSON line last.
+number of tokens. Timed in one process, in turn, after a warm-up of each: our autoregressive
+decoding, our speculative decoding, `transformers` generate, and `transformers` with
+`assistant_model` (which has no batches). Prints the bound first, a table, and one JSON line last.
 """
 
 import argparse

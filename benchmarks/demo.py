@@ -5,8 +5,8 @@ pair and a CPU?
     2 3 4 bass]
 
 Continues the prompt of `bass generate --example` up to its stop strings, as the demo does. For each
-number of samples, plain decoding and every draft length run in turn, in one process, after a
-warm-up of each; a length is a number for the policy `fixed`, or a policy. Rounds go through the
+number of samples, autoregressive decoding and every draft length run in turn, in one process, after
+a warm-up of each; a length is a number for the policy `fixed`, or a policy. Rounds go through the
 seeds. A ratio compares with the plain run of the same round: of tokens per second, and of tokens
 per second of processor time, which is what counts where the machine is busy with other processes
 (then give `--threads 1`, since threads that wait use time too). Prints the bound first, a table of

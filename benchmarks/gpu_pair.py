@@ -5,9 +5,9 @@
         cuda] [--results FILE]
 
 FOLDER holds HumanEval.jsonl.gz, of which a batch takes as many prompts as it has rows; without it,
-prompts of the script's own. A policy is a name, or a number for that fixed length. Plain decoding
-by the same code is timed first, in the same process, and every setting runs once to warm up and
-capture its graphs, then `--repeats` times. Times are from the end of the prefill and without
+prompts of the script's own. A policy is a name, or a number for that fixed length. Autoregressive
+decoding by the same code is timed first, in the same process, and every setting runs once to warm
+up and capture its graphs, then `--repeats` times. Times are from the end of the prefill and without
 captures; those of the parts as `gpu_parts.py` says, at the median draft length. Every row runs to
 its limit. Prints a table, and one JSON line last.
 """

@@ -93,7 +93,7 @@ def random_model(
 
 
 def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespace) -> LLM:
-    """The pair with one policy; plain decoding has no draft."""
+    """The pair with one policy; autoregressive decoding has no draft."""
     fixed = {"class_path": "fixed", "init_args": {"k": length}}
     policy = make("policy", fixed if length.isdigit() else length)
     plain = length == "0"

@@ -39,7 +39,7 @@ WARM_UP, STEPS, NOISE, LONGEST = 200, 1000, 0.05, 16
 
 
 def policies() -> dict[str, DraftLengthPolicy[Any]]:
-    """All that can be made without arguments, and plain decoding."""
+    """All that can be made without arguments, and autoregressive decoding."""
     return {"plain": Fixed(0), **{name: cls() for name, cls in POLICIES.items()}}
 
 

@@ -38,7 +38,7 @@ def plot(path: Path, batches: list[int], speeds: dict[str, list[float]]) -> None
 def main() -> None:
     """Run, print the table, draw the plot."""
     parser = argparse.ArgumentParser(
-        description="MyPolicy beside bass, fixed and plain decoding, on the embedded pair."
+        description="MyPolicy beside bass, fixed and autoregressive decoding, on the embedded pair."
     )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=int, default=64)

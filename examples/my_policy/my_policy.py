@@ -1,5 +1,5 @@
-"""A draft-length policy of one's own: one length for the batch, from the mean of what its rows had
-accepted lately.
+"""A separate draft-length policy: one length for the batch, from the recent mean of accepted
+tokens.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class MyPolicy(DraftLengthPolicy[np.ndarray]):
-    """All rows draft as many tokens as they had accepted lately, in the mean, and `margin` more."""
+    """All rows draft the recent mean of accepted tokens, plus `margin`."""
 
     margin: float = 2.0
     memory: float = 0.9
     max_length: int = 8
 
     def init(self, batch_size: int) -> np.ndarray:
-        return np.full(batch_size, 2.0)  # lately accepted, the same for every row
+        return np.full(batch_size, 2.0)  # recent mean, the same for every row
 
     def lengths(self, state: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(state + self.margin), 1, self.max_length).astype(np.int32)

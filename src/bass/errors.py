@@ -1,6 +1,4 @@
-"""Every error a user can cause: one sentence that says what was asked, what is true, and what to
-do.
-"""
+"""Every error that a user can cause: one sentence with the request, the fact and the remedy."""
 
 import difflib
 import math
@@ -26,7 +24,7 @@ class PairingError(BassError):
 
 
 class RequestError(BassError, ValueError):
-    """A generation request that cannot be served as asked."""
+    """A generation request that cannot be served."""
 
 
 class OptionError(BassError, ValueError):
@@ -117,8 +115,8 @@ def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
             traceback.clear_frames(found.__traceback__)
             reason, found = str(found) or type(found).__name__, found.__context__
         line = reason.splitlines()[0]
-        told, free, _ = line.partition(" is free")  # what follows is the allocator's own advice
-        raise no_room(told + free) from error
+        reported, free, _ = line.partition(" is free")  # what follows is the allocator's own advice
+        raise no_room(reported + free) from error
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
@@ -130,8 +128,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
 
 
 def check_integer(name: str, value: object, least: int | None = None) -> None:
-    """Refuse what is no integer (a truth value is none); with `least` also what is below it, or has
-    more than 64 bits.
+    """Raise `OptionError` unless the value is an integer (no bool) and, with `least`, at least that
+    and of 64 bits.
     """
     if least is not None and isinstance(value, numbers.Integral) and abs(int(value)) >= 2**63:
         raise OptionError(f"`{name}` must fit into 64 bits: give a smaller integer.")

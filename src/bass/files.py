@@ -104,8 +104,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def file_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, each read when it is asked for, with its line break: a line without one
-    was cut off by a crash.
+    """The lines of a file, read lazily, with their line breaks: a line without one was cut off by a
+    crash.
 
     Nothing where there is no file. Raises `OSError` as `open_regular`, and for a file of more than
     `MOST_RUN_LINES` lines or `LARGEST_RUN_BYTES` bytes before the first line is given.

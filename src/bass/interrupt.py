@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
-    """Within it, what is yielded raises a KeyboardInterrupt if one was asked for before: call it
-    now and then.
+    """Defers an interruption: the yielded function raises a pending KeyboardInterrupt; call it
+    regularly.
 
-    The signals `also` raise it too, and have their effect at the end, when all within is tidied up.
+    The signals `also` raise it too, and take effect at the end, after the clean-up within.
 
     Python drops an interruption that falls into an object's end or a callback, and the process goes
     on as if nothing had been said.
@@ -24,14 +24,14 @@ def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():  # where no signal comes
         yield lambda: None
         return
-    asked: list[int] = []
+    requested: list[int] = []
 
     def take(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+        requested.append(number)
         raise KeyboardInterrupt
 
     def check() -> None:
-        if asked:
+        if requested:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, take) for number in (signal.SIGINT, *also)}
@@ -40,7 +40,7 @@ def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if ending := {*asked} & {*also}:
+        if ending := {*requested} & {*also}:
             signal.raise_signal(min(ending))
 
 

@@ -27,8 +27,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 
 def json_lines(content: bytes) -> Iterator[tuple[int, Any]]:
-    """The number, from 1, and the value of each line that is not blank; a line is read when its
-    value is asked for.
+    """The number, from 1, and the value of each line that is not blank, read lazily.
 
     Raises `ValueError`, which names the line.
     """

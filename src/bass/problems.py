@@ -1,4 +1,4 @@
-"""What is wrong with a config: collected, so that all of it is told at once."""
+"""Problems of a config, collected and reported together."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,38 +7,39 @@ from typing import final
 
 from bass.errors import BassError, OptionError, ProblemsError
 
-MOST_TOLD = 100  # problems, of perhaps thousands
+MOST_REPORTED = 100  # problems, of perhaps thousands
 
 
 @final
 @dataclass
 class Problems:
-    """What is wrong, sentence by sentence.
+    """Problems, a sentence each.
 
-    `replaced`: settings that have a default instead of a value that cannot be.
+    `replaced`: settings with their default instead of an invalid value.
     """
 
     told: list[str] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
 
     def add(self, sentence: str, *settings: str) -> None:
-        """One problem more, for which the settings get their defaults."""
+        """Add a problem. The settings get their defaults."""
         self.told.append(sentence)
         self.replaced |= {*settings}
 
     @contextmanager
     def noted(self, where: str = "", *settings: str) -> Iterator[None]:
-        """A `BassError` raised within is one problem more."""
+        """Add a `BassError` raised within as a problem."""
         try:
             yield
         except BassError as error:
             self.add(f"In `{where}`: {error}" if where else str(error), *settings)
 
     def raise_any(self, what: str) -> None:
-        """One sentence as it is, several with a line for each. Raises an `OptionError`."""
-        told = list(dict.fromkeys(self.told))
-        if len(told) == 1:
-            raise OptionError(told[0])
-        if told:
-            more = [f"And {len(told) - MOST_TOLD} more."] if len(told) > MOST_TOLD else []
-            raise ProblemsError(f"{what} has {len(told)} problems:", [*told[:MOST_TOLD], *more])
+        """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""
+        found = list(dict.fromkeys(self.told))
+        if len(found) == 1:
+            raise OptionError(found[0])
+        if found:
+            left = len(found) - MOST_REPORTED
+            lines = [*found[:MOST_REPORTED], *([f"And {left} more."] if left > 0 else [])]
+            raise ProblemsError(f"{what} has {len(found)} problems:", lines)

@@ -1,4 +1,4 @@
-"""Names that were public once: who imports one is told the new name."""
+"""Former public names: importing one raises an `ImportError` with the new name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, final
@@ -37,7 +37,7 @@ MODULES = {
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: an ImportError that gives the new name, for each old name."""
+    """A module's `__getattr__`: an `ImportError` with the new name for each old name."""
 
     def find(name: str) -> Any:
         if name in names:
@@ -49,8 +49,8 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 @final
 class MovedModules:
-    """Finder of modules, the last of `sys.meta_path`: an ImportError that gives the new name, for
-    each of `MODULES`.
+    """A finder of modules, the last of `sys.meta_path`: an `ImportError` with the new name for each
+    of `MODULES`.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Tier 3: a window's attention in one kernel equals turn, store and attention one after the other,
+"""Tier 3: attention of a window in one kernel equals rotary embedding, store and attention,
 emulated and on Hopper.
 """
 
@@ -69,14 +69,14 @@ class Window:
         k, v, here = self.k.clone(), self.v.clone(), self.positions.clamp(min=0)
         y, heads = self.summands.float().sum(0), self.kv_heads * self.groups
         low, high = y.chunk(2, -1)
-        turned = (
+        rotated = (
             y * self.cos[here][:, :, None] + torch.cat([high, low], -1) * self.sin[here][:, :, None]
         )
         row, query = (self.positions >= 0).nonzero(as_tuple=True)
         slots = (self.starts[:, None] + here)[row, query]
-        k[slots] = turned[row, query, heads : heads + self.kv_heads].to(k.dtype)
+        k[slots] = rotated[row, query, heads : heads + self.kv_heads].to(k.dtype)
         v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
-        q = turned[:, :, :heads].to(k.dtype)
+        q = rotated[:, :, :heads].to(k.dtype)
         pools = k.nan_to_num(), v.nan_to_num()
         return (
             reference.ragged(
@@ -118,7 +118,7 @@ class Window:
 
 
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
-def test_one_kernel_turns_stores_and_attends_as_three_do(kind: torch.dtype) -> None:
+def test_one_kernel_rotates_stores_attends_as_three_do(kind: torch.dtype) -> None:
     for case in CASES[:: 5 if kind == torch.bfloat16 else 7]:
         if case[0][1] * case[1] <= ahead.MOST_ROWS:
             Window(case, kind, torch.device("cpu")).check(late=True)
@@ -140,7 +140,7 @@ def test_two_tiles_at_least_are_in_flight() -> None:
     """
     assert all(
         ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2
-        for dim in ahead.DIMS
+        for dim in ahead.FUSED_DIMS
         for kind in ahead.KINDS
     )
 

@@ -138,8 +138,8 @@ def test_the_token_after_full_acceptance_comes_from_the_target(device: torch.dev
 
 
 def test_consecutive_steps_share_no_noise(device: torch.device) -> None:
-    """Three tokens in three steps of plain decoding: a step that reused the last one's uniforms
-    would repeat its token.
+    """Three tokens in three steps of autoregressive decoding: a step that reused the last one's
+    uniforms would repeat its token.
     """
     warp = Sampling(temperature=1.0)
     setup = Setup(TABLE, device, policy=Fixed(0), warp=warp)

@@ -37,7 +37,7 @@ LENGTHS = [Fixed(1), Fixed(5), BatchAdaptive(), OwnPast(), ByRow(), Cycle()]
 
 @pytest.fixture(params=COUPLED)
 def setup(request: pytest.FixtureRequest, device: torch.device) -> Setup:
-    """Plain decoding; rows of any batch."""
+    """Autoregressive decoding; rows of any batch."""
     return Setup(
         TABLE, device, policy=Fixed(0), drafter="none", verifier=COUPLED[request.param], eos=(2,)
     )

@@ -336,7 +336,7 @@ def test_a_distribution_of_the_target_that_is_none_changes_no_law(
         "warp": (
             setup.but(warp=LostByTheWarp(), drafter=soundly_drafted_at(1.0)),
             StrategyError,
-            "`LostByTheWarp` gave",
+            "`LostByTheWarp` returned",
         ),
     }[lost_by]
     if verifier.judges_jointly:

@@ -1,6 +1,6 @@
 """Writes the table of docs/models.md:
 
-`python -m models.table` (in tests/) measures every case anew.
+`python -m models.table` (in tests/) measures every case again.
 """
 
 import tempfile

@@ -19,7 +19,7 @@ from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-FIRST = 4  # calls of a function, counted anew in each test function, that are all checked
+FIRST = 4  # calls of a function, counted again in each test function, that are all checked
 # a prime: calls often come in twos, fours or eights
 EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 101
 # in this test function; by code, because a function within a function is made again and again
@@ -29,7 +29,7 @@ _test = ""
 
 
 def begin(test: str) -> None:
-    """Count anew, unless this is another case of the test before."""
+    """Count again, unless this is another case of the test before."""
     global _test
     if test != _test:
         calls.clear()

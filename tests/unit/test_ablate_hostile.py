@@ -146,7 +146,7 @@ WRONG = {
         "axes": {"policy": ["fixed"]}}, "`base.policy.k` would be lost"),
     "a parameter lost to labels": (
         {"base": {"policy": "fixed", "policy.k": 3}, "axes": {"how": {"a": {"policy": "fixed"}}}},
-        "since the axis `how` names the `policy` anew",
+        "since the axis `how` names the `policy` again",
     ),
     "a number for a name": ({"axes": {"how": {"a": {1: 2}}}}, "Unknown setting `1`"),
 }  # fmt: skip

@@ -1,5 +1,5 @@
-"""Which cell of plain decoding a cell is held against: one that decodes the same, and of those the
-one most like it.
+"""Which cell of autoregressive decoding a cell is compared with: one that decodes the same, and of
+those the one most like it.
 """
 
 from dataclasses import fields, replace

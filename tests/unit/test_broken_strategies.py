@@ -159,17 +159,17 @@ def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("odd", "message"),
     [
-        (Odd(columns=1), r"up to \d tokens for 3 rows and gave tokens \[3, \d\]"),
+        (Odd(columns=1), r"up to \d tokens for 3 rows and returned tokens \[3, \d\]"),
         (Odd(vocab=3), "distributions over 3 tokens, and the target has 7"),
-        (Odd(token=-1), "`Odd` gave a draft with a token outside of the vocabulary"),
+        (Odd(token=-1), "`Odd` returned a draft with a token outside of the vocabulary"),
         (
             Odd(told=2),
             (
-                r"gave tokens \[3, \d\] of lengths \[2\] with probabilities None: give .* lengths "
-                r"\[3\]"
+                r"returned tokens \[3, \d\] of lengths \[2\] with probabilities None: "
+                r"return .* lengths \[3\]"
             ),
         ),
-        (Odd(columns=-1), "gave 1 columns of tokens, and says that a row has 2"),
+        (Odd(columns=-1), "returned 1 columns of tokens for a row of 2"),
     ],
 )
 def test_a_draft_of_another_shape(odd: Odd, message: str, device: torch.device) -> None:
@@ -203,14 +203,14 @@ def test_a_part_of_an_ensemble_with_a_negative_length(device: torch.device) -> N
     less = Answers(draft_of(lengths=lambda lengths, k: 0 * lengths - 1))
     parts = less, Odd()
     setup = Setup(TABLE, device, policy=Fixed(2))
-    with pytest.raises(StrategyError, match="gave a draft with a negative length"):
+    with pytest.raises(StrategyError, match="returned a draft with a negative length"):
         run(replace(setup, drafter=lambda *_: EnsembleDrafter(parts, TABLE.vocab)))
 
 
 def test_a_part_of_an_ensemble_that_claims_more_tokens_than_it_gave() -> None:
     cpu, parts = torch.device("cpu"), (Odd(columns=-1), Odd())
     setup = Setup(TABLE, cpu, policy=Fixed(2))
-    with pytest.raises(StrategyError, match="gave 1 columns of tokens, and says that a row has 2"):
+    with pytest.raises(StrategyError, match="returned 1 columns of tokens for a row of 2"):
         run(replace(setup, drafter=lambda *_: EnsembleDrafter(parts, TABLE.vocab)))
 
 
@@ -255,21 +255,24 @@ def draft_of(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, r"`Answers.propose` returned None: give a `bass.records.Draft`"),
-        ((1, 2), r"`Answers.propose` returned tuple: give a `bass.records.Draft`"),
+        (None, r"`Answers.propose` returned None: return a `bass.records.Draft`"),
+        ((1, 2), r"`Answers.propose` returned tuple: return a `bass.records.Draft`"),
         (unchecked(Draft), "`Answers.propose` gave a `Draft` without `tokens`"),
-        (draft_of(tokens=lambda lengths, k: [[0] * k] * 3), "gave list as `tokens`: give a tensor"),
-        (draft_of(lengths=lambda lengths, k: 2), "gave int as `lengths`: give a tensor"),
+        (
+            draft_of(tokens=lambda lengths, k: [[0] * k] * 3),
+            "list as `tokens`: return a tensor",
+        ),
+        (draft_of(lengths=lambda lengths, k: 2), "returned int as `lengths`: return a tensor"),
         (
             draft_of(tokens=lambda lengths, k: torch.zeros(3, k)),
-            "`tokens` of float32: give integers",
+            "`tokens` of float32: return integers",
         ),
-        (draft_of(lengths=lambda lengths, k: lengths > 0), "`lengths` of bool: give integers"),
-        (draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).long()), "`probs` of int64: give"),
-        (draft_of(tokens=lambda lengths, k: torch.zeros(3).long()), r"gave tokens \[3\] of"),
+        (draft_of(lengths=lambda lengths, k: lengths > 0), "`lengths` of bool: return integers"),
+        (draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).long()), "`probs` of int64: return"),
+        (draft_of(tokens=lambda lengths, k: torch.zeros(3).long()), r"returned tokens \[3\] of"),
         (
             draft_of(probs=lambda lengths, k: torch.ones(3, k, 7).to(torch.float8_e4m3fn)),
-            "`probs` of float8_e4m3fn: give float32",
+            "`probs` of float8_e4m3fn: return float32",
         ),
     ],
 )

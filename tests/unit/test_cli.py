@@ -382,7 +382,7 @@ def test_on_a_terminal_the_rows_grow_and_a_table_follows(pair: Pair) -> None:
     assert status == 0
     for word in (
         "speculative decoding",
-        "plain decoding, repeat 3 of 3",
+        "autoregressive decoding, repeat 3 of 3",
         "finished",
         "prompt 0, sample 1",
         "tau",

@@ -79,7 +79,7 @@ def test_a_ratio_above_what_the_steps_allow_is_told_however_far_repeats_are_apar
         (
             (110, 112, 111),
             (100, 80, 100),
-            ["repeats of plain decoding alone differ by 20%, and the two sides by 11%"],
+            ["repeats of autoregressive decoding alone differ by 20%, and the two sides by 11%"],
         ),
         (
             (830, 840, 150),

@@ -377,7 +377,8 @@ def test_what_would_not_be_used_is_refused(deep: Path, silent_pair: Pair) -> Non
         with pytest.raises(OptionError, match=r"`draft=.*` would not be used"):
             bass.load(deep, silent_pair.draft, drafter=drafter)
     with pytest.raises(
-        OptionError, match="The first 3 layers of a target of 3 were asked for: give 1 to 2"
+        OptionError,
+        match="needs a larger target than one of 3: set 1 to 2 layers",
     ):
         bass.load(deep, drafter={"class_path": "self", "init_args": {"layers": 3}}, device="cpu")
     with pytest.raises(OptionError, match="outside the vocabulary"):

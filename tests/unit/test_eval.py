@@ -471,12 +471,12 @@ def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: Bas
         "limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8"
     )
     said = bass_command("eval", "--config", str(tmp_path / "eval.yaml"))
-    assert said.err.splitlines()[0] == "bass: What was asked for has 3 problems:"
+    assert said.err.splitlines()[0] == "bass: The command has 3 problems:"
     assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [
         True
     ] * 3
     said = bass_command("eval", "--shots", "-1", "--workers", "0")
-    assert said.err.splitlines()[0] == "bass: What was asked for has 5 problems:"
+    assert said.err.splitlines()[0] == "bass: The command has 5 problems:"
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])

@@ -151,7 +151,7 @@ def test_a_damaged_comparison_may_be_deleted(folder: RunFolder, damage: bytes) -
         RunFolderError,
         match=(
             rf"{path} is damaged: delete it, and give the run's command again, which makes it "
-            r"anew\."
+            r"again\."
         ),
     ):
         folder.against_plain("0000-b1")

@@ -64,7 +64,7 @@ def test_an_evaluation_writes_nothing_through_a_link(tmp_path: Path, dangling: b
         with contextlib.suppress(BassError):
             evaluate(folder)
         assert tree(outside) == before, place
-        if place != "summary.json":  # which is written anew
+        if place != "summary.json":  # which is written again
             with pytest.raises(BassError, match=r"symbolic link.*\.$"):
                 evaluate(folder)
         if not dangling and place != "lock":

@@ -497,7 +497,7 @@ def test_a_repeat_is_held_against_plain_decoding_at_its_own_batch_only() -> None
     with pytest.raises(OptionError, match="drafted 2 tokens"):
         replace(plain, plain=drafting)
     with pytest.raises(
-        OptionError, match="batch 2 cannot be held against plain decoding at batch 1"
+        OptionError, match="batch 2 cannot be compared with autoregressive decoding at batch 1"
     ):
         replace(drafting, plain=narrow)
 

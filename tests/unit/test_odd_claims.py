@@ -62,4 +62,4 @@ def test_a_method_that_makes_no_drafter_is_named(method: DraftMethod) -> None:
 @pytest.mark.parametrize("label", ["", None, 7])
 def test_a_drafter_whose_label_is_none_is_named_by_its_class(label: Any) -> None:
     own: Any = type("Own", (type(Forgets()),), {"label": label})
-    assert str(invalid_draft(own(), UNKNOWN_TOKEN)).startswith("`Own` gave a draft with a token")
+    assert str(invalid_draft(own(), UNKNOWN_TOKEN)).startswith("`Own` returned a draft with")

@@ -273,7 +273,7 @@ def test_shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_l
     cache = made(9, 9, 9)
     put(cache, 0, range(9), 1.0)
     assignment(cache, [9, 9, 0], [0, 0, 2], [9, 8, 0])
-    # row 0 begins anew, row 2 follows a follower
+    # row 0 begins again, row 2 follows a follower
     assignment(cache, [9, 9, 9], [0, 1, 1], [0, 9, 8])
     put(cache, 0, range(9), 2.0)
     assignment(cache, [9, 0, 9], [0, 1, 2], [9, 0, 9])

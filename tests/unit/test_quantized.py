@@ -194,9 +194,9 @@ def test_the_logits_of_a_quantized_decoder_are_near_those_of_the_plain_one(
 def test_greedy_drafts_change_no_token_of_a_quantized_target(
     name: str, dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Plain decoding of one row at a time, against drafts of differing lengths in a batch. Rounding
-    can move an activation to the next of its 255 or 253 numbers, and in float32 it does so once in
-    some 1e5: that none moves a token here is a property of these seeds.
+    """Autoregressive decoding of one row at a time, against drafts of differing lengths in a batch.
+    Rounding can move an activation to the next of its 255 or 253 numbers, and in float32 it does so
+    once in some 1e5: that none moves a token here is a property of these seeds.
     """
     ours = world(EIGHT_BITS[name], dtype)
     requests = mixed_requests(ours)

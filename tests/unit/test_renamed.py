@@ -65,12 +65,14 @@ def test_a_policy_that_says_steady_keeps_working() -> None:
 
 
 def test_a_store_that_takes_tokens_and_positions_is_told_of_windows() -> None:
-    with pytest.raises(TypeError, match=r"`Old.fill` takes .* now `fill\(window\)`"):
+    with pytest.raises(TypeError, match=r"`Old.fill` has the old .* now `fill\(window\)`"):
 
         class Old(RowStore):
             def fill(self, tokens: Any, positions: Any, span: int, start: int) -> Any: ...
 
-    with pytest.raises(TypeError, match=r"`OldScorer.__call__` takes .* `bass.records.Window`"):
+    with pytest.raises(
+        TypeError, match=r"`OldScorer.__call__` has the old .* `bass.records.Window`"
+    ):
 
         class OldScorer(Scorer):
             def __call__(self, tokens: Any, positions: Any, span: int) -> Any: ...

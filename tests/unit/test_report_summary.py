@@ -142,7 +142,7 @@ def test_a_lead_is_told_with_its_size_and_its_confidence(tmp_path: Path) -> None
     said = told(write_run(tmp_path / "run", policies=("plain", "bass"), repeats=6, tokens=60))
     assert re.match(
         r"bass is the fastest setting at every batch, \d\.\d\d to \d\.\d\d times as fast as "
-        r"plain decoding: a lead beyond the noise \(95 %\)\.",
+        r"autoregressive decoding: a lead beyond the noise \(95 %\)\.",
         said[0],
     )
     assert not any("within the noise" in sentence for sentence in said)
@@ -162,9 +162,9 @@ def measured(label: str, batch: int, times: list[float], drafted: bool) -> Cell:
     )
 
 
-# Batch: times of plain decoding and of two that draft. At batch 8 the best is 2.13 times as fast as
-# plain decoding, for sure; at batch 1 and 4 its lead may be noise; at batch 16 nothing was run
-# beside it.
+# Batch: times of autoregressive decoding and of two that draft. At batch 8 the best is 2.13 times
+# as fast as autoregressive decoding, for sure; at batch 1 and 4 its lead may be noise; at batch 16
+# nothing was run beside it.
 TIMES = {
     1: {"plain": [1.06, 1.3, 0.9], "near": [1.1, 1.2, 0.95], "bass": [0.8, 1.2, 1.05]},
     4: {"plain": [1.2, 1.0, 1.04], "near": [1.07, 1.1, 1.0], "bass": [1.0, 1.02, 1.1]},
@@ -182,8 +182,8 @@ def test_the_summary_opens_with_nothing_that_may_be_noise() -> None:
     found = winners(cells)
     said = sentences(found)
     assert said[0] == (
-        "bass is the fastest setting at batch 8, 2.13 times as fast as plain decoding: a lead "
-        "beyond the noise (95 %); "
+        "bass is the fastest setting at batch 8, 2.13 times as fast as autoregressive decoding: "
+        "a lead beyond the noise (95 %); "
         "at batch 1 and 4 the lead of the fastest is within the noise."
     )
     assert [place for place, winner in found.items() if winner.clear] == ["batch 8"]
@@ -249,7 +249,7 @@ def test_where_plain_decoding_wins_it_is_said(tmp_path: Path) -> None:
         path.write_text(json.dumps(summary), encoding="utf-8")
     said = told(run)
     assert said[0].startswith("plain is the fastest setting at batch 4")
-    assert "At batch 4 nothing that drafts is faster than plain decoding." in said
+    assert "At batch 4 nothing that drafts is faster than autoregressive decoding." in said
 
 
 def test_a_speed_up_that_cannot_be_opens_the_report_and_is_no_lead(tmp_path: Path) -> None:

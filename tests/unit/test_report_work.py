@@ -135,14 +135,14 @@ def test_where_labels_set_the_work_too_those_of_one_work_are_rivals(tmp_path: Pa
 
 def test_plain_decoding_of_another_target_is_a_rival_and_no_measure(tmp_path: Path) -> None:
     """Cells whose target is quantized otherwise are compared, but not called so many times as fast
-    as plain decoding.
+    as autoregressive decoding.
     """
     methods = {"plain": PLAIN, "mine": DRAFTED | {"quantization": "int8-weight"}}
     run = write_run_of(tmp_path / "run", {"base": {"batch": 2}, "axes": {"method": methods}})
     html, _, said = page(run)
     [winner] = winners(read_cells(run)).values()
     assert (len(winner.others), winner.plain) == (1, None)
-    assert "plain decoding" not in " ".join(said)
+    assert "autoregressive decoding" not in " ".join(said)
     assert "speed-up" not in html
 
 
@@ -157,7 +157,9 @@ def test_a_plot_has_plain_decoding_beside_what_decodes_the_same_only(tmp_path: P
     grey: dict[str, set[str]] = {}
     for plot in plots(read_cells(write_run_of(tmp_path / "run", config, 2))):
         for axes in plot.figure.axes:
-            if any(str(line.get_label()).startswith("plain") for line in axes.lines):
+            if any(
+                str(line.get_label()).startswith(("plain", "autoregressive")) for line in axes.lines
+            ):
                 grey.setdefault(plot.name, set()).add(axes.get_title())
     assert grey == {name: {"alike"} for name in ("latency", "mbu", "budget", "budget-tokens")}
 

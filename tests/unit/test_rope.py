@@ -18,7 +18,7 @@ import bass
 from bass.checkpoints.weights import load_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from bass.models.rope import RopeScaling, Rotary, pair_order, speeds
+from bass.models.rope import RopeScaling, Rotary, frequencies, pair_order
 from bass.models.sources import head_rows
 from models.cases import COMMON, Case
 from models.reference import causal_logits, make
@@ -93,7 +93,7 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
         2, 6, head_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
     positions = torch.tensor([0, 1, 5, 17, 30, 49])
-    speed, _ = speeds(100.0, rotary_dim, 64, None)
+    speed, _ = frequencies(100.0, rotary_dim, 64, None)
     angles = positions[:, None] * speed.double()
     theirs = (
         by_hand(q, angles, rotary_dim, interleaved) @ by_hand(k, angles, rotary_dim, interleaved).T
@@ -101,8 +101,8 @@ def test_rows_in_pair_order_give_the_scores_of_the_checkpoints_own_convention(
 
     order = torch.as_tensor(pair_order(head_dim, rotary_dim, interleaved))
     rotary = Rotary(head_dim, 100.0, 64, None, CPU, torch.float64, rotary_dim)
-    turned = (rotary(positions[None]).rotate(x[None, :, None, order])[0, :, 0] for x in (q, k))
-    torch.testing.assert_close(next(turned) @ next(turned).T, theirs, rtol=1e-4, atol=1e-4)
+    rotated = (rotary(positions[None]).rotate(x[None, :, None, order])[0, :, 0] for x in (q, k))
+    torch.testing.assert_close(next(rotated) @ next(rotated).T, theirs, rtol=1e-4, atol=1e-4)
 
 
 @given(
@@ -147,7 +147,7 @@ def test_speeds_of_every_kind_equal_those_of_transformers(name: str, theta: floa
     # the form of checkpoints, and the one that version 5 writes
     for config in (raw, theirs.to_dict()):
         ours: Any = FAMILIES["llama"].config_type.from_json(config)
-        found, factor = speeds(
+        found, factor = frequencies(
             ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
         )
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=0)
@@ -214,7 +214,7 @@ def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers
         load_decoder(tmp_path, torch.device("cpu"), torch.float32), torch.tensor([ids[:-1]])
     )[0, len(prompt) - 1 :]
     assert float((ours - stepwise).abs().max() / stepwise.abs().max()) <= 1e-4
-    # without its cache, all keys turn as the last one does
+    # without its cache, all keys are rotated as the last one
     assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2
 
 
@@ -253,7 +253,7 @@ def test_every_name_of_phi_3s_longrope_is_read(kind: str) -> None:
     }
     ours: Any = FAMILIES["phi3"].config_type.from_json(raw)
     assert ours.context == 512
-    _, factor = speeds(
+    _, factor = frequencies(
         ours.rope_theta, ours.head_dim, ours.max_position_embeddings, ours.rope_scaling
     )
     assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(512)))

@@ -45,7 +45,7 @@ class Slow(Verifier):
 
 @pytest.fixture
 def slow(silent_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> bass.LLM:
-    """Plain decoding, one row, a second per token."""
+    """Autoregressive decoding, one row, a second per token."""
     clock = Clock()
     monkeypatch.setattr("bass.engine.clock.time", SimpleNamespace(perf_counter=clock))
     return bass.load(

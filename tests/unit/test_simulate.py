@@ -60,8 +60,8 @@ def test_acceptance_per_position_and_per_row_is_what_was_asked() -> None:
 
 
 def test_the_cost_model_is_near_what_was_measured() -> None:
-    """Milliseconds of target and drafts of seven tokens at batch 1 and 8; plain decoding at batch 1
-    to 16 within 4 %.
+    """Milliseconds of target and drafts of seven tokens at batch 1 and 8; autoregressive decoding
+    at batch 1 to 16 within 4 %.
     """
     cost = CostModel()
     assert cost.target(1, 7) == pytest.approx(5.42, rel=0.01)
@@ -134,7 +134,7 @@ def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(
 def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(
     a: float, c: float, batch: int
 ) -> None:
-    """Plain decoding is the best fixed length here: what is lost to it is the budget of
+    """Autoregressive decoding is the best fixed length here: what is lost to it is the budget of
     exploration, and noise.
     """
     found = regrets(Measured(), Constant(a), batch, CostModel.from_ratio(c))

@@ -169,13 +169,13 @@ def check_pairs(
 
 
 @st.composite
-def turning(draw: st.DrawFn) -> tuple[int, int, int]:
-    """Heads, in parts of as many; dimensions of each; how many of them turn."""
+def rotary_heads(draw: st.DrawFn) -> tuple[int, int, int]:
+    """Heads, in parts of as many; dimensions of each; how many of them are rotated."""
     dim = 2 * draw(st.integers(1, 6))
     return draw(st.integers(1, 3)), dim, 2 * draw(st.integers(1, dim // 2))
 
 
-@given(turning())
+@given(rotary_heads())
 def test_rows_of_gptj_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, rotary_dim = sizes
     config = GPTJConfig(n_embd=heads * dim, n_head=heads, n_layer=1, rotary_dim=rotary_dim)
@@ -184,7 +184,7 @@ def test_rows_of_gptj_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     )
 
 
-@given(turning())
+@given(rotary_heads())
 def test_rows_of_codegen_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, rotary_dim = PARTS * sizes[0], *sizes[1:]
     config = CodeGenConfig(n_embd=heads * dim, n_head=heads, n_layer=1, rotary_dim=rotary_dim)
@@ -197,7 +197,7 @@ def test_rows_of_codegen_go_where_they_belong(sizes: tuple[int, int, int]) -> No
     )
 
 
-@given(turning())
+@given(rotary_heads())
 def test_rows_of_gpt_neox_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, rotary_dim = sizes
     share = (rotary_dim + 0.5) / dim  # what is not a whole dimension is cut off
@@ -218,7 +218,7 @@ def test_rows_of_gpt_neox_go_where_they_belong(sizes: tuple[int, int, int]) -> N
     )
 
 
-@given(turning())
+@given(rotary_heads())
 def test_rows_of_gpt_bigcode_go_where_they_belong(sizes: tuple[int, int, int]) -> None:
     heads, dim, _ = sizes
     fused = GPTBigCodeConfig(n_embd=heads * dim, n_head=heads, n_layer=1, multi_query=False)

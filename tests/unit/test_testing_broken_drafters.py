@@ -492,7 +492,7 @@ class InPlace(Spoiled):
 
 @dataclass(frozen=True)
 class StepsRace(Verifier):
-    """Coupled by its own account, but its noise begins anew in every step."""
+    """Coupled by its own account, but its noise begins again in every step."""
 
     lossless = True
     coupled = True

@@ -107,7 +107,7 @@ class Counting(Steps):
 
 
 class OnSelf(Steps):
-    """Keeps everything on itself, and begins anew with each run."""
+    """Keeps everything on itself, and begins again with each run."""
 
     def init(self, batch_size: int) -> Any:
         self.kept = np.full(batch_size, 3)
@@ -191,7 +191,7 @@ def test_a_policy_that_breaks_a_law_is_told_which_and_where(
     broken = error.value
     assert broken.law == law
     assert found in broken.found
-    assert str(broken).startswith(f"`{policy.__name__}` broke a law: {law}\n  expected: ")
+    assert str(broken).startswith(f"`{policy.__name__}` violates a property: {law}\n  expected: ")
     assert broken.case.startswith(("1 row(s); step 1", "2 row(s); step 1", "4 row(s); step 1"))
     assert broken.case.count("step") <= 5
     assert len(str(broken).splitlines()) == 4

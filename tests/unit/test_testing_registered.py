@@ -96,7 +96,7 @@ def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterw
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     said = done.stdout.splitlines()
-    assert said[0].startswith("`TooLong` broke a law: lengths are")
+    assert said[0].startswith("`TooLong` violates a property: lengths are")
     assert said[1:3] == ["  expected: integers of shape [1], from 0 to 3", "  found: [4]"]
     assert said[3].startswith("  smallest case: 1 row(s); step 1: rows [0] begin a new prompt")
     assert said[-1] == "False"

@@ -102,7 +102,7 @@ def wasted_per_token(repeat: Repeat) -> float | None:
 
 
 def share_without_draft(repeat: Repeat) -> float | None:
-    """Share of steps in which no row was to draft (k = 0): plain decoding."""
+    """Share of steps in which no row was to draft (k = 0): autoregressive decoding."""
     return sum(s.k == 0 for s in repeat.steps) / len(repeat.steps) if repeat.steps else None
 
 

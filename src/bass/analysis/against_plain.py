@@ -1,5 +1,5 @@
-"""Metrics that hold a repeat against plain decoding of the same requests at the same batch. None
-where there is none to compare.
+"""Metrics that hold a repeat against autoregressive decoding of the same requests at the same
+batch. None where there is none to compare.
 
 The docstrings are the definitions of docs/metrics.md.
 """
@@ -15,7 +15,7 @@ from bass.runs.records import RequestLine
 
 
 def speedup(repeat: Repeat) -> float | None:
-    """tokens_per_second over that of plain decoding.
+    """tokens_per_second over that of autoregressive decoding.
 
     Spec-Bench: speedup ratio, which it takes of means over requests.
     """
@@ -24,17 +24,17 @@ def speedup(repeat: Repeat) -> float | None:
 
 
 def speedup_first(repeat: Repeat) -> float | None:
-    """`first` of plain decoding over `first`. BASS paper: speed-up of the first."""
+    """`first` of autoregressive decoding over `first`. BASS paper: speed-up of the first."""
     return _latency_ratio(repeat, first)
 
 
 def speedup_last(repeat: Repeat) -> float | None:
-    """`last` of plain decoding over `last`. BASS paper: speed-up of the last."""
+    """`last` of autoregressive decoding over `last`. BASS paper: speed-up of the last."""
     return _latency_ratio(repeat, last)
 
 
 def speedup_all(repeat: Repeat) -> float | None:
-    """`all` of plain decoding over `all`: what predicted_speedup predicts.
+    """`all` of autoregressive decoding over `all`: what predicted_speedup predicts.
 
     BASS paper: speed-up of the mean.
     """
@@ -42,8 +42,8 @@ def speedup_all(repeat: Repeat) -> float | None:
 
 
 def speedup_limit(repeat: Repeat) -> float | None:
-    """The most that speedup can be: tokens per step over that of plain decoding, since no step
-    takes less time than a plain one.
+    """The most that speedup can be: tokens per step over that of autoregressive decoding, since no
+    step takes less time than a plain one.
     """
     own, plain = _both(repeat, _tokens_per_step)
     return own / plain if own and plain else None
@@ -68,8 +68,9 @@ def impossible(metrics: Mapping[str, float]) -> str | None:
         if round(found, 2) > round(most, 2):  # as printed
             return (
                 f"a speed-up of {found:.2f} (`{name}`) cannot be, since a step gave {most:.2f} "
-                "times as many tokens as one of plain decoding and takes no less time: the machine "
-                "was busy with something else, so delete the cell and its plain one, and run them "
+                "times as many tokens as one of autoregressive decoding and takes no less time: "
+                "the machine was busy with something else, so delete the cell and its plain one, "
+                "and run them "
                 "again"
             )
     return None
@@ -79,8 +80,8 @@ def draft_cost_ratio(repeat: Repeat) -> float | None:
     """c: what a drafted position adds to a step, over the time of a plain step.
 
     (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of
-    plain decoding. The wider window of the target and the verification are in it, the host's work
-    is not. Leviathan et al. (2023): c, of the draft model's pass alone.
+    autoregressive decoding. The wider window of the target and the verification are in it, the
+    host's work is not. Leviathan et al. (2023): c, of the draft model's pass alone.
     """
     drafted = sum(s.k for s in repeat.steps)
     if repeat.plain is None or not repeat.plain.stepping or not drafted:
@@ -113,21 +114,22 @@ def predicted_speedup(repeat: Repeat) -> float | None:
 
 
 def exact_matches(repeat: Repeat) -> dict[int, float]:
-    """Of each request that both decoded: 1 if its tokens are those of plain decoding, else 0.
+    """Of each request that both decoded: 1 if its tokens are those of autoregressive decoding, else
+    0.
 
     One that the time budget cut is compared as far as it goes. It says something of greedy
-    decoding, and of a coupled verifier next to plain decoding with one; other verifiers draw other
-    tokens from the same law.
+    decoding, and of a coupled verifier next to autoregressive decoding with one; other verifiers
+    draw other tokens from the same distribution.
     """
     return {request: float(at is None) for request, at in divergences(repeat).items()}
 
 
 def first_divergence(repeat: Repeat) -> float | None:
-    """Of the requests that differ from plain decoding, the median number of tokens before the first
-    one that differs.
+    """Of the requests that differ from autoregressive decoding, the median number of tokens before
+    the first one that differs.
 
     Left out where none differs. Rounding decides near ties, so that even greedy decoding may part
-    from plain decoding in low precision.
+    from autoregressive decoding in low precision.
     """
     parted = [at for at in divergences(repeat).values() if at is not None]
     return float(np.median(parted)) if parted else None

@@ -48,7 +48,7 @@ class Evaluated:
 
     problems: of the whole evaluation. notes: what a reader must know before the figures. pairs:
     methods to be compared with each other, the first with the second; none: all with the best. ks:
-    of pass@k, as they were asked for.
+    of pass@k, as requested.
     """
 
     name: str
@@ -101,8 +101,8 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if not isinstance(task, str) or task not in KINDS:
         raise RequestError(
-            f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
-            "use the one that wrote it."
+            f"`{path}` is an evaluation of the task {task!r}, which this `bass` does not "
+            "support: use the version that wrote it."
         )
     scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
     begun = [name for name in _methods(path) if name not in scored]
@@ -138,7 +138,7 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if not manifest.get("batch_invariant", True):
         notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
-    budgets, ks = _asked(path)
+    budgets, ks = _requested(path)
     budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
     return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)
 
@@ -200,10 +200,10 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _made_with(manifest: Mapping[str, Any]) -> dict[str, Any]:
     config, others = manifest["config"], {name: manifest.get(name) for name in MADE_WITH}
-    told = dict(config)
-    for part in (told.pop("options", None), others, others.pop("inputs", None)):
-        told |= part if isinstance(part, dict) else {}
-    return told
+    reported = dict(config)
+    for part in (reported.pop("options", None), others, others.pop("inputs", None)):
+        reported |= part if isinstance(part, dict) else {}
+    return reported
 
 
 def _ids(evaluated: Evaluated) -> list[str]:
@@ -234,9 +234,9 @@ def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
     return found
 
 
-def _asked(path: Path) -> tuple[list[float], list[int]]:
-    """Budgets, asked for or following from the samples, and each k of pass@k; none before the
-    evaluation has ended.
+def _requested(path: Path) -> tuple[list[float], list[int]]:
+    """The budgets, requested or from the samples, and each k of pass@k; none before the evaluation
+    has ended.
     """
     file = inside(path, SUMMARY)
     if not file.exists():
@@ -260,5 +260,5 @@ def _asked(path: Path) -> tuple[list[float], list[int]]:
     ) as error:
         raise RequestError(
             f"`{file}` is damaged ({error}): delete it, and run the same `bass eval` again, which "
-            "writes it anew."
+            "writes it again."
         ) from error

@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """The unit of what `show` gives."""
+        """The unit of the text of `show`."""
         return shown(self.unit)
 
     def show(self, value: float | None) -> str:
@@ -186,7 +186,7 @@ OF_A_CALL: Mapping[str, str] = {
         "batch-wide policy they do."
     ),
 }
-# Of a table, in its order: those that a reader asks for first, and what of the device was used.
+# Columns of a table, in order: the main metrics, then the utilization of the device.
 FIGURES = ("all", "first", "last", "tokens_per_second", "speedup_all", "tau", "acceptance_rate")
 COLUMNS = (*FIGURES, "mbu", "mfu")
 PROFILES: Mapping[str, Profile] = {

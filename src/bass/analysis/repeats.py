@@ -1,4 +1,4 @@
-"""What metrics are computed from: one repeat of a cell, and what it is held against."""
+"""What metrics are computed from: one repeat of a cell, and what it is compared with."""
 
 import functools
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class Rows:
 class Repeat:
     """One repeat of a cell.
 
-    `plain`: plain decoding of the same requests at the same batch, for metrics that compare.
-    `facts`: for MFU, MBU and memory.
-    `limits`: for goodput. What is not given leaves out the metrics that need it.
+    `plain`: autoregressive decoding of the same requests at the same batch, for metrics that
+    compare. `facts`: for MFU, MBU and memory. `limits`: for goodput. What is not given leaves out
+    the metrics that need it.
     """
 
     steps: list[StepRecord]
@@ -50,13 +50,13 @@ class Repeat:
             return
         if self.plain.counts.drafted:
             raise OptionError(
-                f"A repeat cannot be held against one that drafted {self.plain.counts.drafted} "
-                "tokens: give one of plain decoding."
+                f"A repeat cannot be compared with one that drafted {self.plain.counts.drafted} "
+                "tokens: give one of autoregressive decoding."
             )
         if self.batch != self.plain.batch:
             raise OptionError(
-                f"A repeat at batch {self.batch} cannot be held against plain decoding at batch "
-                f"{self.plain.batch}: give one at the same."
+                f"A repeat at batch {self.batch} cannot be compared with autoregressive decoding "
+                f"at batch {self.plain.batch}: use the same batch."
             )
 
     @property

@@ -60,8 +60,8 @@ class Comparison:
     """Run b against run a. `difference`: mean of b less mean of a, with its interval; `relative`:
     over the mean of a (NaN if that is 0).
 
-    Two equal runs are told apart with probability 1 - `interval.level`, over all that this
-    comparison is one among.
+    Two equal runs differ by this test with probability 1 - `interval.level`, over all comparisons
+    of the family.
     """
 
     difference: Interval

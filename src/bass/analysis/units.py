@@ -18,5 +18,5 @@ def scale(unit: str) -> float:
 
 
 def shown(unit: str) -> str:
-    """The unit of what `number` gives."""
+    """The unit of the text of `number`."""
     return unit.replace("seconds", "ms") if unit.startswith("seconds") else _SHOWN.get(unit, unit)

@@ -1,5 +1,5 @@
-"""Attention backends, by the name under which `attention=` finds them; of those that fit a cache
-the first is its default.
+"""Attention backends by their names for `attention=`. The first one for a cache's view is the
+default.
 """
 
 from bass.attention.flex import Flex
@@ -25,6 +25,6 @@ BACKENDS = {
     "reference-ragged": ReferenceRagged,
     "reference-paged": ReferencePaged,
 }
-# On a CUDA device the first of these that fits the cache is its default, where Triton is installed
-# (timed on an H200, docs/log.md).
+# With Triton on a CUDA device, the default is the first of these for the cache's view (timed on an
+# H200, docs/log.md).
 ON_CUDA = ("pad", "ragged", "paged")

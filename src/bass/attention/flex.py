@@ -1,5 +1,5 @@
-"""torch's flex_attention over the padded layout, whose mask and score are functions: compiled on a
-GPU, plain on a CPU.
+"""torch's flex_attention over the padded layout, with mask and score as functions: compiled on a
+GPU, eager on a CPU.
 """
 
 import functools
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final, no_type_check
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,26 +18,25 @@ from bass.interfaces import AttentionBackend
 from bass.ops import attention
 from bass.records import AttentionRule, PaddedView
 
-# compiled: by batch and window of one or more, by rule, by dtype; torch's own limit is 8, and then
-# an error
+# Most compiled variants, by shape, rule and dtype. torch's default limit is 8, then an error.
 VARIANTS = 128
 LEAST_DIM = 16  # of a head, for torch to compile it
 
 
 @dataclass
 class FlexPlan:
-    """The positions, and a mask of blocks for each window that a layer asks for."""
+    """The positions, and a block mask for each attention window of the layers."""
 
     positions: Int[Tensor, "batch window"]
     span: int
     _masks: dict[int | None, Any] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> Any:
-        """The blocks of keys that the queries see some of; made by the first layer that asks."""
+        """The block mask of an attention window; made on first use."""
         if window not in self._masks:
             from torch.nn.attention.flex_attention import create_block_mask
 
-            # a query at -1 is nobody's: it may look at position 0
+            # the output of a query at -1 is unused: it attends to position 0
             own = self.positions.clamp(min=0)
 
             @no_type_check  # it is traced
@@ -56,8 +56,8 @@ class FlexPlan:
 class Flex(AttentionBackend[PaddedView, FlexPlan]):
     """One fused kernel, generated from the mask and the soft cap.
 
-    torch fuses neither float64 nor heads of under 16 dimensions, and what it does instead no CUDA
-    graph can hold; there it is plain softmax attention on a GPU.
+    torch does not compile float64 or heads below 16 dimensions, and no CUDA graph can capture its
+    fallback. On a GPU these cases use softmax attention in float64.
     """
 
     paper: ClassVar[str] = "Dong et al., 2024"
@@ -82,12 +82,16 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
             return attention.padded(
                 q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
             )
-        k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
+        heads_first = "batch at heads dim -> batch heads at dim"
+        queries, k, v = (
+            rearrange(tensor, heads_first)
+            for tensor in (q, view.k[:, : plan.span], view.v[:, : plan.span])
+        )
         attend = _compiled() if q.is_cuda else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
             out = attend(
-                q.transpose(1, 2),
+                queries,
                 k,
                 v,
                 cap,
@@ -95,7 +99,7 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
                 rule.scale,
                 q.shape[2] != k.shape[1],
             )
-        return out.transpose(1, 2)
+        return rearrange(out, "batch heads window dim -> batch window heads dim")
 
 
 def _cap(softcap: float) -> Callable[..., Tensor]:

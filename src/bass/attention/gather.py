@@ -1,5 +1,5 @@
-"""Plain torch over the paged layout: each row's blocks are copied together, then attended to as in
-the padded layout.
+"""torch over the paged layout: copies each row's blocks together, then attends as in the padded
+layout.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from bass.records import AttentionRule, PaddedView, PagedView
 class Gather(AttentionBackend[PagedView, MaskPlan]):
     """SDPA over copies of the first `span` positions.
 
-    It runs anywhere, and reads and writes every key once more than needed.
+    It runs on every device, and reads and writes every key once more than necessary.
     """
 
     view_type: ClassVar[type] = PagedView

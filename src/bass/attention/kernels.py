@@ -1,6 +1,4 @@
-"""What the backends have in common that need no more than positions: those that run a Triton
-kernel, and the float64 references.
-"""
+"""The common part of backends that need only positions: Triton kernels and float64 references."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,8 +14,8 @@ from bass.ops.dispatch import Unsupported, triton_unsupported, unsupported
 
 @dataclass(frozen=True)
 class PositionPlan:
-    """The positions, from which each row's length is found on the device, and their upper bound on
-    the host.
+    """The positions, from which kernels derive each row's length on the device, and the span, their
+    upper bound on the host.
     """
 
     positions: Int[Tensor, "batch window"]
@@ -26,7 +24,7 @@ class PositionPlan:
 
 @dataclass(frozen=True)
 class PositionBackend(AttentionBackend[View, PositionPlan]):
-    """Nothing to plan: masks and lengths follow from the positions in each layer."""
+    """A backend without a plan of its own: masks and lengths follow from the positions."""
 
     capturable: ClassVar[bool] = True
 
@@ -36,18 +34,18 @@ class PositionBackend(AttentionBackend[View, PositionPlan]):
 
 @dataclass(frozen=True)
 class KernelBackend(PositionBackend[View]):
-    """One that runs a Triton kernel."""
+    """A backend that runs a Triton kernel."""
 
     def check(self, device: torch.device) -> None:
-        _refuse(type(self), device, unsupported(device))
+        _check(type(self), device, unsupported(device))
 
 
 def check_triton(backend: type, device: torch.device) -> None:
-    """Refuse a device on which no kernel in Triton can run."""
-    _refuse(backend, device, triton_unsupported(device))
+    """Raise `PairingError` for a device that runs no Triton kernels."""
+    _check(backend, device, triton_unsupported(device))
 
 
-def _refuse(backend: type, device: torch.device, found: Unsupported | None) -> None:
+def _check(backend: type, device: torch.device, found: Unsupported | None) -> None:
     if found is not None:
         raise PairingError(
             f"Cannot run attention `{backend.__name__}` on `{device}`: {found.reason}; "

@@ -14,7 +14,7 @@ from bass.records import AttentionRule, PaddedView
 @final
 @dataclass(frozen=True)
 class TritonPad(KernelBackend[PaddedView]):
-    """One launch for the batch; each row walks through all `span` positions."""
+    """One launch for the batch; each row reads all `span` positions."""
 
     paper: ClassVar[str] = "Qian et al., 2024"
     view_type: ClassVar[type] = PaddedView

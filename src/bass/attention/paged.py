@@ -1,5 +1,5 @@
-"""Paged attention in Triton: one launch for rows of any lengths, whose keys are found through the
-block table.
+"""Paged attention in Triton: one launch for rows of any lengths, with keys addressed by the block
+table.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,7 @@ from bass.records import AttentionRule, PagedView
 @final
 @dataclass(frozen=True)
 class TritonPaged(KernelBackend[PagedView]):
-    """Each row at its own length, its keys divided over several blocks; no row is copied together
-    first.
-    """
+    """Each row ends at its own length; several programs share the keys of a row. No copies."""
 
     paper: ClassVar[str] = "Kwon et al., 2023"
     view_type: ClassVar[type] = PagedView

@@ -1,6 +1,4 @@
-"""The reference for the ragged layout: one attention per row, each over its own extent, in plain
-operations.
-"""
+"""torch over the split layout: one attention per row, each over its own length."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,7 +14,7 @@ from bass.records import AttentionRule, RaggedView
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Each row's positions, its extent and its place in the pool, the latter two on the host."""
+    """Each row's positions, and its length on the host."""
 
     positions: Int[Tensor, "batch window"]
     capacities: list[int]
@@ -27,14 +25,14 @@ class RowPlan:
 class PerRow(AttentionBackend[RaggedView, RowPlan]):
     """softmax(cap(scale q kᵀ)) v, row by row.
 
-    It reads lengths on the host, so no CUDA graph can hold it.
+    It reads lengths on the host, so no CUDA graph can capture it.
     """
 
     view_type: ClassVar[type] = RaggedView
     capturable: ClassVar[bool] = False
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> RowPlan:
-        # sync: the rows' extents shape the loop
+        # sync: the rows' lengths shape the loop
         return RowPlan(positions, (positions.amax(1) + 1).tolist())
 
     def run(

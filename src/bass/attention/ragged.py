@@ -15,8 +15,8 @@ from bass.records import AttentionRule, Projection, RaggedView
 @final
 @dataclass(frozen=True)
 class TritonRagged(KernelBackend[RaggedView]):
-    """Each row at its own length, its keys divided over several blocks, so that a short batch fills
-    the chip.
+    """Each row ends at its own length; several programs share the keys of a row, so that a small
+    batch fills the GPU.
     """
 
     paper: ClassVar[str] = "Dao et al., 2023"

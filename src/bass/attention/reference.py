@@ -1,6 +1,4 @@
-"""Plain softmax attention in float64, whatever the dtype of the model: what every other backend may
-be compared with.
-"""
+"""Softmax attention in float64 for any dtype of the model: the reference of all other backends."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,13 +14,13 @@ from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 @dataclass(frozen=True)
 class Float64(PositionBackend[View]):
-    """Slow, and in need of memory for the keys of the whole span in float64."""
+    """Slow; needs memory for the keys of the whole span in float64."""
 
 
 @final
 @dataclass(frozen=True)
 class Reference(Float64[PaddedView]):
-    """Over the padded layout."""
+    """The reference over the padded layout."""
 
     view_type: ClassVar[type] = PaddedView
 
@@ -41,7 +39,7 @@ class Reference(Float64[PaddedView]):
 @final
 @dataclass(frozen=True)
 class ReferenceRagged(Float64[RaggedView]):
-    """Over the ragged layout."""
+    """The reference over the split layout."""
 
     view_type: ClassVar[type] = RaggedView
 
@@ -68,7 +66,7 @@ class ReferenceRagged(Float64[RaggedView]):
 @final
 @dataclass(frozen=True)
 class ReferencePaged(Float64[PagedView]):
-    """Over the paged layout."""
+    """The reference over the paged layout."""
 
     view_type: ClassVar[type] = PagedView
 

@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,8 +15,8 @@ from bass.records import AttentionRule, PaddedView
 
 @dataclass
 class MaskPlan:
-    """Which of the first `span` positions each query sees; one mask for each window that a layer
-    asks for.
+    """The visible positions of each query among the first `span`; one mask for each attention
+    window of the layers.
     """
 
     positions: Int[Tensor, "batch window"]
@@ -25,19 +26,21 @@ class MaskPlan:
     def bias(
         self, window: int | None, groups: int, dtype: torch.dtype
     ) -> Float[Tensor, "batch 1 queries span"]:
-        """0 where a query sees and -inf where it does not, `groups` times along the window; made by
-        the first layer that asks.
+        """0 for visible keys and -inf for others, repeated `groups` times along the window; made on
+        first use.
         """
         if window not in self._biases:
-            # A query at -1 is nobody's: it may look at position 0, which keeps its softmax finite.
+            # The output of a query at -1 is unused; attention to position 0 keeps it finite.
             own = self.positions.clamp(min=0)[..., None]
             place = torch.arange(self.span, device=own.device)
             visible = place <= own
             if window is not None:
                 visible &= place > own - window
             zero = torch.zeros((), dtype=dtype, device=own.device)
-            self._biases[window] = torch.where(visible[:, None], zero, -torch.inf).repeat(
-                1, 1, groups, 1
+            self._biases[window] = repeat(
+                torch.where(visible, zero, -torch.inf),
+                "batch window span -> batch 1 (group window) span",
+                group=groups,
             )
         return self._biases[window]
 
@@ -45,11 +48,10 @@ class MaskPlan:
 @final
 @dataclass(frozen=True)
 class SDPA(AttentionBackend[PaddedView, MaskPlan]):
-    """One call for the batch, over the first `span` positions; a row reads the padding of the
-    longest.
+    """One call for the batch, over the first `span` positions; each row reads the padding of the
+    longest one.
 
-    The query heads that share a key head are laid along the window, so that keys are never
-    repeated.
+    Query heads that share a key head are stacked along the window, so keys are not repeated.
     """
 
     view_type: ClassVar[type] = PaddedView
@@ -65,14 +67,13 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         plan: MaskPlan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        batch, window, heads, dim = q.shape
-        kv_heads = view.k.shape[2]
-        groups = heads // kv_heads
+        groups = q.shape[2] // view.k.shape[2]
+        # `transpose`: `rearrange` takes 2 µs more per call on a CPU, twice in every layer
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
-        q = (
-            q.view(batch, window, kv_heads, groups, dim)
-            .permute(0, 2, 3, 1, 4)
-            .reshape(batch, kv_heads, groups * window, dim)
+        q = rearrange(
+            q,
+            "batch window (kv_heads group) dim -> batch kv_heads (group window) dim",
+            group=groups,
         )
         bias = plan.bias(rule.window, groups, q.dtype)
         if rule.softcap is None:
@@ -80,8 +81,8 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         else:
             scores = rule.softcap * torch.tanh(q @ k.transpose(2, 3) * (rule.scale / rule.softcap))
             out = (scores + bias).softmax(-1) @ v
-        return (
-            out.view(batch, kv_heads, groups, window, dim)
-            .permute(0, 3, 1, 2, 4)
-            .reshape(batch, window, heads, dim)
+        return rearrange(
+            out,
+            "batch kv_heads (group window) dim -> batch window (kv_heads group) dim",
+            group=groups,
         )

@@ -14,7 +14,7 @@ from bass.records import AttentionRule, RaggedView
 @final
 @dataclass(frozen=True)
 class TritonSplit(KernelBackend[RaggedView]):
-    """A launch for each row, which ends at the row's own last position; the host reads nothing."""
+    """A launch for each row, which ends at the row's last position; no host read."""
 
     paper: ClassVar[str] = "Qian et al., 2024"
     view_type: ClassVar[type] = RaggedView

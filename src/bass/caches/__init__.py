@@ -1,4 +1,4 @@
-"""KV-cache layouts, by the name under which `cache=` finds them."""
+"""KV-cache layouts by their names for `cache=`."""
 
 from bass.caches.padded import PaddedCache
 from bass.caches.paged import PagedCache

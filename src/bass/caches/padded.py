@@ -1,4 +1,4 @@
-"""BASS-PAD's layout: every row has the extent of the longest."""
+"""BASS-PAD's layout: every row has the capacity of the longest."""
 
 from typing import ClassVar, final
 
@@ -13,9 +13,10 @@ from bass.records import CacheBudget, DecoderShape, PaddedView, Projection, RowA
 
 @final
 class PaddedCache(KVCache[PaddedView]):
-    """Keys and values [layers, B, extent + 1, kv_heads, head_dim]; the last slot is the spare one.
+    """Keys and values [layers, B, capacity + 1, kv_heads, head_dim]; the last slot is the spare
+    one.
 
-    Position -1 finds the spare slot by itself, since an index of -1 means the last. Memory: B times
+    A write at position -1 reaches the spare slot, since index -1 is the last one. Memory: B times
     the longest row.
     """
 
@@ -29,7 +30,7 @@ class PaddedCache(KVCache[PaddedView]):
     ) -> None:
         self.k, self.v = k, v
         self._row_index = torch.arange(k.shape[1], device=k.device)[:, None]
-        # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
+        # Made once: on a CPU, indexing by layer takes a measurable part of a decoding step.
         self._slots = list(zip(k.unbind(), v.unbind(), strict=True))
         self._views = [PaddedView(keys[:, :-1], values[:, :-1]) for keys, values in self._slots]
 
@@ -74,7 +75,7 @@ class PaddedCache(KVCache[PaddedView]):
     def copy_rows(self, assignment: RowAssignment) -> None:
         rows = assignment.followers
         if len(rows):
-            # beyond its own share a row has nothing to lose yet
+            # positions beyond a row's own share are not in use yet
             count = int(assignment.shared[rows].max())
             to, came = (
                 torch.as_tensor(index, device=self.k.device)

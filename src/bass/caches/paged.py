@@ -1,11 +1,12 @@
-"""PagedAttention's layout: a row is a list of blocks, and samples of one prompt have its full
-blocks in common.
+"""PagedAttention's layout: a row is a list of blocks, and samples of one prompt share its full
+blocks.
 """
 
 from typing import ClassVar, final
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -24,9 +25,9 @@ class PagedCache(KVCache[PagedView]):
         row 0   [ 4 | 0 | 2 | 6 ]      Both rows continue one prompt: its full blocks 4 and 0
         row 1   [ 4 | 0 | 5 | 1 ]      are stored once; all blocks after them are the row's own.
 
-    A block that several rows name is not written any more: a committed token fed again changes
-    nothing in it. The tables are updated in place, since a captured graph holds their addresses.
-    Memory: less than one block more than each row needs, and what rows have in common once.
+    Shared blocks are read-only: a committed token that is fed again would change nothing in them.
+    The tables are updated in place, since a captured graph holds their addresses. Memory: each row
+    wastes less than one block, and shared blocks are stored once.
     """
 
     view_type: ClassVar[type] = PagedView
@@ -42,13 +43,12 @@ class PagedCache(KVCache[PagedView]):
     ) -> None:
         self.k, self.v = k, v
         self.table = table  # device, block numbers
-        # device, the first slot of each block, of the spare one for blocks that are not to be
-        # written
+        # device, the first slot of each block; the spare block's for read-only blocks
         self.writable = writable
-        self._blocks = blocks  # host, what both were made from; a block that no row names is free
+        self._blocks = blocks  # host, the source of both; a block in no row's list is free
         self._row_index = torch.arange(len(table), device=k.device)[:, None]
-        # Made once: a decoding step is short enough on a CPU for indexing by layer to show.
-        self._slots = list(zip(k.flatten(1, 2).unbind(), v.flatten(1, 2).unbind(), strict=True))
+        # Made once: on a CPU, indexing by layer takes a measurable part of a decoding step.
+        self._slots = list(zip(_slots(k).unbind(), _slots(v).unbind(), strict=True))
         self._views = [
             PagedView(keys, values, table)
             for keys, values in zip(k.unbind(), v.unbind(), strict=True)
@@ -58,14 +58,14 @@ class PagedCache(KVCache[PagedView]):
     def allocate(
         cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "PagedCache":
-        """As many blocks as the rows can name at a time, whichever requests they serve.
+        """Allocate the most blocks that the rows can use at once, for any order of requests.
 
-        All rows of one prompt name the same full blocks of it: a request whose prompt is in flight
-        follows a row that has it, so these blocks are taken only when no row has them, and belong
-        to nobody once the last of those rows has ended. The other blocks of a row are its own.
-        Hence `batch` rows name at most the full blocks of `batch` prompts and the own ones of
-        `batch` requests, nor more than all the blocks of `batch` requests. What ended rows held is
-        free at each `reserve`, which is where blocks are given out.
+        All rows of one prompt share its full blocks: a request whose prompt is in flight follows a
+        row with that prompt. So these blocks are allocated only if no row has them, and are free
+        once the last of those rows has ended. The other blocks of a row are its own. Hence `batch`
+        rows use at most the full blocks of `batch` prompts plus the own blocks of `batch` requests,
+        and at most all blocks of `batch` requests. `reserve` assigns blocks, and first frees those
+        of ended rows.
         """
         full, total = budget.shared // BLOCK, -(-budget.limits // BLOCK)
         prompts = np.unique(budget.groups, return_index=True)[1]
@@ -84,10 +84,10 @@ class PagedCache(KVCache[PagedView]):
             for _ in range(2)
         )
         table = torch.full((budget.batch, entries), spare, device=device)
-        # the last column is that of position -1
+        # the last column is for position -1
         writable = torch.full((budget.batch, entries + 1), spare * BLOCK, device=device)
         cache = cls(k, v, table, writable, np.full((budget.batch, entries), spare))
-        # with nothing in common, rows have their room at once, as in the other layouts
+        # if nothing is shared, rows are reserved at once, as in the other layouts
         if not budget.shared.any():
             cache.reserve(RowAssignment.of(budget.longest))
         return cache
@@ -101,7 +101,7 @@ class PagedCache(KVCache[PagedView]):
         return self.k.shape[2]
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
-        # Position -1 is in block -1: an index of -1 means the last, which is the spare one's.
+        # Position -1 is in block -1: index -1 is the last column, which is the spare block's.
         slots = self.writable[self._row_index, positions // self._block] + positions % self._block
         keys, values = self._slots[layer]
         keys.index_put_((slots,), k)
@@ -138,7 +138,7 @@ class PagedCache(KVCache[PagedView]):
         )
         blocks = np.where(assignment.continuing[:, None] & (at < counts), self._blocks, self._spare)
         free = np.setdiff1d(np.arange(self._spare), blocks)
-        # of the followers: taken below, when their sources have all of theirs
+        # followers copy these entries below, once their sources have all blocks
         common = at < self._common(assignment)[:, None]
         lacking = (at < counts) & (blocks == self._spare) & ~common
         assert lacking.sum() <= len(free), (
@@ -152,8 +152,8 @@ class PagedCache(KVCache[PagedView]):
         self._protect(~assignment.continuing)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        """Full blocks are in the follower's table already; of the block in which the shared
-        positions end, it takes those.
+        """As `KVCache.copy_rows`. The follower's table already has the shared full blocks; only the
+        shared part of the last block is copied.
         """
         if not len(assignment.followers):
             return
@@ -169,22 +169,27 @@ class PagedCache(KVCache[PagedView]):
                 for end in ends
             ]
             came, to = (torch.as_tensor(i, device=self.k.device) for i in index)
-            for pool in (self.k.flatten(1, 2), self.v.flatten(1, 2)):
+            for pool in (_slots(self.k), _slots(self.v)):
                 pool[:, to] = pool[:, came]
         self._protect(np.zeros(len(self._blocks), dtype=bool))  # the sources are filled
 
     def _common(self, assignment: RowAssignment) -> Int[np.ndarray, " batch"]:
-        """The number of blocks that each row takes from its source."""
+        """The number of blocks that each row shares with its source."""
         counts = np.zeros_like(assignment.shared)
         counts[assignment.followers] = assignment.shared[assignment.followers] // self._block
         return counts
 
     def _protect(self, beginning: np.ndarray) -> None:
-        """Rows write into blocks that they alone name; those that begin, which are filled first,
-        into all of theirs.
-        """
+        """Make shared blocks read-only, except in the rows that begin, which are filled first."""
         names = np.bincount(self._blocks.ravel(), minlength=self._spare + 1)
         writable = np.where(
             (names[self._blocks] == 1) | beginning[:, None], self._blocks, self._spare
         )
         self.writable[:, :-1].copy_(torch.as_tensor(writable * self._block))
+
+
+def _slots(
+    pool: Float[Tensor, "layers blocks block kv_heads dim"],
+) -> Float[Tensor, "layers slots kv_heads dim"]:
+    """A view of the pool without its division into blocks."""
+    return rearrange(pool, "layers blocks block ... -> layers (blocks block) ...")

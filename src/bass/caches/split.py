@@ -1,4 +1,4 @@
-"""BASS-SPLIT's layout: each row has its own extent in a flat pool, without padding."""
+"""BASS-SPLIT's layout: each row has its own capacity in a flat pool, without padding."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -21,8 +21,7 @@ class SplitCache(KVCache[RaggedView]):
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
                 ^ starts[0]     ^ starts[1]
 
-    Rows that get new extents are moved together again, so the pool needs no more than the extents'
-    sum.
+    `reserve` compacts the rows, so the pool needs no more than the sum of the capacities.
     """
 
     view_type: ClassVar[type] = RaggedView
@@ -31,13 +30,13 @@ class SplitCache(KVCache[RaggedView]):
     k: Float[Tensor, "layers slots kv_heads dim"]
     v: Float[Tensor, "layers slots kv_heads dim"]
     starts: Int[Tensor, " batch"]  # device
-    capacities: np.ndarray  # host, what `starts` was made from
+    capacities: np.ndarray  # host, the source of `starts`
 
     @classmethod
     def allocate(
         cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "SplitCache":
-        capacities = budget.longest  # the rows may divide the same pool differently later
+        capacities = budget.longest  # later rows may divide the pool differently
         size = (shape.layers, int(capacities.sum()) + 1, shape.kv_heads, shape.head_dim)
         k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
         return cls(k, v, torch.as_tensor(_starts(capacities), device=device), capacities)

@@ -1,3 +1,1 @@
-"""Checkpoints on disk and on the hub: what is read, within which limits, and how it becomes a
-decoder of `bass.models`.
-"""
+"""Checkpoints on disk and on the hub: files, limits, and the way to a decoder of `bass.models`."""

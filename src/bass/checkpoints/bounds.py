@@ -1,5 +1,5 @@
-"""What a config.json may ask for, given what its files hold: a bound on the work before a decoder
-is outlined.
+"""Bounds on a config.json by the files next to it: they limit the work before a decoder is
+built.
 """
 
 from pathlib import Path
@@ -23,26 +23,25 @@ SLACK = 16
 
 
 def check_bounds(folder: Path, config: dict[str, Any], tensors: int, widest: int) -> None:
-    """Refuse a parsed config.json that asks for far more than its files hold:
-
-    `tensors` tensors, whose longest axis is `widest`.
+    """Raise `CheckpointError` for a parsed config.json with far larger sizes than its files, which
+    hold `tensors` tensors with a longest axis of `widest`.
     """
 
     def given(names: tuple[str, ...]) -> dict[str, int]:
         return {name: value for name in names if type(value := config.get(name)) is int}
 
-    asked = [
+    requested = [
         (f"{name}={value}", value, tensors, MOST_LAYERS) for name, value in given(LAYERS).items()
     ]
-    asked += [
+    requested += [
         (f"{name}={value}", value, SLACK * widest, WIDEST) for name, value in given(WIDTHS).items()
     ]
     for heads, count in given(HEADS).items():
-        asked += [
+        requested += [
             (f"{heads}={count}` and `head_dim={dim}", count * dim, SLACK * widest, WIDEST)
             for dim in given(("head_dim",)).values()
         ]
-    for field, value, held, most in asked:
+    for field, value, held, most in requested:
         if value > held:
             raise CheckpointError(
                 f"`{folder}` has `{field[:100]}` in its config.json, but its weights are {tensors} "

@@ -1,5 +1,5 @@
-"""A checkpoint folder on disk: config.json, and where its tensors are, in one safetensors file or
-in several with an index.
+"""A checkpoint folder on disk: config.json, and its tensors in one safetensors file or in several
+with an index.
 """
 
 import os.path
@@ -24,7 +24,7 @@ PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 
 
 def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
-    """The object that a JSON file of a checkpoint holds, which may have `limit` bytes."""
+    """The object in a JSON file of a checkpoint, which may have `limit` bytes."""
     try:
         value = parse_json(read_regular(path, limit))
     except (ValueError, OSError) as error:
@@ -54,14 +54,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
-    """The type that config.json says its weights have; None where it says none of `DTYPES`."""
+    """The type of the weights by config.json; None if it has none of `DTYPES`."""
     kind = config.get("dtype") or config.get("torch_dtype")
     return DTYPES.get(kind) if isinstance(kind, str) else None
 
 
 def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
-    """The end-of-sequence tokens that generation_config.json names; if it names none, those of
-    config.json, whose content is `config`.
+    """The end-of-sequence tokens of generation_config.json; if it has none, those of config.json,
+    whose content is `config`.
     """
     named = {folder / "config.json": config}
     if (generation := folder / "generation_config.json").exists():
@@ -85,14 +85,14 @@ def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
 
 
 def some(names: Iterable[str]) -> str:
-    """The first three names, each cut to a length that a sentence can bear."""
+    """The first three names, each shortened for a message."""
     listed = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names]
     return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
 
 
 def weight_files(folder: Path) -> dict[Path, list[str]]:
-    """The safetensors files of a folder, each with the tensors that the index promises in it; a
-    single file has no index.
+    """The safetensors files of a folder, each with its tensors by the index; a single file has no
+    index.
     """
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: []}
@@ -121,7 +121,7 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
         ):
             raise CheckpointError(
                 f"`{folder / INDEX}` names `{some([str(file)])}`, which is no safetensors file "
-                "beside it: download it again."
+                "next to it: download it again."
             )
         places.setdefault(folder / file, []).append(tensor)
     if len(places) > MOST_FILES:
@@ -140,7 +140,7 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
 
 
 def _refuse_other_formats(place: Path, names: list[str]) -> None:
-    """Say it where the weights are there, in a format that is not read."""
+    """Raise `CheckpointError` for weights in an unsupported format."""
     if pickles := [name for name in names if name.endswith(PICKLES)]:
         raise pickles_only(f"`{place}`", pickles)
     if any(name.endswith(GGUF) for name in names):
@@ -151,7 +151,7 @@ def _refuse_other_formats(place: Path, names: list[str]) -> None:
 
 
 def pickles_only(where: str, names: list[str]) -> CheckpointError:
-    """The error for weights in pickle files alone."""
+    """The error for weights that exist only in pickle files."""
     return CheckpointError(
         f"{where} has its weights in pickle files alone ({some(names)}), which can run code when "
         "read, so `bass` does not: "

@@ -1,6 +1,4 @@
-"""From what a user gives as a checkpoint to a folder: a path as it is, or a hub id, of which the
-needed files are fetched.
-"""
+"""Resolves a checkpoint to a folder: a path as it is, or a hub id, whose files are downloaded."""
 
 import os
 import re
@@ -24,12 +22,11 @@ UNWANTED = ("*/*.safetensors", "consolidated*")
 
 
 def resolve(spec: str | Path) -> Path:
-    """The folder of a checkpoint: an existing one is itself; text of the form `org/name` or
+    """The folder of a checkpoint: an existing folder itself; text of the form `org/name` or
     `org/name@revision` is a hub id.
 
-    A hub id is left to `huggingface_hub`: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
-    HF_HUB_OFFLINE mean what they always do. Anything else is taken as a path. Raises
-    `CheckpointError`.
+    `huggingface_hub` resolves a hub id: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
+    HF_HUB_OFFLINE have their usual meaning. Other text is a path. Raises `CheckpointError`.
     """
     if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
         return Path(spec)
@@ -96,7 +93,7 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
 
 
 def _bar(shown: type[Any]) -> type[Any]:
-    """The library's progress bar, which is for a terminal."""
+    """The library's progress bar, for terminals only."""
 
     class Bar(shown):
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -108,7 +105,7 @@ def _bar(shown: type[Any]) -> type[Any]:
 
 
 def _refuse(spec: str, names: list[str]) -> None:
-    """Say why a repository without safetensors files cannot be read."""
+    """Raise `CheckpointError` for a repository without safetensors files, with the reason."""
     if pickles := sorted(name for name in names if name.endswith(PICKLES)):
         raise pickles_only(f"`{spec}`", pickles)
     raise CheckpointError(
@@ -124,7 +121,7 @@ def _http_error() -> type[Exception]:
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of the error at the bottom."""
+    """The first line of the innermost error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

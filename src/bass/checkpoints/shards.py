@@ -1,6 +1,4 @@
-"""The tensors of a folder's safetensors files: headers, checked as they are read, and data, mapped
-into memory.
-"""
+"""The tensors of a folder's safetensors files: validated headers, and data mapped into memory."""
 
 import math
 import mmap
@@ -26,9 +24,7 @@ STAGED_BYTES = 32 << 20  # of each of the two buffers that a GPU is fed from
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor is: in which file, of what type (as the file names it) and shape, in which
-    bytes.
-    """
+    """The location of a tensor: its file, type (as the file names it), shape and bytes."""
 
     path: Path
     kind: str
@@ -39,7 +35,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class TensorFiles:
-    """The tensors of a checkpoint by name. Nothing but the headers of its files has been read."""
+    """The tensors of a checkpoint by name, from the headers of its files."""
 
     folder: Path
     paths: tuple[Path, ...]
@@ -82,9 +78,10 @@ class TensorFiles:
 
 
 def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Stored], int]:
-    """What a safetensors file holds, and the bytes of its header, of which there may be `limit`.
+    """The content of a safetensors file by its header, and the bytes of the header, at most
+    `limit`.
 
-    Its data must be covered without gap or overlap, so that a cut file is found.
+    The tensors must cover the data without gap or overlap, so a truncated file is an error.
     """
     try:
         with open_regular(path) as file:
@@ -152,7 +149,7 @@ def _sizes(value: Any) -> TypeGuard[list[int]]:
 @final
 @dataclass
 class TensorReader:
-    """Hands out tensors on a device, one after the other.
+    """Reads tensors on a device, one after the other.
 
     On a CPU they are the mapped file itself, and must not be written to.
     """
@@ -178,8 +175,8 @@ class TensorReader:
         return raw.view(dtype).view(tensor.shape)
 
     def release(self, name: str) -> None:
-        """Give back the memory that holds the tensor's part of the mapped file; whoever reads it
-        again reads the file again.
+        """Release the memory of the tensor's part of the mapped file; a later access reads the file
+        again.
         """
         tensor = self.files.stored[name]
         start, stop = (
@@ -190,7 +187,7 @@ class TensorReader:
             self._map(tensor.path).madvise(mmap.MADV_DONTNEED, start, stop - start)
 
     def _map(self, path: Path) -> mmap.mmap:
-        """Never closed by hand: a tensor may still look into it."""
+        """The mapped file. It is never closed explicitly: a tensor may still refer to it."""
         if path not in self._maps:
             try:
                 with open_regular(path) as file:
@@ -204,7 +201,7 @@ class TensorReader:
 
 @final
 class Staging:
-    """Two pinned buffers: while a GPU takes one, the other is filled.
+    """Two pinned buffers: while a GPU copies one, the other is filled.
 
     Copies from pageable memory would wait for each other.
     """

@@ -1,5 +1,5 @@
-"""Between a decoder and a Hugging Face folder: accounting for its tensors, building, filling,
-narrowing and saving it.
+"""From a Hugging Face folder to a decoder and back: accounting for tensors, building, filling,
+narrowing and saving.
 """
 
 import json
@@ -32,9 +32,9 @@ SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
 
 @dataclass(frozen=True)
 class CheckpointIndex:
-    """A checkpoint of which all but the weights' values is known.
+    """A checkpoint without the values of its weights.
 
-    `decoder` has none: it is on the meta device.
+    `decoder` is on the meta device.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class CheckpointIndex:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The types in which the weights are stored, that of most bytes first."""
+        """The types of the stored weights, in descending order of bytes."""
         bytes_of: dict[torch.dtype, int] = {}
         for source in self.sources.values():
             for tensor in (self.files.stored[name] for name in source.tensors):
@@ -59,9 +59,9 @@ class CheckpointIndex:
     ) -> CausalDecoder:
         """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`.
 
-        A layer is quantized as soon as it is filled, so that one at a time is there in full. A
-        stored head that differs from the embedding is used, whatever config.json says of it: as
-        `transformers` does.
+        A layer is quantized as soon as it is filled, so only one layer at a time is in memory
+        unquantized. A stored head that differs from the embedding is used, whatever config.json
+        says, as in `transformers`.
         """
         if (
             self.second_head is not None
@@ -96,14 +96,14 @@ class CheckpointIndex:
     def weight_bytes(
         self, dtype: torch.dtype, quantization: Quantization | None = None, draft: bool = False
     ) -> int:
-        """What the weights take once they are loaded; those of a draft with its quantized head."""
+        """The bytes of the loaded weights; for a draft with its quantized head."""
         decoder = self.load(torch.device("meta"), dtype, quantization)
         if draft and quantization is not None:
             quantize_head(decoder, quantization)
         return sum(p.nbytes for p in decoder.parameters())
 
     def _same(self, one: str, other: str) -> bool:
-        """Whether two stored tensors are equal. Nothing stays in memory of what was read."""
+        """Whether two stored tensors are equal. Releases the memory that it read."""
         reader = TensorReader(self.files, torch.device("cpu"))
         same = reader[one].dtype == reader[other].dtype and torch.equal(reader[one], reader[other])
         reader.release(one)
@@ -134,8 +134,8 @@ class CheckpointIndex:
 
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
-    """The decoder that `folder` describes, on `device` in `dtype`, after its tensors were accounted
-    for (`read_index`).
+    """The decoder of `folder`, on `device` in `dtype`, after accounting for its tensors
+    (`read_index`).
     """
     return read_index(folder).load(device, dtype)
 
@@ -143,8 +143,8 @@ def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Caus
 def read_index(folder: Path) -> CheckpointIndex:
     """Read a checkpoint's config and headers, and no weights.
 
-    Every tensor is accounted for before any memory is taken: those that are missing, unexpected or
-    wrongly shaped are named together in one `CheckpointError`.
+    It accounts for every tensor before it allocates memory: one `CheckpointError` names all
+    missing, unexpected and wrongly shaped ones.
     """
     raw = read_config(folder)
     family = _family(folder, raw)
@@ -200,8 +200,8 @@ def _family(folder: Path, raw: dict[str, Any]) -> Family:
 def _named_as_stored(
     family: Family, sources: dict[str, WeightSource], stored: dict[str, tuple[int, ...]], head: str
 ) -> dict[str, WeightSource]:
-    """Checkpoints of the bare model lack the prefix; of a tied matrix, either name may be the
-    stored one.
+    """The sources under the stored names: checkpoints of the bare model lack the prefix, and a tied
+    matrix may have either name.
     """
     if not any(name.startswith(family.prefix) for name in stored):
         sources = {
@@ -225,7 +225,7 @@ def _account(
     stored: dict[str, tuple[int, ...]],
     head: str,
 ) -> None:
-    """Every tensor is either used or refused."""
+    """Raise `CheckpointError` for a tensor that no parameter uses."""
     parameters = dict(decoder.named_parameters())
     wanted = {
         tensor: shape
@@ -274,8 +274,8 @@ def _account(
 
 @contextmanager
 def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
-    """What to call with every tensor's bytes: a bar on standard error for large checkpoints, if
-    that is a terminal.
+    """The callback for every tensor's bytes: a progress bar on standard error, for large
+    checkpoints on a terminal.
     """
     if total < SHOWN_FROM or not sys.stderr.isatty():
         yield lambda count: None
@@ -296,12 +296,12 @@ def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
-    """Drop the token ids from `vocab_size` on, if there are any, in place: they can be neither fed
+    """Drop the token ids from `vocab_size` on, in place, if there are any: they can be neither fed
     nor drawn any more.
 
     Checkpoints of one tokenizer pad their vocabularies to different sizes. A draft must not propose
-    ids that the target lacks; these are padding, to which training has left about no probability.
-    What remains is the decoder's distribution, given that its token is another one.
+    ids that the target lacks; these are padding with about no probability. The result has the
+    decoder's distribution, given that its token is another one.
     """
     if vocab_size < decoder.shape.vocab_size:
         for owner, name in (
@@ -318,7 +318,7 @@ def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
 
 
 def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The decoder's parameters under the checkpoint's names, fused ones split again."""
+    """The decoder's parameters under the checkpoint's names, with fused ones split."""
     sources = decoder.sources(decoder.config)
     if sources.keys() != dict(decoder.named_parameters()).keys():
         raise CheckpointError(

@@ -1,6 +1,6 @@
 """The command line.
 
-Each command is a module with `run(parser, argv)`, imported when it is called for.
+Each command is a module with `run(parser, argv)`, imported on use.
 """
 
 import importlib
@@ -46,9 +46,8 @@ LONGEST = 5000  # characters of an error
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C.
 
-    An error is one sentence on stderr; several problems of one input have a line each. What no
-    command expects is a mistake, of ours or of a class of the user's: it is printed as a traceback,
-    and the status is 1.
+    An error is one sentence on stderr; several problems of one input have a line each. An
+    unexpected exception, of ours or of a user's class, is printed as a traceback, with status 1.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -101,7 +100,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """Say what ended the command, and return its exit status."""
+    """Print the reason for the end of the command, and return its exit status."""
     match error:
         case ProblemsError():
             say(f"bass: {error}", stderr=True)
@@ -126,7 +125,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _discard_output() -> None:
-    """What is still in the buffer must not fail again when Python exits."""
+    """Discard buffered output, so that it does not fail again when Python exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,13 +1,18 @@
-"""`bass info`: what a checkpoint is. Its weights are checked against its config, and not read."""
+"""`bass info`: describes a checkpoint. It checks the weights against the config without reading
+them.
+"""
 
 import numpy as np
 import torch
 
 from bass.api.loading import Checkpoint, check_pair
+from bass.api.plan import backend_for, find_device, layout_for
 from bass.api.resolve import find_class, make, names
+from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
+from bass.ops.dispatch import Capability
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
@@ -36,8 +41,8 @@ OPTIONS = (
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Print what the checkpoint is; with a draft, both and whether they go together (exit status 1
-    if not).
+    """Print a description of the checkpoint; with a draft, of both, and whether they are compatible
+    (exit status 1 if not).
     """
     parser.add(*OPTIONS)
     config = parser.parse(argv)
@@ -47,9 +52,12 @@ def run(parser: Parser, argv: list[str]) -> int:
     }
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
     checkpoints = [Checkpoint.read(spec) for spec in specs]
-    rows = asked_rows(config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints))
+    rows = requested_rows(
+        config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints)
+    )
     described = [
         describe(spec, c)
+        + kernel_lines(c, find_device("auto"))
         + weights(c, is_draft)
         + memory(layouts, c.index.decoder.shape, rows, c.index.dtypes[0])
         for spec, c, is_draft in zip(specs, checkpoints, (False, True), strict=False)
@@ -103,10 +111,19 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     return [f"{name:20}{value}" for name, value in figures.items() if value]
 
 
-def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
-    """What the weights take in memory, as they are stored and by each quantization; nothing is
-    loaded.
+def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
+    """The parts of the model that run by kernels on the device, with the default options of
+    `load`.
     """
+    index, layout = checkpoint.index, layout_for("auto", "auto", device)
+    dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
+    backend = backend_for("auto", layout, device)
+    setting = kernels.Setting(Capability.of(device), dtype, layout, backend)
+    return kernels.lines(index.decoder, setting, device)
+
+
+def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
+    """The size of the loaded weights, as stored and with each quantization; nothing is loaded."""
     index = checkpoint.index
     dtype = index.dtypes[0]
     stored = index.weight_bytes(dtype)
@@ -123,23 +140,23 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     return lines
 
 
-def asked_rows(asked: list[int] | None, context: int) -> list[int]:
-    """The positions of each row: those that were asked for, or `ROWS` within the context."""
-    if asked is None:
+def requested_rows(requested: list[int] | None, context: int) -> list[int]:
+    """The positions of each row: the requested ones, or `ROWS` within the context."""
+    if requested is None:
         return [max(1, rows * min(context, ROWS[-1]) // ROWS[-1]) for rows in ROWS]
-    if not asked or not all(1 <= rows <= context for rows in asked):
+    if not requested or not all(1 <= rows <= context for rows in requested):
         raise OptionError(
-            f"`--rows {asked}` must be one or more numbers of positions, each from 1 to the "
+            f"`--rows {requested}` must be one or more numbers of positions, each from 1 to the "
             f"context of {context:,}."
         )
-    return asked
+    return requested
 
 
 def memory(
     layouts: dict[str, type], shape: DecoderShape, rows: list[int], dtype: torch.dtype
 ) -> list[str]:
-    """What each layout takes for the keys and values of such rows, and by how much that is over
-    their own; nothing is allocated.
+    """The size of each layout for the keys and values of such rows, and its overhead; nothing is
+    allocated.
     """
     needs = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * sum(rows)
     lines = [f"{'KV of rows':20}{needs / 2**20:,.2f} MiB for {', '.join(map(str, rows))} positions"]
@@ -159,8 +176,8 @@ def memory(
 
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
-    """The values of a field of the rules with their numbers of layers; empty where no layer has
-    one.
+    """The values of a field of the rules with their numbers of layers; empty if no layer
+    has one.
     """
     values = [getattr(rule, name) for rule in rules]
     counts = {value: values.count(value) for value in dict.fromkeys(values)}

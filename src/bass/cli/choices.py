@@ -1,8 +1,8 @@
 """Strategies as options: `--policy lagged --policy.steps 2 --policy.policy fixed --policy.policy.k
-3`, and so in a YAML file.
+3`, and the same in a YAML file.
 
-What was said is kept by the option's name without its dashes. Put together it is what `make` takes:
-{"class_path": ..., "init_args": {...}}, in which strategies may be parameters again.
+Values are stored by the option's name without its dashes, and combined to the argument of `make`:
+{"class_path": ..., "init_args": {...}}, in which parameters may be strategies again.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 
 
 def take_strategies(argv: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """What is said of strategies, `--policy X` and `--policy.k 6`, by key; and the other words."""
+    """The options of strategies, `--policy X` and `--policy.k 6`, by key; and the other words."""
     one = "one, or write `bass generate --help`"
     said, rest = taken(argv, is_strategy, lambda key: f"give {HELP.get(key, one)}")
     return dict(said), rest
@@ -46,7 +46,7 @@ def is_strategy(key: str) -> bool:
 
 
 def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, where what `more` says of a key replaces what was said of it and of all below it."""
+    """Both mappings; a key of `more` replaces the same key and all keys below it."""
     return {
         key: value
         for key, value in said.items()
@@ -55,7 +55,7 @@ def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen(option: str, default: Any, said: Mapping[str, Any]) -> Any:
-    """What `make` takes for an option; its default, no stop rule or `auto`, is nothing."""
+    """The argument of `make` for an option; empty for its default, no stop rule, or `auto`."""
     now, below = said.get(option, default), _below(said, option)
     if now == default and default in (None, "auto"):
         _refuse_without(option, below)
@@ -64,11 +64,11 @@ def chosen(option: str, default: Any, said: Mapping[str, Any]) -> Any:
 
 
 def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
-    """The mapping for the strategy that `spec` names, with what is `said` of its parameters, by
-    what follows `key`, over what stands in `spec` itself.
+    """The mapping for the strategy of `spec`, with the parameters in `said`, by their names after
+    `key`, over those in `spec` itself.
 
     spec: a name, a mapping (or its JSON or YAML) with `class_path` and `init_args`, or an object,
-    of which what is not said is kept.
+    whose other parameters are kept.
     """
     spec, arguments = unfold(key, _decoded(key, spec))
     said = {**arguments, **said}
@@ -121,7 +121,7 @@ def _several(kind: str, key: str, spec: Any, below: Mapping[str, Any]) -> list[A
 
 
 def names_in(spec: Any) -> Iterator[Any]:
-    """The names of a strategy and of those in it, as the user gave them."""
+    """The names of a strategy and of the strategies in it, as the user wrote them."""
     for one in spec if isinstance(spec, list) else [spec]:
         if isinstance(one, Mapping) and "class_path" in one:
             yield one["class_path"]
@@ -160,7 +160,7 @@ def described(kind: str, key: str, spec: Any) -> Iterator[tuple[str, list[Option
 
 
 def _name(kind: str, spec: Any) -> str:
-    """What a strategy is called."""
+    """The name of a strategy."""
     name, _ = unfold(kind, spec)
     if isinstance(name, str):
         return name
@@ -183,7 +183,7 @@ def _refuse_without(key: str, below: Mapping[str, Any]) -> None:
 
 
 def _decoded(key: str, spec: Any) -> Any:
-    """JSON and YAML's lists and mappings as what they mean; any other text is a name."""
+    """JSON and YAML lists and mappings as values; other text is a name."""
     if not isinstance(spec, str) or not spec.startswith(("{", "[")):
         return spec
     with contextlib.suppress(ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""Speculative decoding compared with autoregressive decoding of the same request: repeats in turn,
-and whether to believe their ratio.
+"""Compares speculative with autoregressive decoding of the same request: alternating repeats, and
+doubts about their ratio.
 """
 
 import statistics
@@ -14,20 +14,22 @@ Figure = Callable[[Stats], float | None]
 
 
 def speed(stats: Stats) -> float:
-    """Tokens per second; 0 where no time was spent."""
+    """Tokens per second; 0 if no time was spent."""
     return stats.tokens_per_second or 0.0
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Statistics of the repeats of both sides. Entries i were run one directly after the other."""
+    """Statistics of the repeats of both sides. Entries i ran directly after each other."""
 
     speculative: Sequence[Stats]
     plain: Sequence[Stats]
 
     def ratios(self, figure: Figure) -> list[float]:
-        """Speculative over plain, of each pair of repeats in which both have the figure."""
+        """Speculative over autoregressive, for each pair of repeats in which both have the
+        figure.
+        """
         pairs = [
             (figure(own), figure(plain))
             for own, plain in zip(self.speculative, self.plain, strict=True)
@@ -36,16 +38,16 @@ class Comparison:
 
     @property
     def speedup(self) -> float | None:
-        """The median ratio of tokens per second; None where a side has no tokens."""
+        """The median ratio of tokens per second; None if a side has no tokens."""
         found = self.ratios(speed)
         return statistics.median(found) if found else None
 
     @property
     def limit(self) -> float:
-        """The most that the ratio can be: how many times as many tokens a step gave. That step
-        takes no less time than a plain one.
+        """The upper bound of the ratio: tokens per step relative to autoregressive decoding, since
+        a step takes at least as long as an autoregressive one.
 
-        With rows that are busy alike it is tau.
+        With equally busy rows it is tau.
         """
         own, plain = self.speculative[0], self.plain[0]
         per_step = [stats.tokens / stats.steps if stats.steps else 0.0 for stats in (own, plain)]
@@ -53,38 +55,36 @@ class Comparison:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the ratio is not to be believed, in sentences; none where nothing speaks against
-        it.
-        """
+        """Reasons against the ratio, in sentences; empty if there are none."""
         found, speedup = self.ratios(speed), self.speedup
         if speedup is None:
             return []
-        told = []
-        # as printed: what rounding adds is none of the machine's
+        reported = []
+        # as printed, so that rounding is no reason
         if round(speedup, 2) > round(self.limit, 2):
-            told.append(
+            reported.append(
                 f"A speed-up of {speedup:.2f}x cannot be: a step gave {self.limit:.2f} times as "
-                "many tokens as one of plain decoding, "
+                "many tokens as one of autoregressive decoding, "
                 "and takes no less time. The machine was busy with something else: compare again."
             )
-        spreads = {"speculative": _spread(self.speculative), "plain": _spread(self.plain)}
+        spreads = {"speculative": _spread(self.speculative), "autoregressive": _spread(self.plain)}
         widest, effect = max(spreads, key=lambda side: spreads[side]), abs(speedup - 1)
         if len(found) > 1 and spreads[widest] >= effect:
-            told.append(
+            reported.append(
                 f"The {len(found)} repeats of {widest} decoding alone differ by "
                 f"{spreads[widest]:.0%}, and the two sides "
                 f"by {effect:.0%}, which does not show which is faster: compare again on a quiet "
                 "machine, or with more tokens."
             )
-        return told
+        return reported
 
 
 def middle(repeats: Sequence[Stats]) -> int:
-    """Which of the repeats has the median speed."""
+    """The index of the repeat with the median speed."""
     return sorted(range(len(repeats)), key=lambda i: speed(repeats[i]))[len(repeats) // 2]
 
 
 def _spread(repeats: Sequence[Stats]) -> float:
-    """From the slowest to the fastest, in shares of the median."""
+    """The range of speeds, relative to the median."""
     speeds = [speed(stats) for stats in repeats]
     return (max(speeds) - min(speeds)) / statistics.median(speeds)

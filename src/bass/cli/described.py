@@ -1,4 +1,4 @@
-"""Strategies in full, as JSON: what tells two evaluations apart."""
+"""Strategies in full, as JSON, to distinguish evaluations."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def described(made: Any, spec: Any = None) -> Any:
-    """The class of a strategy and its parameters, those of strategies in it too.
+    """The class of a strategy and its parameters, including those of strategies in it.
 
-    spec: what `make` made it of. Of a dataclass the fields tell its parameters; of any other class
-    only what was said does.
+    spec: the argument of `make`. The fields of a dataclass are its parameters; another class has
+    only the given ones.
     """
     if made is None or isinstance(made, str | int | float | bool):
         return made

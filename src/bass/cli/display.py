@@ -1,4 +1,4 @@
-"""What `bass generate` shows: rows that grow, completions, and the table of figures."""
+"""The output of `bass generate`: growing rows, completions, and the table of figures."""
 
 import statistics
 import time
@@ -31,7 +31,7 @@ MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupt
 
 @dataclass
 class Row:
-    """One sample as far as it has come."""
+    """One sample so far."""
 
     label: str
     text: str = ""
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass
 class Rows:
-    """All samples, what they may grow to, and when they began."""
+    """All samples, their limit, and their start time."""
 
     title: str
     samples: int
@@ -54,7 +54,7 @@ class Rows:
     def of(
         cls, prompts: Sequence[object], samples: int, limit: int, title: str, has_text: bool = True
     ) -> "Rows":
-        """Empty rows, prompt by prompt;
+        """Empty rows, prompt by prompt.
 
         `limit`: new tokens per row. Without text they show token ids.
         """
@@ -66,7 +66,7 @@ class Rows:
         return cls(title, samples, limit, has_text, [Row(label) for label in labels])
 
     def take(self, event: StreamEvent) -> None:
-        """Note what an event brings."""
+        """Apply an event."""
         row = self.rows[event.prompt_index * self.samples + event.sample_index % self.samples]
         row.text += (
             event.text if self.has_text else "".join(f"{token} " for token in event.token_ids)
@@ -75,7 +75,7 @@ class Rows:
         row.reason = event.finish_reason
 
     def render(self, width: int, height: int) -> RenderableType:
-        """As many rows as fit, each with its last lines, above a bar of all tokens."""
+        """As many rows as fit, each with its last lines, above a progress bar of all tokens."""
         columns = 2 if width >= WIDE and len(self.rows) > 1 else 1
         space = max(height - 3, 1)  # the title, the bar, and the line below them
         shown = self.rows
@@ -116,7 +116,7 @@ class Rows:
 
 
 def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
-    """Run the generation with its rows on the terminal; they go when it ends."""
+    """Run the generation with its rows on the terminal, and remove them at the end."""
     rows.began = time.perf_counter()
     size = console.size
     frame = rows.render(size.width, size.height)
@@ -132,7 +132,9 @@ def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
 
 
 def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> None:
-    """The completions in full. On a terminal with the prompt before each, and printable."""
+    """The completions in full. On a terminal with the prompt before each, in printable
+    characters.
+    """
     many = len(result.completions) > 1
     for completion in result.completions:
         text = (
@@ -153,8 +155,8 @@ def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> N
 
 
 def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
-    """The run's figures; where it was compared, beside those of plain decoding, with the ratios of
-    all repeats.
+    """The run's figures; after a comparison, next to those of autoregressive decoding, with the
+    ratios of all repeats.
     """
     plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
@@ -173,21 +175,21 @@ def table(console: Screen, stats: Stats, compared: Comparison | None, caption: s
     grid.add_row("lossless", "yes" if stats.lossless else "[bold red]NO[/]")
     console.print(grid)
     if compared is not None and (found := compared.ratios(speed)):
-        told = (
+        reported = (
             f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from "
             f"{min(found):.2f}x to {max(found):.2f}x"
         )
-        console.print(told, style="dim", markup=False)
+        console.print(reported, style="dim", markup=False)
     console.print(caption, style="dim", markup=False, soft_wrap=False)
 
 
 def warn(console: Screen, sentence: str) -> None:
-    """A sentence that nobody is to miss: red on a terminal."""
+    """Print a warning: red on a terminal."""
     console.print(Text(sentence, style="bold red"), soft_wrap=True)
 
 
 def _times(metric: Metric, compared: Comparison) -> str:
-    """How many times as good as plain decoding, the median of the repeats."""
+    """The ratio to autoregressive decoding, the median of the repeats."""
     ratios = compared.ratios(lambda stats: getattr(stats, metric.name))
     if metric.better == "lower":
         ratios = [1 / ratio for ratio in ratios]
@@ -223,7 +225,7 @@ def _cell(row: Row, width: int, lines: int) -> Text:
 
 
 def _tail(text: str, space: int, lines: int) -> list[str]:
-    """The last lines that hold something, long ones broken."""
+    """The last lines that are not blank, with long ones broken."""
     broken = [
         line[i : i + space]
         for line in text.expandtabs(4).split("\n")

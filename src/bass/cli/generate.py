@@ -13,19 +13,21 @@ from bass.api.llm import LLM, load, plain
 from bass.api.loading import Models
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
+from bass.cli import kernels
 from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
+from bass.ops.dispatch import Capability
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Generate, and print nothing before all options and inputs were found good."""
+    """Generate. It prints nothing before it has checked all options and inputs."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
     llm = load(**load_with)
@@ -51,15 +53,15 @@ def run(parser: Parser, argv: list[str]) -> int:
         )
         return finish(generation, lambda g: show_live(g, rows, out))
 
-    beside = plain(llm) if config.compare_plain else None
+    baseline = plain(llm) if config.compare_plain else None
     compared: Comparison | None = None
     title = f"speculative decoding, {called(llm.parts.policy)}"
-    if beside is None:
+    if baseline is None:
         result, interrupted = follow(generation, title)
     else:
-        for model in (llm, beside):
+        for model in (llm, baseline):
             warm_up(model, prompts[:1], stream_with)
-        sides = ((llm, title), (beside, "the same request by plain decoding"))
+        sides = ((llm, title), (baseline, "the same request by autoregressive decoding"))
         result, compared, interrupted = compare(
             generation, lambda model: model.stream(prompts, **stream_with), sides, follow
         )
@@ -79,9 +81,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 def finish(
     generation: Generation, follow: Callable[[Generation], None] = lambda generation: None
 ) -> tuple[Result, bool]:
-    """The result, and whether Ctrl-C ended it early: then samples under way are in it as far as
-    they came.
-    """
+    """The result, and whether Ctrl-C ended it early; samples in flight are then part of it."""
     try:
         follow(generation)
         return generation.result(), False
@@ -95,12 +95,12 @@ def compare(
     sides: Sequence[tuple[LLM, str]],
     follow: Callable[[Generation, str], tuple[Result, bool]],
 ) -> tuple[Result, Comparison | None, bool]:
-    """Both sides in turn, `REPEATS` times: a speculative result, the comparison, and whether Ctrl-C
-    ended it early.
+    """Both sides alternating, `REPEATS` times: a speculative result, the comparison, and whether
+    Ctrl-C ended it early.
 
-    first: the first of the speculative side, which `begin` has begun already. The result is the
-    first one that was interrupted, or the one of median speed. Pairs that did not end are left out
-    of the comparison, which is None where there is no other.
+    first: the first generation of the speculative side, which `begin` has already begun. The result
+    is the first one that was interrupted, or the one of median speed. The comparison excludes
+    incomplete pairs, and is None without a complete one.
     """
     ended: tuple[list[Result], list[Result]] = ([], [])
     interrupted = False
@@ -121,8 +121,8 @@ def compare(
 
 
 def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
-    """A few tokens in a full batch, so that neither side of a comparison pays for what happens once
-    per process.
+    """Generate a few tokens in a full batch, so that neither side of a comparison includes one-time
+    costs of the process.
     """
     tokens, rows = (
         min(WARM_UP_TOKENS, options["max_new_tokens"]),
@@ -136,7 +136,7 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:
-    """What the figures belong to, in one line."""
+    """The setting of the figures, in one line."""
     parts, models = llm.parts, llm.models
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
@@ -146,6 +146,7 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
         str(models.dtype).removeprefix("torch."),
         *quantized(models),
         how,
+        f"kernels: {kernels_of(llm)}",
     ]
     return ", ".join([*map(called, strategies), *machine]) + (
         "; interrupted: figures up to there" if interrupted else ""
@@ -153,10 +154,10 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
 
 
 def quantized(models: Models) -> list[str]:
-    """How the models' weights are held, where not as they are stored."""
+    """The models' quantizations, if any."""
     target, draft = models.quantizations
     alike = target == draft or models.draft is None
-    told = (
+    reported = (
         [called(target)]
         if alike
         else [
@@ -165,11 +166,11 @@ def quantized(models: Models) -> list[str]:
             if q is not None
         ]
     )
-    return [] if alike and target is None else told
+    return [] if alike and target is None else reported
 
 
 def called(strategy: Any) -> str:
-    """A strategy's name, with its parameters where it has any."""
+    """A strategy's name, with its parameters if it has any."""
     if isinstance(strategy, type):
         return strategy.__name__
     return (
@@ -177,9 +178,19 @@ def called(strategy: Any) -> str:
     )
 
 
+def kernels_of(llm: LLM) -> str:
+    """Which parts run by kernels: for both models if equal, else for each."""
+    models, parts = llm.models, llm.parts
+    capability = Capability.of(models.device)
+    setting = kernels.Setting(capability, models.dtype, parts.cache, parts.attention)
+    target = kernels.in_short(models.target, setting)
+    draft = target if models.draft is None else kernels.in_short(models.draft, setting)
+    return target if draft == target else f"target {target}; draft {draft}"
+
+
 def caveats(llm: LLM) -> list[str]:
-    """What to know of a text that does not follow the target's distribution, or depends on what was
-    generated next to it.
+    """Warnings for a text that does not follow the target's distribution, or depends on the other
+    rows.
     """
     verifier, drafter = llm.parts.verifier, llm.parts.drafter
     said = []
@@ -194,8 +205,8 @@ def caveats(llm: LLM) -> list[str]:
 
 
 def json_lines(result: Result, compared: Comparison | None) -> str:
-    """One line per completion, then one with the statistics (and those of plain decoding, with the
-    ratio of tokens/s).
+    """One line per completion, then one with the statistics (and those of autoregressive decoding,
+    with the ratio of tokens/s).
     """
     stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
     if compared is not None:

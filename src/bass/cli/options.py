@@ -1,5 +1,5 @@
 """The options of `bass generate` and `bass eval`: those of `load` and of `LLM.stream`, and the
-parameters of the strategies that are named.
+parameters of the named strategies.
 """
 
 from collections.abc import Callable, Iterable
@@ -62,9 +62,9 @@ def of_field(field: Field[Any]) -> Option:
 @final
 @dataclass(frozen=True)
 class Named:
-    """Strategies as the user names them.
+    """Strategies as the user named them.
 
-    `words`: all names and parameters; `specs`: by option, what `make` takes.
+    `words`: all names and parameters; `specs`: by option, the arguments of `make`.
     """
 
     words: list[Any]
@@ -78,9 +78,9 @@ def read_options(
     examine: Callable[[Namespace, Problems], None] = lambda config, problems: None,
 ) -> tuple[Namespace, dict[str, Any], dict[str, Any], Named]:
     """The command's own options, the arguments of `load`, those of `LLM.stream`, and the strategies
-    as the user names them. `own` are the command's own, which `examine` looks at.
+    as the user named them. `own` are the command's own, checked by `examine`.
 
-    Raises an `OptionError` with all that is wrong in files and with strategies.
+    Raises an `OptionError` with all problems in files and with strategies.
     """
     problems = Problems()
     parser.add(*own, Option("config", help=_CONFIG, metavar="FILE"))
@@ -119,7 +119,7 @@ def read_options(
             load_with[option] = (
                 chosen[option] if nothing else make(choices.OPTIONS[option], chosen[option])
             )
-    problems.raise_any("What was asked for")
+    problems.raise_any("The command")
     stream_with = {f.name: config[f.name] for f in fields(RequestOptions)}
     stop = [unescape(text) for text in config.stop] or (
         EXAMPLE_STOPS if config.get("example") else ()
@@ -130,7 +130,7 @@ def read_options(
 
 
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file says of strategies, and of other options, by key."""
+    """The strategies, and the other options, of a file, by key."""
     form = "write options as `temperature: 0.8`, line by line"
     said = read_mapping(
         Path(name), name, "a YAML file to `--config`", form, f"are no options: {form}"
@@ -141,7 +141,7 @@ def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def layered(defaults: dict[str, Any], layers: Iterable[Namespace]) -> Namespace:
-    """The options of all layers, of which a later one overrides those before."""
+    """The options of all layers; a later one overrides earlier ones."""
     config = dict(defaults)
     for layer in layers:
         given = vars(layer)

@@ -1,7 +1,7 @@
 """From the words of a command line, or the keys of a file, to options.
 
-jsonargparse converts the values, argparse writes the help. Which words are options is decided here,
-so that every complaint is a sentence of ours.
+jsonargparse converts the values, argparse writes the help. This module decides which words are
+options, so that every error is one of our sentences.
 """
 
 import argparse
@@ -46,16 +46,16 @@ class Option:
 
     @property
     def flag(self) -> bool:
-        """Whether it takes no value."""
+        """Whether it has no value."""
         return self.type is bool
 
     @property
     def start(self) -> Any:
-        """Its value where nothing is given."""
+        """Its value if the command line has none."""
         return [] if self.repeated or self.place == MANY else False if self.flag else self.default
 
     def value(self, given: Any) -> Any:
-        """A text, or a value of a file, as the type that is wanted. Raises `WrongKindError`."""
+        """A text, or a value of a file, as the wanted type. Raises `WrongKindError`."""
         return typed(given, self.type)
 
 
@@ -70,21 +70,21 @@ class Parser:
         self._shown: list[tuple[str, list[Option]]] = []
 
     def add(self, *options: Option, group: str = "") -> None:
-        """Options that are parsed."""
+        """Add options to parse."""
         self._groups.setdefault(group, []).extend(options)
 
     def show(self, title: str, options: Iterable[Option]) -> None:
-        """Options that the help has too, and somebody else takes."""
+        """Add options to the help that another parser reads."""
         self._shown.append((title, list(options)))
 
     @property
     def options(self) -> dict[str, Option]:
-        """All that are parsed, by name."""
+        """All parsed options, by name."""
         return {one.name: one for group in self._groups.values() for one in group}
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The values where nothing is given."""
+        """The values without a command line."""
         return {name: option.start for name, option in self.options.items()}
 
     def parse(self, argv: Iterable[str], defaults: bool = True) -> Namespace:
@@ -117,7 +117,7 @@ class Parser:
         return Namespace(**(self.defaults if defaults else {}) | found)
 
     def read(self, given: Mapping[str, Any], where: str, problems: Problems) -> Namespace:
-        """The options that a file gives by name; all that is wrong is noted."""
+        """The options of a file by name; problems are recorded."""
         found: dict[str, Any] = {}
         for key, value in given.items():
             with problems.noted(where):
@@ -140,7 +140,7 @@ class Parser:
         return Namespace(**found)
 
     def help(self) -> str:
-        """What `--help` prints."""
+        """The text of `--help`."""
         shown = argparse.ArgumentParser(prog=self.command, description=self._description)
         groups: dict[str, Any] = {"": shown}
         for title, options in [*self._groups.items(), *self._shown]:
@@ -151,7 +151,7 @@ class Parser:
         return shown.format_help().rstrip("\n")
 
     def unknown(self, name: str) -> OptionError:
-        """That there is no such option, with the nearest ones."""
+        """The error for an unknown option, with the nearest ones."""
         ours = ELSEWHERE.get(name.removeprefix("--"))
         if ours in self.options:
             about = self.options[ours].help
@@ -170,7 +170,7 @@ class Parser:
         text: str | None,
         words: Iterator[str],
     ) -> None:
-        """One option, whose value may be the next word."""
+        """Parse one option, whose value may be the next word."""
         if option.flag:
             if text is not None:
                 raise OptionError(f"`{name}` takes no value: leave `={text}` out; {self.see}")
@@ -183,7 +183,7 @@ class Parser:
         found[option.name] = [*found.get(option.name, []), value] if option.repeated else value
 
     def _place(self, found: dict[str, Any], loose: list[str]) -> None:
-        """Hand out the words that are no options."""
+        """Assign the words that are not options."""
         for option in self.options.values():
             if option.place == MANY and loose:
                 found[option.name] = [self._typed(option, option.name, word) for word in loose]
@@ -231,9 +231,9 @@ def is_option(word: str) -> bool:
 def taken(
     argv: Iterable[str], wanted: Callable[[str], bool], what: Callable[[str], str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The options whose names are wanted, with their texts; and the other words.
+    """The options with the wanted names, with their texts; and the other words.
 
-    what: what to give for a name, where the text is missing.
+    what: the description of a missing text for a name.
     """
     found: list[tuple[str, str]] = []
     rest: list[str] = []
@@ -253,7 +253,7 @@ def taken(
 
 
 def underscored(argv: list[str]) -> list[str]:
-    """Option names with underscores, whichever way they were written; `--` ends the options."""
+    """Option names with underscores for any spelling; `--` ends the options."""
     end = argv.index("--") if "--" in argv else len(argv)
     return [_underscored(word) if word.startswith("--") else word for word in argv[:end]] + argv[
         end:

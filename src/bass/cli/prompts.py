@@ -1,4 +1,4 @@
-"""What `bass generate` continues."""
+"""The prompts of `bass generate`."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")
 
 
 def read_prompts(config: Namespace) -> list[Prompt]:
-    """The prompts that the options name: exactly one source of them."""
+    """The prompts of the options, which must have exactly one source of them."""
     sources = {
         "a prompt": config.prompt,
         "`--file`": config.file is not None,
@@ -58,7 +58,7 @@ def read_prompts(config: Namespace) -> list[Prompt]:
 
 
 def conversation(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:
-    """The prompt as what a user says, after what the system says."""
+    """The prompt as a user message, after the system message."""
     return [
         {"role": role, "content": text}
         for role, text in (("system", system), ("user", prompt))

@@ -16,7 +16,7 @@ from bass.runs.run_folder import RunFolder
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Write the page, and say where it is."""
+    """Write the page, and print its path."""
     parser.add(
         Option("run", help="folder that `bass ablate` or `bass eval` wrote", place=ONE),
         Option(
@@ -44,7 +44,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     where = Path(config.plots) if config.plots is not None else None
     _check_places(folders, output, where)
     try:
-        html, plots, told = (
+        html, plots, reported = (
             _evaluations(folders) if _are_evaluations(folders) else _runs(folders, where)
         )
     except RecursionError as error:
@@ -52,7 +52,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run."
         ) from error
     write_atomically(output, html)
-    for sentence in told:
+    for sentence in reported:
         say(sentence)
     say(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
     if where is not None:
@@ -75,8 +75,8 @@ def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], lis
         return page(RunFolder(folders[0]))
     if where is not None:
         raise OptionError("`--plots` is of one run: report the runs one by one to get their plots.")
-    html, told = comparison(*map(RunFolder, folders))
-    return html, [], told
+    html, reported = comparison(*map(RunFolder, folders))
+    return html, [], reported
 
 
 def _evaluations(folders: list[Path]) -> tuple[str, list[Plot], list[str]]:
@@ -96,7 +96,7 @@ def _are_evaluations(folders: list[Path]) -> bool:
 
 
 def _is_evaluation(folder: Path) -> bool:
-    """By its manifest; what is no manifest at all is told by those who read it."""
+    """Whether the manifest is that of an evaluation. The reader reports an invalid manifest."""
     try:
         manifest = parse_json(content(folder / "manifest.json"))
     except (RunFolderError, ValueError):
@@ -105,7 +105,7 @@ def _is_evaluation(folder: Path) -> bool:
 
 
 def _check_places(folders: list[Path], output: Path, where: Path | None) -> None:
-    """Before the work, of which some takes minutes."""
+    """Check the destinations before the work, which may take minutes."""
     for folder in folders:
         if not folder.is_dir():
             raise OptionError(

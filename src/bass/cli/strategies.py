@@ -1,5 +1,5 @@
-"""`bass list`: every strategy that has a name, ours and those of installed packages, and every
-model family.
+"""`bass list`: every strategy with a name, ours and those of installed packages, and every model
+family.
 """
 
 import inspect
@@ -35,15 +35,16 @@ EXPLAINED = {kind.name: kind.about for kind in KINDS.values()} | {
 LOSSLESS = (
     "Policies, drafters and stop rules are lossless by their contract: with any of them the text "
     "follows the target's distribution. "
-    "Of a verifier it is said beside its name."
+    "For a verifier it is shown next to its name."
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is told of one name.
+    """The row of one name.
 
-    `origin`: the distribution that offers it, if it is not ours; `problem`: why it cannot be used.
+    `origin`: the distribution that registers it, if it is not ours; `problem`: why it cannot be
+    used.
     """
 
     kind: str
@@ -60,8 +61,8 @@ class Entry:
     def of(
         cls, kind: str, name: str, strategy: type, origin: str = "", problem: str = ""
     ) -> "Entry":
-        """What a class tells of itself."""
-        # its own: `getdoc` would give its protocol's
+        """The row of a class."""
+        # the class's own docstring: `getdoc` would return its base class's
         about = summary(strategy.__doc__)
         lossless = getattr(strategy, "lossless", None) if kind == "verifier" else None
         paper = getattr(strategy, "paper", "")
@@ -81,7 +82,7 @@ class Entry:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Column by column. A parameter without a default has to be given."""
+        """The row's cells by column. A parameter without a default is required."""
         given = [
             name if default is REQUIRED else f"{name}={default!r}"
             for name, default in self.parameters.items()
@@ -144,7 +145,7 @@ def summary(doc: str | None) -> str:
 
 
 def entries(kind: str) -> list[Entry]:
-    """Those of one kind: ours, then what installed packages offer, usable or not."""
+    """The strategies of one kind: ours, then those of installed packages, usable or not."""
     if kind == FAMILY:
         about = {
             name: summary(sys.modules[family.__module__].__doc__)
@@ -156,7 +157,7 @@ def entries(kind: str) -> list[Entry]:
 
 
 def offered(kind: str, point: EntryPoint) -> Entry:
-    """What an installed package offers, with what stands in its way."""
+    """A strategy of an installed package, with its problem if it has one."""
     origin, first = distribution(point), plugins(kind)[point.name]
     holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
     taken = holder != origin or first.value != point.value
@@ -172,7 +173,7 @@ def offered(kind: str, point: EntryPoint) -> Entry:
 
 
 def table(kind: str, listed: Sequence[Entry]) -> Table:
-    """For a terminal: parameters under what a strategy is, and so to a width of 80."""
+    """For a terminal: parameters below each strategy, so that 80 columns are enough."""
     shown = Table(
         title=f"{kind}: {EXPLAINED[kind]}",
         title_justify="left",
@@ -190,17 +191,17 @@ def table(kind: str, listed: Sequence[Entry]) -> Table:
             "lossless": "green" if entry.lossless else "bold red",
             "origin": "yellow",
         }
-        told = [
+        lines = [
             Text(entry.cells[name], style=style)
             for name, style in styles.items()
             if entry.cells[name]
         ]
-        shown.add_row(Text(entry.name), Text("\n").join(told), Text(entry.paper))
+        shown.add_row(Text(entry.name), Text("\n").join(lines), Text(entry.paper))
     return shown
 
 
 def block(kind: str, listed: Sequence[Entry]) -> str:
-    """Plain text, one line for each name, as wide as it has to be."""
+    """Plain text, one line for each name, without wrapping."""
     rows = [entry.cells for entry in listed]
     used = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
     width = {name: max(len(row[name]) for row in rows) for name in used}

@@ -1,5 +1,5 @@
-"""All that the command line prints: text goes through `printable`, and a terminal is left as it was
-found.
+"""All output of the command line: text passes through `printable`, and the terminal's state is
+restored.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def say(text: str, stderr: bool = False) -> None:
 
 
 def give(text: str, file: Any = None) -> None:
-    """Write data, such as generated text, to standard output or another stream: as it is, unless
+    """Write data, such as generated text, to standard output or another stream: unchanged, unless
     that is a terminal.
     """
     file = file or sys.stdout
@@ -46,7 +46,7 @@ def give(text: str, file: Any = None) -> None:
 
 @final
 class Screen(Console):
-    """A rich console on which only the console itself steers the terminal."""
+    """A rich console on which only the console itself writes control sequences."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -55,14 +55,16 @@ class Screen(Console):
             yield Segment(text if control else printable(text, SHOWN), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `main`, which ends every command whose reader has gone with status 0."""
+        """Leave it to `main`, which ends a command whose reader has closed the pipe with
+        status 0.
+        """
         raise
 
 
 def console(stderr: bool = False, **options: Any) -> Screen:
-    """A console for what bass says.
+    """A console for messages.
 
-    A `COLUMNS` or `LINES` of the environment that is no size of a terminal is ignored.
+    It ignores an invalid `COLUMNS` or `LINES` of the environment.
     """
     believed = {
         name: value
@@ -78,7 +80,7 @@ def _is_size(text: str, least: int, most: int) -> bool:
 
 @contextlib.contextmanager
 def left_as_found() -> Iterator[None]:
-    """Within it a signal that ends or stops the process shows the cursor first, which a live
+    """Within it, a signal that ends or stops the process first shows the cursor, which a live
     display may have hidden.
     """
     if threading.current_thread() is not threading.main_thread():  # where no signal comes
@@ -102,9 +104,7 @@ def left_as_found() -> Iterator[None]:
 
 
 def show_cursor() -> None:
-    """Have every terminal of this process show its cursor; one that does not take it now is not
-    waited for.
-    """
+    """Show the cursor on every terminal of this process, without waiting for a blocked one."""
     for handle in (1, 2):
         with contextlib.suppress(OSError, ValueError):
             if os.isatty(handle) and select.select([], [handle], [], 0)[1]:
@@ -113,8 +113,8 @@ def show_cursor() -> None:
 
 @contextlib.contextmanager
 def said_printably() -> Iterator[None]:
-    """Within it Python's own warnings, and errors that nobody can catch, are printed as `say`
-    would.
+    """Within it, Python's own warnings, and errors that cannot be caught, are printed as by
+    `say`.
     """
     format_warning, hooks = warnings.formatwarning, (sys.unraisablehook, threading.excepthook)
 

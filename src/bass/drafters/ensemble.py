@@ -1,4 +1,4 @@
-"""Several ways to draft: for each row the first that has something to propose."""
+"""Several ways to draft: each row uses the first one that proposes tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Windo
 @final
 @dataclass(frozen=True)
 class Ensemble(DraftMethod):
-    """Asks `methods` in order, each for the rows in which none before it proposed anything."""
+    """Tries `methods` in order, each for the rows without a proposal so far."""
 
     paper: ClassVar[str] = "after Oliaro et al., 2024 (SuffixDecoding, its hybrid form)"
 
@@ -67,19 +67,18 @@ class Ensemble(DraftMethod):
 @final
 @dataclass(frozen=True)
 class EnsembleDrafter(Drafter):
-    """Merges the drafts of its parts row by row, then tells each part what another one proposed in
-    its place.
+    """Merges the drafts of its parts row by row, then feeds each part the drafts of the others.
 
-    A part with a cache feeds it the last two committed tokens, and the tokens that it drafts
-    itself. Of a draft that another part made and the verifier kept, it would lack all but the last:
+    A part with a cache feeds it the last two committed tokens and its own drafts. If the verifier
+    accepts the draft of another part, the cache lacks all its tokens except the last:
 
         position     ... lens-1   lens .. lens-2+n   lens-1+n      of a row with n drafted tokens
-        told         [   last      d1  ..   d(n-1) ]    dn         fed in the next step, if kept
+        fed          [   last      d1  ..   d(n-1) ]    dn         in the next step, if accepted
     """
 
     drafters: tuple[Drafter, ...]
     vocab_size: int
-    reads: tuple[tuple[int, ...], ...] = ()  # of each part, its places in the features
+    reads: tuple[tuple[int, ...], ...] = ()  # indices of each part's features
 
     def __post_init__(self) -> None:
         if not self.reads:
@@ -116,32 +115,29 @@ class EnsembleDrafter(Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        asked, drafts = lengths, []
+        requested, drafts = lengths, []
         for drafter in self.drafters:
             # a part may write to its lengths
-            answer = drafter.propose(sequences, asked.clone(), k, noise, span)
-            draft = check_answer(drafter, answer, asked, k, self.vocab_size)
-            if asked.device.type == "cpu":
-                check_columns(drafter, draft, asked)
-            draft = widened(draft, asked, k)
-            # a negative length is an error of the step, which sees it
-            asked = torch.where(draft.lengths != 0, 0, asked)
+            answer = drafter.propose(sequences, requested.clone(), k, noise, span)
+            draft = check_answer(drafter, answer, requested, k, self.vocab_size)
+            if requested.device.type == "cpu":
+                check_columns(drafter, draft, requested)
+            draft = widened(draft, requested, k)
+            # the step reports a negative length
+            requested = torch.where(draft.lengths != 0, 0, requested)
             drafts.append(draft)
         merged = merge(drafts)
-        # A token outside of the vocabulary is an error of the step, which sees it, and no index
-        # here.
+        # The step reports a token outside of the vocabulary; here it is no valid index.
         known = merged.tokens.clamp(0, self.vocab_size - 1)
         for drafter, own in zip(self.drafters, drafts, strict=True):
-            tell(drafter, sequences, known, merged.lengths - own.lengths, span)
+            feed(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
 
 
-def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
-    """The draft as k columns, with zeros for what is beyond a row's length or beyond what it was
-    asked for.
-    """
+def widened(draft: Draft, requested: Int[Tensor, " batch"], k: int) -> Draft:
+    """The draft with k columns; zeros beyond a row's length and beyond the requested length."""
     columns = draft.tokens.shape[1]
-    lengths, missing = torch.minimum(draft.lengths, asked).clamp(max=columns), k - columns
+    lengths, missing = torch.minimum(draft.lengths, requested).clamp(max=columns), k - columns
     tokens = F.pad(draft.tokens, (0, missing))
     probs = None if draft.probs is None else F.pad(draft.probs, (0, 0, 0, missing))
     return Draft(torch.where(counts(lengths, k), tokens, 0), probs, lengths)
@@ -153,9 +149,9 @@ def counts(lengths: Int[Tensor, " batch"], k: int) -> Tensor:
 
 
 def merge(drafts: list[Draft]) -> Draft:
-    """One draft of several, no two of which have tokens for the same row.
+    """One draft from several, of which at most one has tokens for each row.
 
-    A token without a distribution gets a one-hot.
+    A token without a distribution gets a one-hot distribution.
     """
     tokens, lengths = drafts[0].tokens, drafts[0].lengths
     for draft in drafts[1:]:
@@ -171,16 +167,16 @@ def merge(drafts: list[Draft]) -> Draft:
     return Draft(tokens, probs, lengths)
 
 
-def tell(
+def feed(
     drafter: Drafter,
     sequences: Sequences,
     drafted: Int[Tensor, "batch k"],
     lengths: Int[Tensor, " batch"],
     span: int,
 ) -> None:
-    """Feed the first `lengths[b]` of each row's last committed and drafted tokens.
+    """Feed a part the first `lengths[b]` of each row's last committed and drafted tokens.
 
-    On a CPU nothing is done where all are 0.
+    On a CPU this is skipped if all lengths are 0.
     """
     if lengths.device.type == "cpu" and not bool(lengths.any()):
         return

@@ -1,4 +1,4 @@
-"""A small decoder that drafts token by token."""
+"""A small decoder drafts token by token."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -27,7 +27,7 @@ from bass.records import Draft, Noise, Sequences, Window
 @final
 @dataclass(frozen=True)
 class ModelDraft(DraftMethod):
-    """A draft model of its own, loaded as `draft=`."""
+    """A separate draft model, the option `draft=`."""
 
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
@@ -49,11 +49,11 @@ class ModelDrafter(ForwardingRowStore, Drafter):
     """Draws from a model's warped distribution (Chen et al., 2023).
 
     Each step begins with the last *two* committed tokens: after a fully accepted draft the cache
-    lacks the first of them, and feeding a token again changes nothing.
+    lacks the first of them, and to feed a token again changes nothing.
 
         step    0: [ lens-2, lens-1 ] -> d1     1: [ d1 ] -> d2     2: [ d2 ] -> d3 ...
 
-    Where the host can see without waiting that every draft has ended (on a CPU), it stops there and
+    On a CPU, where the host reads lengths without waiting, it stops once every draft has ended and
     returns fewer columns.
     """
 
@@ -61,7 +61,7 @@ class ModelDrafter(ForwardingRowStore, Drafter):
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None = None
-    model: str = "the draft model"  # as messages name it
+    model: str = "the draft model"  # its name in messages
 
     @property
     def label(self) -> str:
@@ -95,7 +95,7 @@ class ModelDrafter(ForwardingRowStore, Drafter):
         return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)
 
     def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
-        """The stop rule's answer, refused where it is none."""
+        """The stop rule's result. Raises `StrategyError` for a wrong type or shape."""
         assert self.stop_rule is not None
         ends, name = self.stop_rule(own, so_far), type(self.stop_rule).__name__
         kind = type(ends).__name__

@@ -1,4 +1,4 @@
-"""Drafts by looking up what followed the last time."""
+"""Drafts by prompt lookup."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,16 +16,16 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Ngram(Drafter):
-    """Prompt lookup (Saxena, 2023): proposes what followed the last tokens of the row where they
-    occurred before.
+    """Prompt lookup (Saxena, 2023): proposes the tokens that followed an earlier occurrence of the
+    row's last tokens.
 
         tokens   a b c x y z ... a b c |      a b c occurred before: x y z is the draft
                        ^ at            ^ lens
 
-    The last `longest` committed tokens are looked for first, then one fewer, down to `shortest`; of
-    several occurrences the latest counts. The draft ends where the committed tokens end. A row
-    whose last tokens are new proposes nothing. There is no model and no state: cost is one
-    comparison of a batch's tokens for each length.
+    It searches for the last `longest` committed tokens first, then one fewer, down to `shortest`;
+    of several occurrences the latest counts. The draft ends at the end of the committed tokens. A
+    row whose last tokens are new has no draft. There is no model and no state. Cost: one comparison
+    of the batch's tokens for each length.
     """
 
     paper: ClassVar[str] = "Saxena, 2023 (prompt lookup)"
@@ -51,8 +51,8 @@ class Ngram(Drafter):
         return Draft(sequences.tokens.gather(1, places), None, torch.minimum(lengths, known))
 
     def latest(self, sequences: Sequences, span: int) -> Int[Tensor, " batch"]:
-        """Where the longest known end of each row occurred last: the position of its last token, -1
-        if it has not.
+        """The last earlier occurrence of the row's longest matching suffix: the position of its
+        last token, or -1.
         """
         tokens, lens = sequences.tokens[:, :span], sequences.lens
         place = torch.arange(tokens.shape[1], device=lens.device)

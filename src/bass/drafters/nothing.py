@@ -1,4 +1,4 @@
-"""The drafter of plain decoding."""
+"""The drafter of autoregressive decoding."""
 
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +13,7 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class NoDrafter(Drafter):
-    """Proposes nothing, so that every step is one of plain decoding.
+    """Proposes nothing: every step is autoregressive.
 
     It has no state and no cost.
     """

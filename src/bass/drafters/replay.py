@@ -1,4 +1,4 @@
-"""Drafts from a script: what the rows will say is known, or guessed, beforehand."""
+"""Drafts from a script: the output is known, or guessed, beforehand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Replay(DraftMethod):
-    """Proposes the next tokens of a script for a row that is the beginning of it, and nothing for
-    any other row.
+    """Proposes the next tokens of a script for a row that is a prefix of it, and nothing for any
+    other row.
 
-    scripts: whole sequences of token ids, prompts included; of several that fit, the first counts.
-    For text that is likely to come out again (a file that is edited, an answer that was given
-    before), and for imposing a known acceptance.
+    scripts: whole sequences of token ids, prompts included; of several matches, the first counts.
+    For text that is likely to repeat (an edited file, an earlier answer), and for experiments with
+    a known acceptance.
     """
 
     paper: ClassVar[str] = "after Yang et al., 2023 (LLMA)"
@@ -60,8 +60,8 @@ class Replay(DraftMethod):
 @final
 @dataclass(frozen=True)
 class ReplayDrafter(Drafter):
-    """Compares every row with every script in each step, on the device: batch x scripts x span
-    comparisons.
+    """Compares every row with every script, on the device: batch x scripts x span comparisons per
+    step.
     """
 
     scripts: Int[Tensor, "scripts longest"]
@@ -74,8 +74,8 @@ class ReplayDrafter(Drafter):
         width = min(span, longest)
         beyond = torch.arange(width, device=lens.device) >= lens[:, None]
         same = (sequences.tokens[:, None, :width] == self.scripts[:, :width]) | beyond[:, None]
-        fits = same.all(2) & (lens[:, None] < self.ends)
-        first = fits.to(torch.int64).argmax(1)
+        matches = same.all(2) & (lens[:, None] < self.ends)
+        first = matches.to(torch.int64).argmax(1)
         places = (lens[:, None] + torch.arange(k, device=lens.device)).clamp(max=longest - 1)
-        left = torch.where(fits.any(1), self.ends[first] - lens, 0)
+        left = torch.where(matches.any(1), self.ends[first] - lens, 0)
         return Draft(self.scripts[first].gather(1, places), None, torch.minimum(lengths, left))

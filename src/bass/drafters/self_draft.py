@@ -1,4 +1,4 @@
-"""A target that drafts for itself, with its first layers."""
+"""The target drafts for itself with its first layers."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -14,9 +14,9 @@ class SelfDraft(DraftMethod):
     """Drafts with the target's first `layers`, then its own norm and head. No draft model, no
     second cache.
 
-    What it writes at drafted positions of the target's cache is what the target's first layers
-    write there when they verify the draft. It is worth its time where the model was trained to
-    predict early, as by LayerSkip.
+    At drafted positions it writes the same keys and values to the target's cache as the target's
+    first layers do when they verify the draft. It pays off for models that were trained to predict
+    early, as by LayerSkip.
     """
 
     paper: ClassVar[str] = (

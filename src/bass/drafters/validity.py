@@ -1,9 +1,8 @@
-"""What a drafter's answer must be: a draft of the requested shape, drawn from distributions over
-the target's vocabulary.
+"""Checks of a drafter's result: a draft of the requested shape, drawn from distributions over the
+target's vocabulary.
 
-A verifier trusts the distributions that a draft reports, and those of the target. One that is none,
-such as the NaN of a model that overflows, would be emitted as text that follows no model's law, so
-the run ends instead.
+A verifier trusts the distributions of the draft and of the target. With an invalid one, such as the
+NaN of a model that overflows, the output would follow no model's distribution, so the run ends.
 """
 
 import torch
@@ -45,27 +44,28 @@ _REASONS = {
 def check_answer(
     drafter: Drafter, draft: object, requested: Int[Tensor, " batch"], k: int, vocab: int
 ) -> Draft:
-    """The answer, if it is a draft of up to `k` tokens for each row; only shapes and types are
-    looked at.
+    """The result, if it is a draft of up to `k` tokens for each row.
 
-    Raises `StrategyError`.
+    It checks shapes and types, not values. Raises `StrategyError`.
     """
     name, batch = f"`{type(drafter).__name__}.propose`", len(requested)
     if not isinstance(draft, Draft):
-        raise StrategyError(f"{name} returned {_kind(draft)}: give a `bass.records.Draft`.")
+        raise StrategyError(f"{name} returned {_kind(draft)}: return a `bass.records.Draft`.")
     check_complete(draft, name)
     fields = {"tokens": draft.tokens, "probs": draft.probs, "lengths": draft.lengths}
     for field, value in fields.items():
         if not isinstance(value, Tensor) and not (field == "probs" and value is None):
-            raise StrategyError(f"{name} gave {_kind(value)} as `{field}`: give a tensor.")
+            raise StrategyError(f"{name} returned {_kind(value)} as `{field}`: return a tensor.")
         if value is not None:
             check_dense(value, requested.device, f"`{field}` of the draft of {name}")
     for field, value in (("tokens", draft.tokens), ("lengths", draft.lengths)):
         if value.dtype not in INTEGERS:
-            raise StrategyError(f"{name} gave `{field}` of {dtype_name(value)}: give integers.")
+            raise StrategyError(
+                f"{name} returned `{field}` of {dtype_name(value)}: return integers."
+            )
     if draft.probs is not None and draft.probs.dtype not in FLOATS:
         raise StrategyError(
-            f"{name} gave `probs` of {dtype_name(draft.probs)}: give float32, or None."
+            f"{name} returned `probs` of {dtype_name(draft.probs)}: return float32, or None."
         )
     shapes = [None if value is None else list(value.shape) for value in fields.values()]
     columns = shapes[0][1] if len(shapes[0] or ()) == 2 else -1  # pyright: ignore[reportOptionalSubscript]
@@ -76,23 +76,20 @@ def check_answer(
         or (shapes[1] is not None and (len(shapes[1]) != 3 or shapes[1][:2] != shapes[0]))
     ):
         raise StrategyError(
-            f"{name} was asked for up to {k} tokens for {batch} rows and gave tokens {shapes[0]} "
-            f"of lengths {shapes[2]} "
-            f"with probabilities {shapes[1]}: give tokens [{batch}, {k}], lengths [{batch}], and "
-            "probabilities with one more "
-            "axis than tokens, or None."
+            f"{name} must draft up to {k} tokens for {batch} rows and returned tokens {shapes[0]} "
+            f"of lengths {shapes[2]} with probabilities {shapes[1]}: return tokens [{batch}, {k}], "
+            f"lengths [{batch}], and probabilities with one more axis than tokens, or None."
         )
     if draft.probs is not None and draft.probs.shape[2] != vocab:
         raise StrategyError(
-            f"`{type(drafter).__name__}` gave distributions over {draft.probs.shape[2]} tokens, "
-            "and the target has "
-            f"{vocab}: they must be over the same vocabulary."
+            f"`{type(drafter).__name__}` returned distributions over {draft.probs.shape[2]} "
+            f"tokens, and the target has {vocab}: they must be over the same vocabulary."
         )
     return Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
 
 
 def built(method: DraftMethod, context: DrafterContext) -> Drafter:
-    """The drafter that a method makes for a run. Raises `StrategyError` where it makes none."""
+    """The drafter that a method builds for a run. Raises `StrategyError` if it builds none."""
     drafter = method.build(context)
     if not isinstance(drafter, Drafter):
         raise StrategyError(
@@ -103,37 +100,34 @@ def built(method: DraftMethod, context: DrafterContext) -> Drafter:
 
 
 def named(drafter: Drafter) -> str:
-    """How a message names a drafter: its label, or its class where that is no text."""
+    """A drafter's name in messages: its label, or its class if the label is no text."""
     label = drafter.label
     return label if isinstance(label, str) and label else f"`{type(drafter).__name__}`"
 
 
 def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
-    """Raises `StrategyError` where a row has more tokens than columns.
-
-    It reads numbers, so it is for a CPU only.
-    """
+    """Raise `StrategyError` if a row has more tokens than columns. It reads values: CPU only."""
     columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, requested).max())
     if most > columns:
         raise StrategyError(
-            f"`{type(drafter).__name__}.propose` gave {columns} columns of tokens, and says that a "
-            f"row has {most}: give so many."
+            f"`{type(drafter).__name__}.propose` returned {columns} columns of tokens for a row of "
+            f"{most} drafted tokens: return {most} columns."
         )
 
 
 def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
-    """What to tell the user of a draft with this flag, which is not 0."""
+    """The error for a draft with this flag, which is not 0."""
     reason, cause = next(text for bit, text in _REASONS.items() if flag & bit)
     label = named(drafter)
-    return StrategyError(f"{label[0].upper()}{label[1:]} gave a draft with {reason}: {cause}.")
+    return StrategyError(f"{label[0].upper()}{label[1:]} returned a draft with {reason}: {cause}.")
 
 
 def invalid_target(warp: Warp, flag: int) -> StrategyError:
-    """What to tell the user of a distribution of the target with this flag, which is not 0."""
+    """The error for a distribution of the target with this flag, which is not 0."""
     reason = next(text for bit, (text, _) in _REASONS.items() if flag & bit)
     return StrategyError(
-        f"`{type(warp).__name__}` gave a distribution of the target with {reason}: a warp makes "
-        "finite probabilities of sum 1, unless the target's logits are NaN."
+        f"`{type(warp).__name__}` returned a distribution of the target with {reason}: a warp must "
+        "return finite probabilities that sum to 1, unless the target's logits are NaN."
     )
 
 

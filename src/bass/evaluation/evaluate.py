@@ -43,9 +43,9 @@ METHODS: dict[str, Callable[[LLM], LLM]] = dict(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is asked.
+    """The request of an evaluation.
 
-    `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, none for ten that follow
+    `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, empty for ten that follow
     from the samples.
     """
 
@@ -84,7 +84,7 @@ class Evaluation:
         if not all(is_finite(b) and b > 0 for b in self.budgets):
             raise OptionError(
                 f"`budgets={list(self.budgets)}` must be more than 0 seconds each, and finite: "
-                "scores without one are told anyway."
+                "scores without a budget are always reported."
             )
 
     @property
@@ -119,10 +119,10 @@ def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
 
 
 def check(llm: LLM, evaluation: Evaluation) -> list[str]:
-    """Refuse what cannot be done, before any sample is made: prompts that do not fit, programs that
-    cannot be run, a missing library.
+    """Raise an error before any sample is made, for prompts beyond the context, programs that
+    cannot run, or a missing library.
 
-    What confines programs is returned.
+    Returns the layers that confine programs.
     """
     tokenizer = llm.models.tokenizer
     if tokenizer is None:
@@ -142,7 +142,7 @@ def check(llm: LLM, evaluation: Evaluation) -> list[str]:
     if long:
         raise RequestError(
             f"{long} of {len(sizes)} prompts have more than the {max(room, 0)} tokens that the "
-            "context leaves beside `max_new_tokens`: "
+            "context leaves next to `max_new_tokens`: "
             "lower it or `shots`, or leave them out with `skip_long`."
         )
     if SCORES[evaluation.task] == "rouge2":

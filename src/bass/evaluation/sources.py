@@ -46,9 +46,7 @@ def locate(data: str | Path) -> Path:
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """The records of a file, by its name's ending, each read when it is asked for. Raises
-    `RequestError`.
-    """
+    """The records of a file, by its name's ending, read lazily. Raises `RequestError`."""
     try:
         data = read_regular(path, LARGEST)
         if path.suffix == ".parquet":

@@ -1,5 +1,5 @@
-"""One cell of an ablation, run into its folder turn by turn: a function of its settings and of what
-the folder already holds.
+"""Runs one cell of an ablation into its folder, turn by turn: a function of its settings and of the
+folder's content.
 """
 
 import contextlib
@@ -32,17 +32,17 @@ from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
 
-TRACEBACK = "error.txt"  # of a cell that failed, beside its summary
+TRACEBACK = "error.txt"  # of a failed cell, next to its summary
 
 
 class UnwritableError(RunFolderError):
-    """Files that cannot be written: no cell can go on then."""
+    """Files that cannot be written; no cell can continue then."""
 
 
 @final
 @dataclass(frozen=True)
 class Task:
-    """A cell and the run folder that it belongs to. `labels`: its value on each axis."""
+    """A cell and its run folder. `labels`: its value on each axis."""
 
     id: str
     labels: dict[str, Any]
@@ -71,12 +71,12 @@ class Task:
 def run_turn(
     task: Task, turn: int, pairs: ModelCache, say: Callable[[float], None] = lambda share: None
 ) -> Summary | None:
-    """Make the calls of one of `task.turns` that the cell's folder does not hold yet. `say` is told
-    the share of the cell that is done.
+    """Make the missing calls of one of `task.turns`. `say` receives the share of the cell that is
+    done.
 
     When all turns have ended, or one of them fails, the cell gets its summary, which is returned;
-    so is the one that it has already. Raises `UnwritableError` where the folder cannot be written,
-    and `RunFolderError` where what it holds is damaged; what is there is kept.
+    an existing summary is returned too. Raises `UnwritableError` if the folder cannot be written,
+    and `RunFolderError` if its content is damaged; existing content is kept.
     """
     with writing(task.folder):
         task.folder.mkdir(parents=True, exist_ok=True)
@@ -102,14 +102,14 @@ def run_turn(
             )
         except (UnwritableError, KeyboardInterrupt):
             raise
-        # of a user's class, GeneratorExit too, or of a machine without room: the other cells may do
+        # of a user's class, GeneratorExit too, or out of memory: the other cells still run
         except BaseException as error:
-            told = (
+            text = (
                 str(error)
                 if isinstance(error, BassError)
                 else "".join(traceback.format_exception_only(error))
             )
-            summary = failed(task, told, earlier + time.perf_counter() - began)
+            summary = failed(task, text, earlier + time.perf_counter() - began)
             with writing(task.folder):
                 write_atomically(
                     task.folder / TRACEBACK,
@@ -120,21 +120,21 @@ def run_turn(
 
 
 def failed(task: Task, error: str, seconds: float) -> Summary:
-    """The summary of a cell that could not be run to its end."""
-    # half a character would be in no page
-    told = " ".join(error.split()).encode(errors="backslashreplace").decode()
-    return Summary(task.id, task.labels, "failed", told, {}, [], seconds)
+    """The summary of a cell that failed."""
+    # a page cannot hold half of a surrogate pair
+    text = " ".join(error.split()).encode(errors="backslashreplace").decode()
+    return Summary(task.id, task.labels, "failed", text, {}, [], seconds)
 
 
 def finish(task: Task, summary: Summary) -> None:
-    """Write the summary, after all else is on the disk."""
+    """Write the summary, after all other files are on disk."""
     with writing(task.folder):
         _sync(task.folder)
         write_atomically(task.folder / RunFolder.SUMMARY, summary.to_json(indent=1) + "\n")
 
 
 def _sync(folder: Path) -> None:
-    """Have the lines on the disk."""
+    """Write the lines to disk."""
     for name in (RunFolder.STEPS, RunFolder.REQUESTS, DRAFTS, CONDITIONS):
         if (folder / name).exists():
             with (folder / name).open("rb") as file:
@@ -142,13 +142,13 @@ def _sync(folder: Path) -> None:
 
 
 def share_done(task: Task) -> float:
-    """The share of the cell's repeats that have ended, as its folder tells."""
+    """The share of the cell's complete repeats, from its folder."""
     ends = read_lines(task.folder / RunFolder.REQUESTS, lambda text, where: '"end": true' in text)
     return sum(ends.values) / len(task.settings.calls)
 
 
 def has_results(task: Task) -> bool:
-    """Whether the cell's folder holds figures: of a repeat that ended, or of the whole cell."""
+    """Whether the cell's folder has results: of a complete repeat, or of the whole cell."""
     return share_done(task) > 0 or (
         (summary := RunFolder(Path(task.run)).summary(task.id)) is not None
         and summary.state == "done"
@@ -156,7 +156,7 @@ def has_results(task: Task) -> bool:
 
 
 def discard(task: Task) -> None:
-    """Remove all that came of the cell."""
+    """Remove all results of the cell."""
     with writing(task.folder), locked(task.folder):
         for name in (
             RunFolder.SUMMARY,
@@ -171,9 +171,7 @@ def discard(task: Task) -> None:
 
 
 def resumed(run: RunFolder, cell: str) -> CellLines:
-    """The lines of the repeats that ended; those of a repeat that did not are taken out of the
-    files.
-    """
+    """The lines of the complete repeats; those of an incomplete one are removed from the files."""
     lines, folder = run.lines(cell), run.cell_folder(cell)
     ends = [EndLine(repeat) for repeat in lines.repeats]
     requests = [
@@ -202,7 +200,9 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 def _generate(
     task: Task, pairs: ModelCache, left: list[Call], last: bool, say: Callable[[float], None]
 ) -> Facts | None:
-    """Make these calls. If they are the cell's last ones, find out what its lines do not tell."""
+    """Make these calls. If they are the cell's last ones, measure the facts that its lines do not
+    have.
+    """
     settings, calls = task.settings, task.settings.calls
     llm = serve(task.load_plan, pairs)
     # now, once: what it allocates is no memory of the cell
@@ -271,7 +271,7 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """What cannot be written is said in a sentence."""
+    """Raise `UnwritableError` for an error of writing within it."""
     try:
         yield
     except OSError as error:
@@ -285,7 +285,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes the cell: one that is being ended may still be at it."""
+    """Wait until no other process writes the cell; an ending process may still do."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Whether the checkpoints that a plan names can serve its cells, by their headers alone."""
+"""Whether the checkpoints of a plan suit its cells, by their headers only."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from bass.problems import Problems
 from bass.runs.prompts import Prompt
 from bass.runs.settings import Settings
 
-# where one has been replaced, nobody knows what pair was meant
+# if one of these has a replaced value, the intended pair is unknown
 _OF_PAIR = {"target", "draft", "policy", "drafter"}
 _OF_LENGTH = {"target", "draft", "prompts", "num_prompts", "max_new_tokens"}
 
 
 def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
-    """Refuse a plan whose checkpoints are missing or damaged, are no pair, or are too small for a
-    cell.
+    """Raise an `OptionError` for a plan with checkpoints that are missing or damaged, do not match,
+    or are too small for a cell.
 
-    All problems are told, those that were found before among them; where there are any, nothing is
-    asked of the hub.
+    It reports all problems, including earlier ones. If there are any, it makes no request to the
+    hub.
     """
     problems = problems or Problems()
     checks = _Checks(problems, offline=bool(problems.told))
@@ -41,9 +41,7 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
 @final
 @dataclass
 class _Checks:
-    """Checks cells, of which thousands may have the same checkpoints and prompts: each question is
-    asked once.
-    """
+    """Checks cells. Thousands may share checkpoints and prompts, so each result is cached."""
 
     problems: Problems
     offline: bool

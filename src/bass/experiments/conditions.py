@@ -1,4 +1,4 @@
-"""What the machine is like directly before a repeat and during it."""
+"""The state of the machine directly before and during a repeat."""
 
 import functools
 import os
@@ -56,9 +56,9 @@ class Conditions:
 
 
 def calibrated(device: torch.device) -> tuple[float | None, float | None]:
-    """Seconds of a fixed matrix product and of a fixed read of memory, in float32;
+    """Seconds of a fixed matrix product and of a fixed read of memory, in float32.
 
-    None where there is no room for them.
+    None without enough memory for them.
     """
     try:
         # a GPU's are given back
@@ -90,9 +90,9 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def busy_seconds() -> float | None:
-    """Processor time of all processes since the machine was started, and what a hypervisor took;
+    """Processor time of all processes since boot, and the time that a hypervisor took.
 
-    None where the system does not say.
+    None if the system does not report it.
     """
     try:
         ticks = [
@@ -109,7 +109,7 @@ def busy_seconds() -> float | None:
 
 
 def cpu_clock() -> float | None:
-    """Mean clock of the processors in MHz, where the system says it."""
+    """Mean clock of the processors in MHz, if the system reports it."""
     found = [
         float(text) / 1000
         for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq")
@@ -122,7 +122,7 @@ def cpu_clock() -> float | None:
 
 
 def gpu_clock(device: torch.device) -> float | None:
-    """In MHz, where torch can ask the driver, which needs the package nvidia-ml-py."""
+    """The GPU's clock in MHz; None if torch cannot query the driver (package nvidia-ml-py)."""
     try:
         return float(torch.cuda.clock_rate(device))
     except (ImportError, RuntimeError, AttributeError):

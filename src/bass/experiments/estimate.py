@@ -1,4 +1,4 @@
-"""How long a plan will take, from a few tokens of some of its cells."""
+"""Estimates the time of a plan from a few tokens of some of its cells."""
 
 import time
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def estimate(tasks: Sequence[Task]) -> float:
 def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
     """Seconds of a prefill, and then of each token of a full batch.
 
-    Statistics, which need the device's ceilings, are not asked for.
+    It computes no statistics, which need the device's ceilings.
     """
     call = settings.calls[0]
     prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
@@ -64,11 +64,11 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
 
 
 def weight(task: Task) -> int:
-    """What a cell has to do, in tokens of a full batch: for the bar of what remains."""
+    """The work of a cell in tokens of a full batch, for the progress bar."""
     return task.settings.max_new_tokens * _batches(task.settings)
 
 
 def _batches(settings: Settings) -> int:
-    """How many full batches its calls are."""
+    """The number of full batches of its calls."""
     calls, sequences = settings.size
     return calls * -(-sequences // settings.batch)

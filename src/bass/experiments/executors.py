@@ -1,4 +1,4 @@
-"""Where cells run: in this process one turn of a cell after the other, or on a Ray cluster."""
+"""Runs cells: in this process one turn after the other, or on a Ray cluster."""
 
 import contextlib
 import importlib
@@ -25,11 +25,11 @@ POLL_SECONDS = 1.0
 
 @runtime_checkable
 class Watch(Protocol):
-    """Who is told how far the cells are."""
+    """Receives the progress of cells."""
 
     @abstractmethod
     def at(self, task: Task, share: float) -> None:
-        """So much of the cell is done."""
+        """Called when `share` of the cell is done."""
 
     @abstractmethod
     def ended(self, task: Task, summary: Summary) -> None:
@@ -40,7 +40,7 @@ class Watch(Protocol):
 class Executor(Protocol):
     """Runs cells, each turn of each by `run_turn`, in any process.
 
-    No cell gets its next turn before its rivals had theirs.
+    Compared cells take turns: none gets its next turn before the others had theirs.
     """
 
     @abstractmethod
@@ -70,12 +70,11 @@ class Local(Executor):
 @final
 @dataclass(frozen=True)
 class Ray(Executor):
-    """As many cells at a time as a Ray cluster has room for. The run folder must be on a file
-    system that all its machines share.
+    """Runs as many cells at a time as a Ray cluster has resources for. All its machines must share
+    the file system of the run folder.
 
-    address: of the cluster, as `ray start` prints it; None: one of this machine's processors, for
-    as long as the run takes.
-    cpus, gpus: what a cell takes of the cluster.
+    address: of the cluster, as `ray start` prints it; None: a cluster of this machine's processors,
+    for the time of the run. cpus, gpus: the resources of a cell.
     """
 
     address: str | None = None
@@ -83,11 +82,11 @@ class Ray(Executor):
     gpus: float = 0
 
     def __post_init__(self) -> None:
-        for name, asked in (("cpus", self.cpus), ("gpus", self.gpus)):
-            if not 0 <= asked < math.inf or (asked > 1 and asked != int(asked)):
+        for name, requested in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
                 raise OptionError(
-                    f"`--{name}_per_cell {asked:g}` must be a part of one, or a whole number, and "
-                    "no less than 0."
+                    f"`--{name}_per_cell {requested:g}` must be a part of one, or a whole "
+                    "number, and no less than 0."
                 )
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:

@@ -1,4 +1,4 @@
-"""What settings ask `load` for, looked at once for all cells that ask for the same."""
+"""The load plans of settings, examined once for all cells that share them."""
 
 from dataclasses import dataclass, field
 from typing import final
@@ -49,20 +49,20 @@ class LoadPlans:
         """One error after the other, each put right by the first defaults that change what is
         raised next.
         """
-        told: list[str] = []
+        reported: list[str] = []
         changed: set[str] = set()
         error = self._error(settings)
         while error is not None:
-            told.append(error)
+            reported.append(error)
             for names in _SUSPECTS:
                 trial = settings.with_defaults(names)
                 if trial != settings and (found := self._error(trial)) != error:
                     break
             else:
-                return told, frozenset(PLANNED)
+                return reported, frozenset(PLANNED)
             settings, error = trial, found
             changed |= {*names}
-        return told, frozenset(changed)
+        return reported, frozenset(changed)
 
     def _error(self, settings: Settings) -> str | None:
         try:

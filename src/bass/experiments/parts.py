@@ -1,4 +1,4 @@
-"""What the parts of a step take, once per cell: the facts `parts_ms` and `parts_k`."""
+"""The time of the parts of a step, once per cell: the facts `parts_ms` and `parts_k`."""
 
 import statistics
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which cell of plain decoding each cell is held against, and what comes of it:
+"""Which cell of autoregressive decoding each cell is compared with, and what comes of it:
 
 `AgainstPlain` in the cell's folder.
 """
@@ -21,7 +21,7 @@ from bass.runs.work import ALIKE
 
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
-    """The cell of plain decoding for each cell that drafts and has one.
+    """The cell of autoregressive decoding for each cell that drafts and has one.
 
     It decodes the same requests with the same target at the same batch. Of several, the one most
     like the cell: in whether noise belongs to positions (a coupled verifier), in the cache, in the
@@ -45,7 +45,7 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     return found
 
 
-def hold_against_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
+def compare_with_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
     """Write what is not there, or of other summaries, for every pair of cells that are done; take
     away what has no pair.
     """

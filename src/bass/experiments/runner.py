@@ -16,7 +16,7 @@ from bass.experiments.cells import Task, discard, has_results, writing
 from bass.experiments.config import Plan
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs
-from bass.experiments.plain import hold_against_plain
+from bass.experiments.plain import compare_with_plain
 from bass.files import write_atomically
 from bass.provenance.environment import cpu_name, here
 from bass.runs.changes import changes, notes
@@ -27,7 +27,7 @@ from bass.runs.run_folder import RunFolder
 from bass.runs.words import called
 from bass.runs.work import own_settings
 
-_MOST_TOLD = 4  # changes, of perhaps hundreds
+_MOST_REPORTED = 4  # changes, of perhaps hundreds
 
 
 @final
@@ -35,9 +35,9 @@ _MOST_TOLD = 4  # changes, of perhaps hundreds
 class Ablation:
     """A plan and the folder of its run.
 
-    retry_failed: whether cells that failed before are run again. redo_changed: whether results that
-    were made with something else than what is there now (a class, a checkpoint, torch) are
-    discarded, and their cells run again, instead of refused.
+    retry_failed: run failed cells again. redo_changed: discard results that were made with other
+    versions of a class, a checkpoint or torch, and run their cells again; otherwise they are an
+    error.
     """
 
     plan: Plan
@@ -70,7 +70,7 @@ class Ablation:
             self._write_texts()
             if pending := self.pending:
                 executor.run(pending, watch)
-            hold_against_plain(run, self.tasks)
+            compare_with_plain(run, self.tasks)
             return run.summaries()
 
     @functools.cached_property
@@ -125,12 +125,18 @@ class Ablation:
         with_results = [task for task in self.tasks if has_results(task)]
         stale = [task for task in with_results if found[task.id]]
         if stale and not self.redo_changed:
-            told = list(dict.fromkeys(sentence for task in stale for sentence in found[task.id]))
-            more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+            reported = list(
+                dict.fromkeys(sentence for task in stale for sentence in found[task.id])
+            )
+            more = (
+                f"; and {len(reported) - _MOST_REPORTED} more"
+                if len(reported) > _MOST_REPORTED
+                else ""
+            )
             cells = "1 cell that was" if len(stale) == 1 else f"{len(stale)} cells that were"
             raise RunFolderError(
                 f"`{self.folder}` holds results of {cells} made with something else "
-                f"({'; '.join(told[:_MOST_TOLD])}{more}): {another}, "
+                f"({'; '.join(reported[:_MOST_REPORTED])}{more}): {another}, "
                 "or give `--redo_changed`, which discards these results and runs the cells again."
             )
         for task in stale:
@@ -141,8 +147,8 @@ class Ablation:
         kept = len(with_results) > len(stale)
         if not kept:
             return ours
-        told = notes(theirs, ours) or None
-        return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=told)
+        reported = notes(theirs, ours) or None
+        return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
 
 
 def _asked(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
@@ -183,9 +189,9 @@ def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
     )
 
 
-def device_name(asked: str) -> str:
+def device_name(requested: str) -> str:
     """What a device is called by its maker."""
-    device = find_device(asked)
+    device = find_device(requested)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({cpu_name()}, {torch.get_num_threads()} threads)"

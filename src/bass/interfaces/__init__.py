@@ -1,22 +1,22 @@
-"""The whole design: what a part promises to the others.
+"""The whole design: the contract of each part.
 
 Two rules hold everywhere and replace most of the bookkeeping:
 
     A query at absolute position p attends to cache positions 0..p of its own row, and to nothing
     else. The last committed token of a row has not yet been fed to the target.
 
-So one step of row b, whose `lens` tokens are committed, looks like this, and a rejected token needs
-no clean-up: its key lies at or above the first position of the next window, and is overwritten
-before any query can see it.
+One step of row b, which has `lens` committed tokens, looks as below. A rejected token needs no
+clean-up: its key lies at or above the first position of the next window, and is overwritten before
+any query can see it.
 
     position     0 ............ lens-2   lens-1   lens .. lens-1+k
     target       [ keys in the cache ] [ last    d1    ..   dk    ]   the window; -1: no token here
-    gives                                lens  lens+1 .. lens+k       k+1 distributions, of the
+    scores                               lens  lens+1 .. lens+k       k+1 distributions, of the
                                                                       positions that follow
 
-Subclass the protocols explicitly: an incomplete class then fails when it is constructed. A strategy
-is a final frozen dataclass of hyper-parameters; state that evolves is a separate value. To change
-one behaviour, wrap. `paper` says where a method comes from, for `bass list`.
+Subclass the base classes explicitly: an incomplete class then fails at construction. A strategy is
+a final frozen dataclass of hyper-parameters; state that evolves is a separate value. To change one
+behaviour of a class, wrap it. `paper` is the source of a method, for `bass list`.
 
 B = batch, W = window (k+1 when verifying), V = vocabulary, S = span: an upper bound on the
 positions in use.
@@ -96,7 +96,7 @@ _OLD = {
 
 
 def __getattr__(name: str) -> Any:
-    """The interfaces, imported when first used: those of policies need no torch."""
+    """Import an interface on first use. Those of policies need no torch."""
     if name not in _HOMES:
         return renamed(__name__, _OLD)(name)
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

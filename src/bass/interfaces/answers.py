@@ -1,4 +1,4 @@
-"""What a tensor must be that a strategy answers with: dense, and where the run is."""
+"""Checks of the tensors that a strategy returns: dense, and on the device of the run."""
 
 from dataclasses import fields
 
@@ -15,8 +15,8 @@ INTEGERS = (
 
 
 def check_dense(value: Tensor, device: torch.device, what: str) -> None:
-    """Raise `StrategyError` for a tensor that is sparse, nested or quantized, or on another device,
-    such as `meta`. `what` begins the sentence.
+    """Raise `StrategyError` for a tensor that is sparse, nested, quantized, or on another device
+    (`meta`, say). `what` is the subject of the sentence.
     """
     if value.is_nested:
         kind = "is a nested tensor"
@@ -32,7 +32,7 @@ def check_dense(value: Tensor, device: torch.device, what: str) -> None:
 
 
 def check_complete(record: object, what: str) -> None:
-    """Raise `StrategyError` for a record that was made without its fields."""
+    """Raise `StrategyError` for a record without one of its fields."""
     kind = type(record)
     missing = [f.name for f in fields(kind) if not hasattr(record, f.name)]  # pyright: ignore[reportArgumentType]
     if missing:
@@ -43,8 +43,9 @@ def check_complete(record: object, what: str) -> None:
 
 
 def check_probs(warp: object, probs: object, logits: Tensor) -> Tensor:
-    """The answer of a warp, if it can hold a distribution for each of the logits; only shapes and
-    types are looked at. Raises `StrategyError`.
+    """The result of a warp, if its shape and type fit the logits.
+
+    Raises `StrategyError` otherwise. Values are not checked here.
     """
     name, kind = type(warp).__name__, type(probs).__name__
     if isinstance(probs, Tensor):
@@ -59,5 +60,5 @@ def check_probs(warp: object, probs: object, logits: Tensor) -> Tensor:
 
 
 def dtype_name(value: Tensor) -> str:
-    """Such as `int64`."""
+    """The name without `torch.`, such as `int64`."""
     return str(value.dtype).removeprefix("torch.")

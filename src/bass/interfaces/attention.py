@@ -1,4 +1,4 @@
-"""What attends to the view of a cache."""
+"""The contract of attention backends."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
@@ -14,9 +14,10 @@ Plan = TypeVar("Plan")
 
 
 class AttentionBackend(ABC, Generic[View, Plan]):
-    """Attends to a cache's view.
+    """Computes attention over a cache's view.
 
-    `capturable`: no host read in `plan` or `run`, so a CUDA graph can hold them.
+    `view_type`: the class of the views that it reads. `capturable`: `plan` and `run` read nothing
+    on the host, so a CUDA graph can capture them.
     """
 
     view_type: ClassVar[type]
@@ -24,11 +25,14 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:
-        """Raise a `PairingError` where the backend cannot run on the device."""
+        """Raise a `PairingError` if the backend cannot run on the device."""
 
     @abstractmethod
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> Plan:
-        """What all layers of one forward pass share."""
+        """Compute what all layers of one forward pass share.
+
+        span: no position in use is at or beyond it.
+        """
         ...
 
     @abstractmethod
@@ -39,7 +43,10 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         plan: Plan,
         rule: AttentionRule,
     ) -> Float[Tensor, "batch window heads dim"]:
-        """Attend in one layer, whose scale, window and soft cap are `rule`'s."""
+        """Attention of one layer, with the scale, window and soft cap of `rule`.
+
+        A query at position p attends to positions 0..p of its row; the output at -1 is unused.
+        """
         ...
 
     def attend(
@@ -53,7 +60,7 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     ) -> Float[Tensor, "batch window heads dim"]:
         """Store the projection's keys and values in the cache, then attend with its queries.
 
-        A backend with one kernel for all of it overrides this.
+        A backend with one kernel for both overrides this.
         """
         q = cache.store(layer, projection, positions)
         return self.run(q, cache.view(layer), plan, rule)

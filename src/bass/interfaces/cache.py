@@ -1,4 +1,4 @@
-"""What keeps keys and values, and what keeps state per row."""
+"""The contracts of KV caches, and of everything that holds state per row."""
 
 from abc import ABC, abstractmethod
 from types import FunctionType
@@ -16,12 +16,12 @@ View = TypeVar("View")
 class KVCache(ABC, Generic[View]):
     """Storage addressed by (row, position).
 
-    It stores no lengths; a write at position -1 goes to a spare slot.
+    It stores no lengths; a write at position -1 goes to a spare slot. `view_type`: the class of its
+    views. `writable_view`: `view` is the storage that `write` fills, so a backend may write to it.
     """
 
     view_type: ClassVar[type]
     paper: ClassVar[str] = ""
-    # `view` shows where `write` puts keys and values, unchanged: a backend may write them itself
     writable_view: ClassVar[bool] = False
 
     @classmethod
@@ -29,15 +29,15 @@ class KVCache(ABC, Generic[View]):
     def allocate(
         cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "KVCache[View]":
-        """Storage for all that a run's rows may hold at a time.
+        """Allocate storage for all rows of a run at once.
 
-        Where they share something, a `reserve` comes before the first write.
+        If rows share positions, the engine calls `reserve` before the first write.
         """
         ...
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its tensors, and of the caches that it wraps."""
+        """Bytes of its tensors and of the caches that it wraps."""
         return sum(
             value.nbytes
             for value in vars(self).values()
@@ -51,21 +51,25 @@ class KVCache(ABC, Generic[View]):
         k: Float[Tensor, "batch window kv_heads dim"],
         v: Float[Tensor, "batch window kv_heads dim"],
         positions: Int[Tensor, "batch window"],
-    ) -> None: ...
+    ) -> None:
+        """Store keys and values at their positions; nothing at -1."""
+        ...
 
     def store(
         self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
         """Complete the projection, write its keys and values, and return its queries.
 
-        A cache with one kernel for all of it overrides this.
+        A cache with one kernel for all three overrides this.
         """
         q, k, v = projection.rotated()
         self.write(layer, k, v, positions)
         return q
 
     @abstractmethod
-    def view(self, layer: int) -> View: ...
+    def view(self, layer: int) -> View:
+        """One layer's keys and values, for a backend."""
+        ...
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> "KVCache[View]":
@@ -74,61 +78,57 @@ class KVCache(ABC, Generic[View]):
 
     @abstractmethod
     def reserve(self, assignment: RowAssignment) -> None:
-        """Give row b room for `assignment.capacities[b]` positions; what rows hold that go on is
-        kept.
-        """
+        """Reserve `assignment.capacities[b]` positions for row b. Continuing rows keep theirs."""
         ...
 
     @abstractmethod
     def copy_rows(self, assignment: RowAssignment) -> None:
-        """Row b takes the first `assignment.shared[b]` positions of row `assignment.source[b]`: one
-        prefill, many samples.
+        """Copy the first `assignment.shared[b]` positions of row `assignment.source[b]` to row b:
+        one prefill for many samples.
 
-        Follows a `reserve` of the same seats, after which the source's prompt was written.
+        The engine calls it after `reserve` with the same assignment, once the source's prompt is
+        written.
         """
         ...
 
 
 def takes_window(owner: type, name: str) -> None:
-    """Refuse a method that takes tokens, positions and more by themselves, as it once did."""
+    """Raise `TypeError` for a method with the old signature, without a `Window`."""
     method = vars(owner).get(name)
     if isinstance(method, FunctionType) and method.__code__.co_argcount > 2:
         raise TypeError(
-            f"`{owner.__name__}.{name}` takes tokens, positions and more: it is now "
-            f"`{name}(window)`, of a `bass.records.Window`."
+            f"`{owner.__name__}.{name}` has the old parameters (tokens, positions): the "
+            f"signature is now `{name}(window)`, of a `bass.records.Window`."
         )
 
 
 class RowStore(ABC):
-    """Something that keeps state per row, to be filled with prompts.
-
-    Without state, the defaults will do.
-    """
+    """Holds state per row, filled with prompts. A store without state keeps the defaults."""
 
     def reserve(self, assignment: RowAssignment) -> None:
-        """Give row b room for `assignment.capacities[b]` positions."""
+        """Reserve `assignment.capacities[b]` positions for row b."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         takes_window(cls, "fill")
 
     def fill(self, window: Window) -> Features:
-        """Take in tokens of prompts, and return what others may read of them."""
+        """Process tokens of prompts, and return their features."""
         return ()
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        """Row b takes the state that row `assignment.source[b]` has of its first
-        `assignment.shared[b]` positions.
+        """Copy the state of the first `assignment.shared[b]` positions of row
+        `assignment.source[b]` to row b.
         """
 
 
 class ForwardingRowStore(RowStore):
-    """Forwards to `store`: the base of what wraps a scorer or a drafter, or drafts with a model."""
+    """Forwards to `store`: the base of wrappers, and of drafters that use a model."""
 
     @property
     @abstractmethod
     def store(self) -> RowStore:
-        """What keeps the state."""
+        """The store that holds the state."""
         ...
 
     def reserve(self, assignment: RowAssignment) -> None:

@@ -1,4 +1,4 @@
-"""What proposes tokens: drafters, what they are made of and for, and what ends a draft."""
+"""The contracts of drafters, of what they are built from, and of stop rules."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from bass.records import Draft, Features, Noise, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
-    """A decoder, its cache and its attention backend behind plain tensors."""
+    """A decoder with its cache and attention backend. Callers see only windows and scores."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -21,17 +21,16 @@ class Scorer(RowStore):
 
     @abstractmethod
     def __call__(self, window: Window) -> Scored:
-        """Take in a window of all rows, and score what follows each of its tokens."""
+        """Process a window of all rows, and score the token after each of its tokens."""
         ...
 
 
 class StopRule(ABC):
     """Ends a row's draft early, inside the draft loop, on the device.
 
-    It sees the draft model's own distribution at a position (before any warp, so that it means the
-    same at temperature 0), never the token drawn there, and keeps that token: the draft ends
-    *after* it. Retracting the token because it turned out improbable would bias the output.
-    `so_far`: tokens drafted before this one.
+    It sees the draft model's own distribution at a position, before any warp, so it means the same
+    at temperature 0. It never sees the token drawn there, and the draft ends *after* that token:
+    to retract an improbable token would bias the output. `so_far`: tokens drafted before this one.
     """
 
     paper: ClassVar[str] = ""
@@ -43,7 +42,7 @@ class StopRule(ABC):
 
 
 class Draw(ABC):
-    """A token from each row's distribution, for slot `i` of the step, by its noise."""
+    """Draws a token from each row's distribution, for slot `i` of the step, with its noise."""
 
     @abstractmethod
     def __call__(
@@ -52,11 +51,10 @@ class Draw(ABC):
 
 
 class DrafterContext(ABC):
-    """What a run offers to the drafter that is made for it.
+    """What a run provides to build its drafter.
 
-    `warp`: the request's, through which drafts go too. `draw`: how drafted tokens are drawn, so
-    that the verifier keeps the most. `batch`: the run's rows; `capacity`:
-    positions that a row may have.
+    `warp`: the request's; it applies to drafts too. `draw`: draws drafted tokens so that the
+    verifier accepts the most. `batch`: rows of the run. `capacity`: positions of each row.
     """
 
     warp: "Warp"
@@ -68,18 +66,18 @@ class DrafterContext(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where the run is."""
+        """The device of the run."""
         ...
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """Token ids go from 0 to one below it."""
+        """Number of token ids, which start at 0."""
         ...
 
     @abstractmethod
     def draft(self) -> Scorer:
-        """The draft model, behind a cache of its own."""
+        """The draft model with its own cache."""
         ...
 
     @abstractmethod
@@ -89,12 +87,12 @@ class DrafterContext(ABC):
 
 
 class DraftMethod(ABC):
-    """A way to draft: hyper-parameters, from which a run's drafter is made.
+    """Hyper-parameters of a way to draft, from which each run builds its drafter.
 
-    `batch_invariant`: what a row drafts depends on nothing of the other rows. False of a batch-wide
-    drafter, such as one that learns from the committed tokens of all rows: the output law is the
-    target's all the same, but the tokens that a seed gives a row depend on its batch, which a run's
-    summary says.
+    `batch_invariant`: a row's draft does not depend on the other rows. False for a batch-wide
+    drafter, such as one that learns from the committed tokens of all rows. Its output still has the
+    target's distribution, but the tokens of a row and seed depend on the batch; a run's summary
+    says so.
     """
 
     paper: ClassVar[str] = ""
@@ -102,25 +100,25 @@ class DraftMethod(ABC):
 
     @property
     def needs_draft(self) -> bool:
-        """It asks the context for a draft model, so a checkpoint has to be loaded."""
+        """Whether `build` uses the draft model, so that a checkpoint has to be loaded."""
         return False
 
     @property
     def target_layers(self) -> int:
-        """It asks the context for so many of the target's first layers."""
+        """How many of the target's first layers `build` uses; 0 for none."""
         return 0
 
     @property
     def target_features(self) -> tuple[int, ...]:
-        """The states of the target that its `observe` is given: i for the residual stream that
-        enters layer i, counted from 0, the number of layers for the final state after the last
+        """Which hidden states of the target `observe` receives: i for the residual stream that
+        enters layer i, counted from 0; the number of layers for the final state after the last
         norm.
         """
         return ()
 
     @property
     def obeys_stop_rules(self) -> bool:
-        """It runs a draft loop that a stop rule can end; where it does not, one is refused."""
+        """Whether a stop rule can end its draft loop. If not, a stop rule is an error."""
         return False
 
     @abstractmethod
@@ -128,15 +126,14 @@ class DraftMethod(ABC):
 
 
 class Drafter(DraftMethod, RowStore):
-    """Proposes tokens, and tells the truth about the distribution they were drawn from.
+    """Proposes tokens, and returns the distributions that they were drawn from.
 
-    One that needs no model and keeps no state of a run is its own method; any other is built by
-    one.
+    A drafter without a model and without state is its own `DraftMethod`; any other is built by one.
     """
 
     @property
     def label(self) -> str:
-        """How a message names it."""
+        """Its name in messages."""
         return f"`{type(self).__name__}`"
 
     def build(self, context: DrafterContext) -> "Drafter":
@@ -146,11 +143,10 @@ class Drafter(DraftMethod, RowStore):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        """Draft up to `lengths[b] <= k` tokens for row b; what stands beyond a row's length is
-        never looked at.
+        """Draft up to `lengths[b] <= k` tokens for row b. Values beyond a row's length are unused.
 
-        Within it, tokens must be in the vocabulary and have a probability above 0, and
-        distributions be finite, nowhere negative, of sum 1: else the run ends.
+        Within it, tokens must be in the vocabulary and have a probability above 0; distributions
+        must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
         """
         ...
 
@@ -162,11 +158,11 @@ class Drafter(DraftMethod, RowStore):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        """Read what the target computed of committed tokens: its `target_features`.
+        """Read the target's hidden states of committed tokens, as `target_features` lists them.
 
-        Called after each window of a prefill (`accepted` is None), and at the end of each step,
-        also of one in which nothing was drafted, with the number of accepted tokens. The position
-        is -1 of what was not committed. The last token of a prompt, and the last committed one
-        after each step, come with the next step's window. Rows that share a prompt get what was
-        observed of it by `copy_rows`. In a step it runs in the CUDA graph: no host read.
+        The engine calls it after each window of a prefill (`accepted` is None), and at the end of
+        each step with the number of accepted tokens, also if nothing was drafted. Positions that
+        were not committed are -1. The last token of a prompt, and the last committed token after
+        each step, come with the next step's window. Rows that share a prompt receive its state by
+        `copy_rows`. In a step it runs in the CUDA graph: no host read.
         """

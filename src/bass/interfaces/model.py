@@ -1,4 +1,4 @@
-"""What a decoder promises, and what it is given to attend."""
+"""The contracts of decoders, of the attention that they call, and of quantizations."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from bass.records import DecoderShape, Features, Projection, Window
 
 @runtime_checkable
 class Attend(Protocol):
-    """What a decoder needs of a cache and a backend, given to it as an argument."""
+    """Cache and backend of one forward pass, as a decoder calls them."""
 
     @abstractmethod
     def __call__(
@@ -23,12 +23,12 @@ class Attend(Protocol):
 
     @abstractmethod
     def store(self, layer: int, projection: Projection) -> None:
-        """Store a layer's keys and values alone."""
+        """Store a layer's keys and values, without attention."""
         ...
 
 
 class Decoder(ABC):
-    """Knows weights and positions; nothing of caches, batches in flight, or sampling."""
+    """Weights and positions, without caches, batches in flight, or sampling."""
 
     @property
     @abstractmethod
@@ -38,40 +38,42 @@ class Decoder(ABC):
     def hidden(
         self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        """The final states, after the last norm; and the residual stream that enters each of
-        `layers`, where the number of layers stands for the final states.
+        """The final states, after the last norm, and the residual stream that enters each of
+        `layers`. In `layers`, the number of layers means the final states.
         """
         ...
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
         """Store the keys and values of all layers, and return the states of `layers`.
 
-        A decoder that need not compute all of its last layer for it overrides this.
+        A decoder that can skip a part of its last layer overrides this.
         """
         return self.hidden(window, attend, layers)[1]
 
     @abstractmethod
-    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]: ...
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        """Logits of final states."""
+        ...
 
 
 class Quantization(ABC):
-    """Holds the matrices of a decoder's blocks, and a draft's head, in fewer bytes.
+    """Stores the matrices of a decoder's blocks, and a draft's head, in fewer bits.
 
-    Each is given once it is loaded, and freed after it.
+    `load` calls it with each matrix, which is freed afterwards.
     """
 
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:
-        """Raise an `OptionError` where the device cannot compute with it."""
+        """Raise an `OptionError` if the device cannot compute with it."""
 
     @abstractmethod
     def __call__(
         self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
     ) -> torch.nn.Module:
-        """A module that takes x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype,
-        each row by itself.
+        """A module that maps x [*rows, in] to about x weightᵀ + bias [*rows, out], in x's dtype,
+        each row independently.
 
-        What it holds are parameters: their bytes are what a pass is counted to read.
+        Its tensors must be parameters: the cost model counts their bytes.
         """
         ...

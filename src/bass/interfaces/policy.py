@@ -1,4 +1,4 @@
-"""How many tokens to draft. It needs NumPy alone: no torch."""
+"""The contract of draft-length policies. It imports NumPy, not torch."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -12,10 +12,10 @@ State = TypeVar("State")
 
 
 class DraftLengthPolicy(ABC, Generic[State]):
-    """How many tokens to draft for each row. Host only and pure: NumPy, no torch.
+    """How many tokens to draft for each row. Pure functions on the host: NumPy, no torch.
 
-    `constant_length`: lengths are always the same, so that a step may be launched before the report
-    of the one before.
+    `max_length`: the longest draft that it can request. `constant_length`: lengths never change, so
+    the engine may launch a step before the report of the previous one.
     """
 
     max_length: int
@@ -33,18 +33,20 @@ class DraftLengthPolicy(ABC, Generic[State]):
             cls.constant_length = vars(cls)["steady"]
 
     @abstractmethod
-    def init(self, batch_size: int) -> State: ...
-
-    @abstractmethod
-    def lengths(self, state: State) -> np.ndarray:
-        """int32 [B], each in 0..max_length; 0 is plain decoding."""
+    def init(self, batch_size: int) -> State:
+        """The state before the first step."""
         ...
 
     @abstractmethod
-    def update(self, state: State, feedback: Feedback) -> State: ...
+    def lengths(self, state: State) -> np.ndarray:
+        """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding."""
+        ...
+
+    @abstractmethod
+    def update(self, state: State, feedback: Feedback) -> State:
+        """The state after a step. The old state stays unchanged."""
+        ...
 
     def reset(self, state: State, rows: np.ndarray) -> State:
-        """The rows (indices) that were given a new prompt start afresh; a batch-wide policy keeps
-        its state.
-        """
+        """The state after `rows` (indices) got new prompts. A batch-wide policy keeps it."""
         return state

@@ -1,4 +1,4 @@
-"""What keeps a prefix of a draft, and what makes probabilities of logits."""
+"""The contracts of verifiers, and of warps from logits to probabilities."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,14 +10,14 @@ from bass.records import Draft, History, Noise, Verdict
 
 
 class Verifier(ABC):
-    """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is
-    exactly the target's.
+    """Accepts a prefix of each row's draft and adds one token.
 
-    `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
-    with the same noise.
-    `judges_jointly`: whether it keeps a token may depend on the target's distributions after it, so
-    that one of them which is none (not finite, say) ends the run. False where it cannot.
-    `caveat`: what a run's summary says of the text where it is not lossless.
+    `lossless`: the output has exactly the target's distribution.
+    `coupled`: its noise is keyed by position; it accepts the most of a draft that was drawn with
+    the same noise.
+    `judges_jointly`: whether it accepts a token may depend on the target's distributions at later
+    positions, so an invalid one there (not finite, say) ends the run.
+    `caveat`: what a run's summary says of the text if the verifier is not lossless.
     """
 
     lossless: ClassVar[bool]
@@ -29,14 +29,16 @@ class Verifier(ABC):
     @abstractmethod
     def __call__(
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
-    ) -> Verdict: ...
+    ) -> Verdict:
+        """The accepted lengths and the emitted tokens of all rows."""
+        ...
 
 
 class Warp(ABC):
-    """Logits to probabilities: temperature, top-k, top-p, min-p, penalties.
+    """Maps logits to probabilities: temperature, top-k, top-p, min-p, penalties.
 
-    Draft and target go through the same one. It makes distributions (finite, nowhere negative, of
-    sum 1) of logits of which one is finite and none is NaN or +inf: else the run ends.
+    Draft and target use the same one. Its results must be distributions (finite, nowhere negative,
+    summing to 1) if one logit is finite and none is NaN or +inf; otherwise the run ends.
     """
 
     @abstractmethod

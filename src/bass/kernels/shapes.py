@@ -12,3 +12,5 @@ Padded = Float[Tensor, "batch extent kv_heads dim"]
 Pool = Float[Tensor, "pool kv_heads dim"]
 Blocks = Float[Tensor, "blocks block kv_heads dim"]
 Positions = Int[Tensor, "batch window"]
+
+FUSED_DIMS = (64, 128)  # of a head, that Hopper's attention supports

@@ -1,4 +1,4 @@
-"""Where Triton's kernels can run. It needs no Triton itself."""
+"""Which devices run the kernels. It imports no Triton."""
 
 import functools
 import importlib.util
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-# bytes that a program may have: on an H100 or a B200; that the kernels need
+# bytes of shared memory of a program: on an H100 or a B200; the kernels' minimum
 MOST_SHARED, LEAST_SHARED = 227 * 1024, 96 * 1024
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Why something cannot run, and what to do about it."""
+    """Why something cannot run, and the remedy."""
 
     reason: str
     remedy: str
@@ -30,7 +30,7 @@ def runs_kernels(device: torch.device) -> bool:
 
 
 def unsupported(device: torch.device) -> Unsupported | None:
-    """Why our kernels cannot run on the device; None where they can."""
+    """Why our kernels cannot run on the device; None if they can."""
     found = triton_unsupported(device)
     if found is None and device.type == "cuda" and (size := shared_memory(device)) < LEAST_SHARED:
         found = Unsupported(
@@ -42,7 +42,7 @@ def unsupported(device: torch.device) -> Unsupported | None:
 
 
 def triton_unsupported(device: torch.device) -> Unsupported | None:
-    """Why no kernel in Triton can run on the device; None where one can."""
+    """Why no Triton kernel can run on the device; None if one can."""
     if importlib.util.find_spec("triton") is None:
         if sys.platform != "linux":
             return Unsupported("Triton has packages for Linux only", "take a Linux machine")
@@ -61,10 +61,27 @@ def triton_unsupported(device: torch.device) -> Unsupported | None:
 
 
 @functools.cache
-def shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory that a program on the device may have.
+def hopper_unsupported(device: torch.device) -> Unsupported | None:
+    """Why the Gluon kernels cannot run on the device; None if they can.
 
-    A multiprocessor keeps 1 KB of its own. As on an H100 where torch does not tell.
+    They use Hopper's instructions, and the Gluon of Triton 3.6.
+    """
+    if not runs_kernels(device):
+        return unsupported(device) or Unsupported(f"`{device}` is no CUDA device", "use one")
+    import triton  # installed, as `runs_kernels` is true
+
+    if torch.cuda.get_device_capability(device)[0] != 9:
+        return Unsupported(f"`{device}` is no Hopper GPU", "use an H100 or H200")
+    if tuple(triton.__version__.split(".")[:2]) != ("3", "6"):
+        return Unsupported(f"Triton {triton.__version__} is not 3.6", "install triton 3.6")
+    return None
+
+
+@functools.cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory for a program on the device, as on an H100 if torch does not say.
+
+    A multiprocessor reserves 1 KB.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return MOST_SHARED

@@ -1,7 +1,4 @@
-"""CodeGen (Nijkamp et al., 2023):
-
-GPT-J with queries, values and keys fused, in the four parts in which it was trained.
-"""
+"""CodeGen (Nijkamp et al., 2023): GPT-J with fused queries, values and keys in four parts."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -22,15 +19,14 @@ class CodeGenConfig(SharedNormConfig):
 
     model_type: ClassVar[str] = "codegen"
     architecture: ClassVar[str] = "CodeGenForCausalLM"
-    # CodeGen2 has the same `model_type`, and computes what code of its own says.
+    # CodeGen2 has the same `model_type`, but needs its own code.
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = SharedNormConfig.assumes | {"auto_map": (None,)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_head % PARTS:
             raise CheckpointError(
-                f"config.json has {self.n_head} heads: those of CodeGen are stored in {PARTS} "
-                "equal parts."
+                f"config.json has {self.n_head} heads: CodeGen stores them in {PARTS} equal parts."
             )
 
 

@@ -1,4 +1,4 @@
-"""From config.json to a family's own fields, each checked where it enters."""
+"""Fields of a family's config.json, validated on reading."""
 
 import types
 import typing
@@ -19,12 +19,10 @@ Config = TypeVar("Config", bound="FamilyConfig")
 
 @dataclass(frozen=True)
 class FamilyConfig:
-    """The fields of a config.json that decide what a family computes, under the names that
-    `transformers` gives them.
+    """The fields of a config.json that decide what a family computes, named as in `transformers`.
 
-    `assumes` names the fields that the family takes for granted, each with the values that mean
-    what it computes; a checkpoint that asks for another value is refused. A field that is absent
-    has the default of `transformers`.
+    `assumes` maps fields that the decoder does not vary to their supported values; another value is
+    an error. An absent field has the default of `transformers`.
     """
 
     model_type: ClassVar[str]
@@ -33,19 +31,19 @@ class FamilyConfig:
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """Read a parsed config.json; a `CheckpointError` names the field that is missing, garbled
-        or not supported.
+        """Read a parsed config.json. A `CheckpointError` names a field that is missing, invalid or
+        not supported.
         """
         if config.get("quantization_config"):
             raise CheckpointError(
-                "The checkpoint holds quantized weights, which `bass` does not read: give the "
+                "The checkpoint holds quantized weights, which `bass` does not read: use the "
                 "original one."
             )
         for name, allowed in cls.assumes.items():
             if config.get(name, allowed[0]) not in allowed:
                 raise CheckpointError(
-                    f"The checkpoint asks for `{name}={config[name]!r}`; for {cls.model_type} "
-                    "`bass` has: "
+                    f"The checkpoint has `{name}={config[name]!r}`; for {cls.model_type} "
+                    "`bass` supports: "
                     f"{', '.join(map(str, dict.fromkeys(allowed)))}."
                 )
         return cls(
@@ -59,11 +57,11 @@ class FamilyConfig:
     @property
     @abstractmethod
     def shape(self) -> DecoderShape:
-        """What caches, backends and reports need to know of the decoder."""
+        """Sizes and attention rules, as caches, backends and reports use them."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """The config.json that `transformers` and `from_json` both read."""
+        """A config.json for `transformers` and `from_json`."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return {"architectures": [self.architecture], "model_type": self.model_type, **own}
 
@@ -96,8 +94,8 @@ class RotaryConfig(FamilyConfig):
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """As above; rotary fields may stand in `rope_parameters`, `rope_scaling`, or beside the
-        others.
+        """Read config.json. Rotary fields may be in `rope_parameters`, in `rope_scaling`, or next
+        to the other fields.
         """
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         if not isinstance(rope, dict):
@@ -113,13 +111,13 @@ class RotaryConfig(FamilyConfig):
 
     @property
     def context(self) -> int:
-        """Positions that can be used."""
+        """The number of usable positions."""
         trained = self.max_position_embeddings
         return trained if self.rope_scaling is None else self.rope_scaling.context(trained)
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
-        """How each layer attends; families with windows, caps or another scale say so here."""
+        """The attention rule of each layer: scale, window, soft cap."""
         return (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers
 
     @property
@@ -140,7 +138,7 @@ class RotaryConfig(FamilyConfig):
 
 @dataclass(frozen=True)
 class GatedConfig(RotaryConfig):
-    """Fields of the families that have kept Llama's block: RMSNorm and a gated MLP."""
+    """Fields of the families with Llama's block: RMSNorm and a gated MLP."""
 
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = {"hidden_act": ("silu", *ACTIVATIONS)}
     rms_norm_eps: float = 1e-6
@@ -151,7 +149,7 @@ class GatedConfig(RotaryConfig):
 class SlidingConfig(RotaryConfig):
     """The field of families with one window in all layers.
 
-    `sliding_window`: how many positions a query sees, its own included.
+    `sliding_window`: the number of positions that a query attends to, its own included.
     """
 
     sliding_window: int | None = None
@@ -170,7 +168,7 @@ class SlidingConfig(RotaryConfig):
 @dataclass(frozen=True)
 class WindowedConfig(GatedConfig):
     """Fields of the Qwen families: windows in the layers from `max_window_layers` on, or in those
-    that `layer_types` names.
+    of `layer_types`.
     """
 
     num_key_value_heads: int = 32
@@ -186,7 +184,7 @@ class WindowedConfig(GatedConfig):
 
     @property
     def window(self) -> int | None:
-        """The window of the layers that slide."""
+        """The window of sliding layers."""
         return self.sliding_window if self.use_sliding_window else None
 
     @property
@@ -241,7 +239,7 @@ class GemmaConfig(RotaryConfig):
 
     @property
     def period(self) -> int:
-        """Without `layer_types`, all layers slide but every so many-th."""
+        """Without `layer_types`, every `period`-th layer has no window."""
         return 2
 
     @property
@@ -260,8 +258,8 @@ class GemmaConfig(RotaryConfig):
 
 
 def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The rope object, completed by the original context if that stands beside it, and by the
-    factor that yarn leaves to the contexts.
+    """The rope object with the original context from the outer config, and with yarn's default
+    factor, the ratio of the contexts.
     """
     kind, length = rope.get("rope_type", rope.get("type")), "original_max_position_embeddings"
     if kind in ("llama3", "yarn", "longrope") and config.get(length) is not None:
@@ -279,7 +277,7 @@ def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
 
 
 def check_theta(theta: float) -> None:
-    """Speeds must fall from pair to pair."""
+    """Raise `CheckpointError` unless the frequencies fall from pair to pair."""
     if theta <= 1:
         raise CheckpointError(
             f"config.json has the rope base {theta}, which must be larger than 1: download the "
@@ -288,33 +286,32 @@ def check_theta(theta: float) -> None:
 
 
 def check_window(window: int | None) -> None:
-    """A query sees itself at least."""
+    """Raise `CheckpointError` for a window in which a query cannot see itself."""
     if window == 0:
         raise CheckpointError(
-            "config.json has a window of 0 positions, so that nothing is seen: null stands for no "
+            "config.json has a window of 0 positions, in which no query sees a key: null means no "
             "window."
         )
 
 
 def check_kinds(kinds: tuple[str, ...], layers: int, window: int | None) -> None:
-    """Every layer is of a known kind, and a window is given if one of them slides."""
+    """Raise `CheckpointError` unless each layer has a known kind, and sliding layers a window."""
     if len(kinds) != layers or not {*kinds} <= {FULL, SLIDING} or (SLIDING in kinds and not window):
         raise CheckpointError(
             f"config.json has {len(kinds)} layers of the kinds "
             f"{', '.join(sorted(map(str, {*kinds})))} for {layers} layers and a window of "
-            f"{window}: `bass` has `{FULL}` and `{SLIDING}`, the latter with a window of at least "
-            "1."
+            f"{window}: `bass` supports `{FULL}`, and `{SLIDING}` with a window of at least 1."
         )
 
 
 def layer_rules(kinds: tuple[str, ...], rule: AttentionRule) -> tuple[AttentionRule, ...]:
-    """`rule` for the layers that slide; the same without its window for those that do not."""
+    """`rule` for sliding layers, and `rule` without its window for the others."""
     full = replace(rule, window=None)
     return tuple(rule if kind == SLIDING else full for kind in kinds)
 
 
 def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
-    """Heads must share key-value heads evenly, and have an even number of dimensions."""
+    """Raise `CheckpointError` unless heads divide evenly and have an even number of dimensions."""
     if not (heads and kv_heads and head_dim) or heads % kv_heads or head_dim % 2:
         raise CheckpointError(
             f"config.json has {heads} heads over {kv_heads} key-value heads of {head_dim} "
@@ -322,18 +319,17 @@ def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
         )
 
 
-def check_turning(rotary_dim: int, head_dim: int) -> None:
-    """The dimensions that turn come in pairs, of which a head has some."""
+def check_rotary(rotary_dim: int, head_dim: int) -> None:
+    """Raise `CheckpointError` unless the rotated dimensions are pairs within a head."""
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise CheckpointError(
-            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: they must be "
-            "pairs, at least one and no more than a "
-            "head has."
+            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: the number "
+            f"must be even, from 2 to {head_dim}."
         )
 
 
 def _value(field: Any, config: dict[str, Any]) -> Any:
-    """The field's value in `config`, of the declared type; MISSING where the default holds."""
+    """The field's value in `config`, of the declared type; MISSING if the default applies."""
     options = (
         typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
     )
@@ -352,7 +348,7 @@ def _value(field: Any, config: dict[str, Any]) -> Any:
         options = ()
     for option in options:
         kind = typing.get_origin(option) or option
-        # `bool` is an `int` to Python, and neither a size.
+        # In Python a `bool` is an `int`, but no valid size.
         if isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
             if kind is int and not 0 <= value <= LARGEST:
                 break

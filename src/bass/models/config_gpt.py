@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bass.models.config import FamilyConfig, check_heads, check_turning
+from bass.models.config import FamilyConfig, check_heads, check_rotary
 from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule, DecoderShape
 
@@ -58,7 +58,7 @@ class GPTConfig(FamilyConfig):
 
 @dataclass(frozen=True)
 class SharedNormConfig(GPTConfig):
-    """Fields of GPT-J and CodeGen. `rotary_dim`: how many dimensions of a head turn."""
+    """Fields of GPT-J and CodeGen. `rotary_dim`: rotated dimensions of each head."""
 
     vocab_size: int = 50400
     n_positions: int = 2048
@@ -70,4 +70,4 @@ class SharedNormConfig(GPTConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_turning(self.rotary_dim, self.head_dim)
+        check_rotary(self.rotary_dim, self.head_dim)

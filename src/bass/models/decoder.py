@@ -1,6 +1,4 @@
-"""What all families have in common: tokens are embedded, pass through the blocks, are normalised,
-and unembedded.
-"""
+"""The common part of all families: embedding, blocks, final norm, head."""
 
 import itertools
 from abc import abstractmethod
@@ -26,11 +24,11 @@ from bass.records import DecoderShape, Features, Rotation, Window
 
 class CausalDecoder(nn.Module, Decoder):
     """The base of every family. A subclass makes `blocks`, each a `layers.Block`, `norm` and, for
-    rotary positions, `rotary`; the parameters start empty.
+    rotary positions, `rotary`. Parameters start empty.
 
-    `head` is None where the embedding is tied to it, which leaves `head_bias`, if any. `prefix`:
-    what stands before the names of all tensors but the head's; checkpoints of the bare model lack
-    it. `ignored`: endings of tensors that old checkpoints hold and no decoder needs.
+    `head` is None if it is tied to the embedding; `head_bias` is then its bias, if any. `prefix`:
+    the start of all tensor names except the head's; checkpoints of the bare model lack it.
+    `ignored`: endings of tensor names in old checkpoints that no decoder needs.
     """
 
     config_type: ClassVar[type[FamilyConfig]]
@@ -67,17 +65,17 @@ class CausalDecoder(nn.Module, Decoder):
     @classmethod
     @abstractmethod
     def sources(cls, config: Any) -> dict[str, WeightSource]:
-        """Where each of our parameters comes from."""
+        """The checkpoint tensors of each parameter."""
         ...
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
     ) -> Tensor:
-        """What enters the first block."""
+        """The input of the first block."""
         return embedding(tokens, self.embed)
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
-        """The rotary embedding of each block; None where positions are part of the embedding."""
+        """The rotary embedding of each block; None if positions are part of the embedding."""
         return itertools.repeat(None)
 
     def hidden(
@@ -93,7 +91,9 @@ class CausalDecoder(nn.Module, Decoder):
         return features[len(self.blocks)], tuple(features[layer] for layer in layers)
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
-        """Of the last block, only keys and values are computed, unless the final state is read."""
+        """As `Decoder.fill`. The last block computes only keys and values, unless `layers` includes
+        the final state.
+        """
         last, features = len(self.blocks) - 1, dict[int, Tensor]()
         if layers and max(layers) > last:
             return self.hidden(window, attend, layers)[1]
@@ -106,8 +106,8 @@ class CausalDecoder(nn.Module, Decoder):
         return tuple(features[layer] for layer in layers)
 
     def streams(self, window: Window, attend: Attend) -> Iterator[tuple[Residual, Rotation | None]]:
-        """The residual stream that enters each block, with the block's rotary embedding; last, what
-        leaves the blocks. Whoever stops reading stops the pass.
+        """The residual stream before each block, with the block's rotary embedding; then the stream
+        after the last block. A reader that stops early ends the pass there.
         """
         x = Residual(self.embedded(window.tokens, window.positions))
         for layer, (block, rotation) in enumerate(
@@ -124,7 +124,7 @@ class CausalDecoder(nn.Module, Decoder):
 
 
 class RotaryDecoder(CausalDecoder):
-    """A decoder whose positions are rotary; a subclass makes its `blocks` and `norm`."""
+    """A decoder with rotary positions. A subclass makes its `blocks` and `norm`."""
 
     def __init__(
         self,
@@ -151,14 +151,14 @@ class RotaryDecoder(CausalDecoder):
 
 
 class GemmaDecoder(RotaryDecoder):
-    """A decoder whose embedding is scaled, and whose logits may have a soft cap."""
+    """A decoder with a scaled embedding, and optionally a soft cap on the logits."""
 
     config: GemmaConfig
 
     def __init__(self, config: GemmaConfig, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(config, device, dtype)
         self.norm = OffsetRMSNorm(config.hidden_size, config.rms_norm_eps, device, dtype)
-        # as rounded as the weights are
+        # rounded to the type of the weights
         self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()
 
     def embedded(
@@ -174,7 +174,7 @@ class GemmaDecoder(RotaryDecoder):
 def gemma_block(
     c: GemmaConfig, device: torch.device, dtype: torch.dtype, qk_norm: HeadNorm | None = None
 ) -> SandwichNorm:
-    """Gemma's block, since its second version."""
+    """The block of Gemma 2 and 3."""
     norms = [OffsetRMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype) for _ in range(4)]
     heads, bias = (c.num_attention_heads, c.num_key_value_heads, c.head_dim), c.attention_bias
     attention = Attention(c.hidden_size, heads, device, dtype, bias, bias, qk_norm)
@@ -183,7 +183,7 @@ def gemma_block(
 
 
 class GPTDecoder(CausalDecoder):
-    """GPT-2's decoder: learned positions, LayerNorm, biases in every product but the head's."""
+    """GPT-2's decoder: learned positions, LayerNorm, biases in every product except the head."""
 
     prefix: ClassVar[str] = "transformer."
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
@@ -198,7 +198,9 @@ class GPTDecoder(CausalDecoder):
         c, device = config, torch.device(device)
         super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.places = nn.Parameter(torch.empty(c.n_positions, c.n_embd, device=device, dtype=dtype))
+        self.position_embed = nn.Parameter(
+            torch.empty(c.n_positions, c.n_embd, device=device, dtype=dtype)
+        )
         self.blocks = nn.ModuleList(
             PreNorm(
                 LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
@@ -220,11 +222,13 @@ class GPTDecoder(CausalDecoder):
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
     ) -> Tensor:
-        return embedding(tokens, self.embed) + embedding(positions.clamp(min=0), self.places)
+        return embedding(tokens, self.embed) + embedding(
+            positions.clamp(min=0), self.position_embed
+        )
 
 
 class SharedNormDecoder(CausalDecoder):
-    """GPT-J's decoder: rotary positions, halves that read one LayerNorm, a head with a bias."""
+    """GPT-J's decoder: rotary positions, one LayerNorm per block, a head with a bias."""
 
     prefix: ClassVar[str] = "transformer."
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")

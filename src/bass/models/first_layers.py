@@ -1,4 +1,4 @@
-"""A decoder cut short: its first layers, then its own norm and head."""
+"""The first layers of a decoder, followed by its norm and head."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from bass.records import DecoderShape, Features, Window
 @final
 @dataclass(frozen=True)
 class FirstLayers(Decoder):
-    """`decoder` without the layers from `count` on. Its weights are the decoder's own."""
+    """`decoder` without the layers from `count` on. It shares the decoder's weights."""
 
     decoder: CausalDecoder
     count: int
@@ -26,12 +26,12 @@ class FirstLayers(Decoder):
 
     @staticmethod
     def check(decoder: CausalDecoder, count: int) -> None:
-        """Refuse to keep none of the layers, or all."""
+        """Raise `OptionError` if `count` is none or all of the layers."""
         layers = decoder.shape.layers
         if not 1 <= count < layers:
             raise OptionError(
-                f"The first {count} layers of a target of {layers} were asked for: give 1 to "
-                f"{layers - 1}."
+                f"A draft of the first {count} layers needs a larger target than one of {layers}: "
+                f"set 1 to {layers - 1} layers."
             )
 
     @property
@@ -41,7 +41,7 @@ class FirstLayers(Decoder):
     def hidden(
         self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        assert not layers, "the states of a decoder are read from the decoder"
+        assert not layers, "features come from the whole decoder"
         x, _ = next(itertools.islice(self.decoder.streams(window, attend), self.count, None))
         return x.normed(self.decoder.norm).tensor(), ()
 

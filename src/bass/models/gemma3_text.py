@@ -24,13 +24,13 @@ from bass.records import Rotation
 class Gemma3TextConfig(GemmaConfig):
     """A config.json of `model_type: gemma3_text`.
 
-    `rope_theta` and `rope_scaling` hold for the layers without a window, `rope_local_base_freq` for
-    those with one. Newer files name both in `rope_parameters`, by the kind of layer.
+    `rope_theta` and `rope_scaling` apply to the layers without a window, `rope_local_base_freq` to
+    those with one. Newer files have both in `rope_parameters`, by the kind of layer.
     """
 
     model_type: ClassVar[str] = "gemma3_text"
     architecture: ClassVar[str] = "Gemma3ForCausalLM"
-    # The field exists, and `transformers` does nothing with it.
+    # The field exists, and `transformers` ignores it.
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = GemmaConfig.assumes | {
         "attn_logit_softcapping": (None,)
     }

@@ -1,7 +1,4 @@
-"""GPT-BigCode (Ben Allal et al., 2023):
-
-GPT-2 in which all heads may share one key-value head. SantaCoder, StarCoder.
-"""
+"""GPT-BigCode (Ben Allal et al., 2023): GPT-2 with multi-query attention. SantaCoder, StarCoder."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, final

@@ -1,5 +1,5 @@
-"""GPT-NeoX (Black et al., 2022): part of each head turns; attention and MLP side by side or in
-turn. Pythia, StableLM-alpha.
+"""GPT-NeoX (Black et al., 2022): rotary embedding on a part of each head; parallel or sequential
+attention and MLP. Pythia, StableLM-alpha.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from bass.models.config import Config, FamilyConfig, RotaryConfig, check_turning
+from bass.models.config import Config, FamilyConfig, RotaryConfig, check_rotary
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import MLP, Attention, Parallel, PreNorm
 from bass.models.rope import pair_order
@@ -21,7 +21,7 @@ from bass.ops.norms import LayerNorm
 class GPTNeoXConfig(RotaryConfig):
     """A config.json of `model_type: gpt_neox`.
 
-    `partial_rotary_factor`: the share of a head's dimensions that turn.
+    `partial_rotary_factor`: the share of a head's dimensions that are rotated.
     """
 
     model_type: ClassVar[str] = "gpt_neox"
@@ -40,11 +40,11 @@ class GPTNeoXConfig(RotaryConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_turning(self.rotary_dim, self.head_dim)
+        check_rotary(self.rotary_dim, self.head_dim)
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """As above; old checkpoints have their own names for two of the rotary fields."""
+        """Read config.json; old checkpoints have other names for two of the rotary fields."""
         old = {
             "rope_theta": config.get("rotary_emb_base"),
             "partial_rotary_factor": config.get("rotary_pct"),
@@ -59,7 +59,7 @@ class GPTNeoXConfig(RotaryConfig):
 
     @property
     def rotary_dim(self) -> int:
-        """How many dimensions of a head turn."""
+        """Rotated dimensions of each head."""
         return int(self.head_dim * self.partial_rotary_factor)
 
 

@@ -1,5 +1,5 @@
-"""GPT-J (Wang and Komatsuzaki, 2021): part of each head turns, in adjacent pairs; attention and MLP
-side by side.
+"""GPT-J (Wang and Komatsuzaki, 2021): rotary embedding on a part of each head, in adjacent pairs;
+parallel attention and MLP.
 """
 
 from dataclasses import dataclass

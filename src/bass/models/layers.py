@@ -1,7 +1,7 @@
-"""The pieces that decoders share. Parameters are left empty: `weights.load_decoder` or a trainer
+"""Layers and blocks of all families. Parameters start empty: `weights.load_decoder` or a trainer
 fills them.
 
-Layers define `__call__` themselves: that of `nn.Module` looks for hooks first, which is 5 % of a
+Layers define `__call__` themselves: that of `nn.Module` first looks for hooks, which takes 5 % of a
 small decoder's step on a CPU.
 """
 
@@ -25,7 +25,7 @@ __getattr__ = renamed(
     | {"embedding": "bass.ops.embedding.embedding"},
 )
 
-Hidden = Float[Tensor, "batch window hidden"] | Operand  # complete, or a norm not computed yet
+Hidden = Float[Tensor, "batch window hidden"] | Operand  # a tensor, or a norm that is still lazy
 
 
 class GatedMLP(nn.Module):
@@ -71,8 +71,8 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Queries, keys and values in one product; rotated by their positions, unless these are
-    learned; attended; projected back.
+    """Queries, keys and values in one product; rotary embedding, unless positions are learned;
+    attention; output projection.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Attention(nn.Module):
         out_bias: bool = False,
         qk_norm: HeadNorm | None = None,
     ) -> None:
-        """`heads`: of queries, of keys and values, and the dimensions of each.
+        """`heads`: query heads, key-value heads, dimensions of each.
 
-        `qk_norm`: what q and k go through before they are rotated.
+        `qk_norm`: the norm of q and k before the rotary embedding.
         """
         super().__init__()
         self.heads = heads
@@ -97,7 +97,7 @@ class Attention(nn.Module):
         self.qk_norm = qk_norm
 
     def project(self, x: Hidden, rotation: Rotation | None) -> Projection:
-        """Queries, keys and values, not complete yet."""
+        """Queries, keys and values as partial sums, before the rotary embedding."""
         return project_qkv(x, self.qkv, self.heads, self.qk_norm, rotation)
 
     def __call__(self, x: Hidden, rotation: Rotation | None, attend: Attend, layer: int) -> Product:
@@ -105,8 +105,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each with its norm. A subclass says in which order they are computed:
-    `__call__(x, rotation, attend, layer)` takes the residual stream to the next one.
+    """Attention and an MLP, each with its norm. A subclass defines the order of both:
+    `__call__(x, rotation, attend, layer)` maps the residual stream to the next one.
     """
 
     def __init__(
@@ -116,21 +116,19 @@ class Block(nn.Module):
         mlp_norm: nn.Module | None,
         mlp: GatedMLP | MLP,
     ) -> None:
-        """`mlp_norm` is None where the halves share `attention_norm`."""
+        """`mlp_norm` is None if attention and MLP share `attention_norm`."""
         super().__init__()
         self.attention_norm, self.attention = attention_norm, attention
         self.mlp_norm: Any = mlp_norm
         self.mlp = mlp
 
     def project(self, x: Residual, rotation: Rotation | None) -> Projection:
-        """Queries, keys and values of the block's attention: all that a prefill needs of the last
-        block.
-        """
+        """Queries, keys and values of the block. A prefill needs no more of the last block."""
         return self.attention.project(x.normed(self.attention_norm), rotation)
 
 
 class PreNorm(Block):
-    """Normalises what each half reads, and adds what it computes to the stream."""
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __call__(
         self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
@@ -140,7 +138,7 @@ class PreNorm(Block):
 
 
 class PostNorm(Block):
-    """Normalises the stream after each half has been added."""
+    """norm(x + attention(x)), then norm(x + mlp(x))."""
 
     def project(self, x: Residual, rotation: Rotation | None) -> Projection:
         return self.attention.project(x.tensor(), rotation)
@@ -154,7 +152,7 @@ class PostNorm(Block):
 
 
 class Parallel(Block):
-    """Both halves read what enters: x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
+    """x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
 
     def __call__(
         self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
@@ -166,7 +164,7 @@ class Parallel(Block):
 
 
 class SandwichNorm(Block):
-    """Normalises what each half reads, and what it computes before that is added (Gemma 2)."""
+    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))) (Gemma 2)."""
 
     def __init__(
         self,

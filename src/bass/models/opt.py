@@ -19,7 +19,7 @@ from bass.ops.linear import Linear
 from bass.ops.norms import LayerNorm
 from bass.records import AttentionRule, DecoderShape
 
-FIRST_PLACE = 2  # row of the table of positions that belongs to position 0
+FIRST_ROW = 2  # row of the position table for position 0
 EPS = 1e-5
 
 
@@ -27,7 +27,7 @@ EPS = 1e-5
 class OPTConfig(FamilyConfig):
     """A config.json of `model_type: opt`.
 
-    `word_embed_proj_dim`: size of the embeddings, projected if it is not `hidden_size`.
+    `word_embed_proj_dim`: size of the embeddings; they are projected if it is not `hidden_size`.
     """
 
     model_type: ClassVar[str] = "opt"
@@ -70,12 +70,12 @@ class OPTConfig(FamilyConfig):
 
     @property
     def projected(self) -> bool:
-        """Embeddings have a size of their own."""
+        """Whether embeddings have another size than the residual stream."""
         return self.word_embed_proj_dim != self.hidden_size
 
     @property
     def normed_last(self) -> bool:
-        """What the last block gives is normalised."""
+        """Whether a norm follows the last block."""
         return self.do_layer_norm_before and not self._remove_final_layer_norm
 
 
@@ -96,9 +96,9 @@ class OPT(CausalDecoder):
         c, device = config, torch.device(device)
         super().__init__(c.vocab_size, c.word_embed_proj_dim, c.tie_word_embeddings, device, dtype)
         self.config = config
-        self.places = nn.Parameter(
+        self.position_embed = nn.Parameter(
             torch.empty(
-                c.max_position_embeddings + FIRST_PLACE, c.hidden_size, device=device, dtype=dtype
+                c.max_position_embeddings + FIRST_ROW, c.hidden_size, device=device, dtype=dtype
             )
         )
         self.project_in = (
@@ -130,7 +130,7 @@ class OPT(CausalDecoder):
     ) -> Tensor:
         x = embedding(tokens, self.embed)
         x = x if self.project_in is None else self.project_in(x)
-        return x + embedding(positions + FIRST_PLACE, self.places)
+        return x + embedding(positions + FIRST_ROW, self.position_embed)
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden if self.project_out is None else self.project_out(hidden))
@@ -140,7 +140,9 @@ class OPT(CausalDecoder):
         c, size, root = config, (config.hidden_size,), "model.decoder"
         found = plain("embed", f"{root}.embed_tokens.weight", c.vocab_size)
         found |= plain(
-            "places", f"{root}.embed_positions.weight", c.max_position_embeddings + FIRST_PLACE
+            "position_embed",
+            f"{root}.embed_positions.weight",
+            c.max_position_embeddings + FIRST_ROW,
         )
         norms = {"norm": f"{root}.final_layer_norm"} if c.normed_last else {}
         if c.projected:

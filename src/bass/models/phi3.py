@@ -1,7 +1,8 @@
 """Phi-3, Phi-3.5 and Phi-4 (Abdin et al., 2024): Llama with fused projections and, in some sizes,
-heads that turn in part.
+rotary embedding on a part of each head.
 
-Checkpoints whose context was extended by `longrope` serve the original one, with the short factors.
+Checkpoints with a context extended by `longrope` support the original context, with the short
+factors.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_turning
+from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_rotary
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.rope import pair_order
 from bass.models.sources import WeightSource, gated_sources, head_rows, with_bias
@@ -22,7 +23,7 @@ from bass.ops.norms import RMSNorm
 class Phi3Config(SlidingConfig, GatedConfig):
     """A config.json of `model_type: phi3`.
 
-    `partial_rotary_factor`: the share of each head's dimensions that turns.
+    `partial_rotary_factor`: the share of each head's dimensions that are rotated.
     """
 
     model_type: ClassVar[str] = "phi3"
@@ -34,17 +35,17 @@ class Phi3Config(SlidingConfig, GatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_turning(self.rotary_dim, self.head_dim)
+        check_rotary(self.rotary_dim, self.head_dim)
         if self.rope_scaling is not None and self.rope_scaling.kind != "longrope":
             raise CheckpointError(
-                f"The checkpoint asks for rope scaling `{self.rope_scaling.kind}`; phi3 has: "
+                f"The checkpoint has rope scaling `{self.rope_scaling.kind}`; phi3 supports: "
                 "longrope."
             )
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Phi3Config":
-        """As above; the original context stands beside the other fields, and `longrope` was once
-        called `su` or `yarn`.
+        """Read config.json. The original context is a field next to the others; older files say
+        `su` or `yarn` for `longrope`.
         """
         name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
         rope = config.get(name)
@@ -58,12 +59,12 @@ class Phi3Config(SlidingConfig, GatedConfig):
         return super().from_json(config)
 
     def to_json(self) -> dict[str, Any]:
-        # whose default may lie beyond the vocabulary
+        # the default of `transformers` may lie beyond the vocabulary
         return super().to_json() | {"pad_token_id": None}
 
     @property
     def rotary_dim(self) -> int:
-        """Dimensions of each head that turn."""
+        """Rotated dimensions of each head."""
         return int(self.head_dim * self.partial_rotary_factor)
 
 

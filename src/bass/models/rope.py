@@ -1,4 +1,4 @@
-"""Rotary positions: their speeds under each kind of scaling, and the angles of a window."""
+"""Rotary positions: frequencies for each kind of rope scaling, and the angles of a window."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -24,14 +25,14 @@ LARGEST = 1e9  # of any factor or length in a rope scaling
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How a checkpoint stretches its rotary positions (`rope_scaling` or `rope_parameters` in
-    config.json).
+    """The rope scaling of a checkpoint (`rope_scaling` or `rope_parameters` in config.json).
 
-    linear: all speeds divided by `factor` (Chen et al., 2023). dynamic: the base grows with the
-    position once it is beyond the trained context (NTK-aware). llama3: slow speeds divided, fast
-    ones kept, the rest in between (Llama 3.1).
-    yarn: the same by the number of turns within the context, and scores scaled (Peng et al., 2023).
-    longrope: each speed divided by a factor of its own (Ding et al., 2024).
+    linear: divides all frequencies by `factor` (Chen et al., 2023).
+    dynamic: the base grows with positions beyond the trained context (NTK-aware).
+    llama3: divides low frequencies, keeps high ones, interpolates between (Llama 3.1).
+    yarn: the same by the number of rotations within the context, and scales scores (Peng et al.,
+    2023).
+    longrope: divides each frequency by its own factor (Ding et al., 2024).
     """
 
     kind: str
@@ -50,15 +51,15 @@ class RopeScaling:
 
     @classmethod
     def from_json(cls, rope: dict[str, Any]) -> "RopeScaling | None":
-        """Read the object of config.json; None for plain rotary positions."""
+        """Read the object of config.json; None for no scaling."""
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind in ("default", None):
             return None
-        if kind == "su":  # what early Phi-3 checkpoints called it
+        if kind == "su":  # the name in early Phi-3 checkpoints
             kind = "longrope"
         if not isinstance(kind, str) or kind not in NEEDED:
             raise CheckpointError(
-                f"The checkpoint asks for rope scaling `{kind}`; `bass` has: {', '.join(NEEDED)}."
+                f"The checkpoint has rope scaling `{kind}`; `bass` supports: {', '.join(NEEDED)}."
             )
         values: dict[str, Any] = {}
         for name, field in cls.__dataclass_fields__.items():
@@ -71,7 +72,7 @@ class RopeScaling:
                 "the checkpoint again."
             )
         if kind == "longrope" and values.get("factor") == 1.0:
-            # given, 1 is a factor; absent, the factor is the ratio of the contexts
+            # An explicit 1 is a factor. Without one, the factor is the ratio of the contexts.
             values.setdefault("attention_factor", 1.0)
         scaling = cls(kind, **values)
         if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
@@ -92,10 +93,10 @@ class RopeScaling:
         return {"rope_type": self.kind, **{n: getattr(self, n) for n in NEEDED[self.kind]}, **own}
 
     def context(self, trained: int) -> int:
-        """Positions that can be used, where config.json says `trained`.
+        """The number of usable positions, if config.json says `trained`.
 
-        longrope has other speeds beyond the original context, for *all* positions; cached keys
-        would have the old ones. So it ends there.
+        longrope has other frequencies beyond the original context, for *all* positions, but cached
+        keys keep the old ones. So the original context is its limit.
         """
         original = self.original_max_position_embeddings or trained
         if self.kind == "longrope":
@@ -108,14 +109,14 @@ class RopeScaling:
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
-    """A field of a rope scaling, refused unless it is what its default is: a switch, a tuple of
-    factors, a length, or a factor.
+    """A field of a rope scaling, of the type of its default: a switch, a tuple of factors, a length
+    or a factor. Raises `CheckpointError`.
     """
     many = isinstance(default, tuple)
     length = name == "original_max_position_embeddings"
     if length and isinstance(value, float) and value.is_integer():
         value = int(value)
-    # their 0 means "none"
+    # for these two, 0 means "none"
     number, least = (
         (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)
     )
@@ -135,12 +136,10 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     return tuple(map(float, items)) if many else value
 
 
-def speeds(
+def frequencies(
     theta: float, dim: int, trained: int, scaling: RopeScaling | None
 ) -> tuple[Float[Tensor, " pairs"], float]:
-    """Radians per position of each of the `dim / 2` pairs, and what cosine and sine are multiplied
-    by.
-    """
+    """Radians per position of each of the `dim / 2` pairs, and the factor of cosine and sine."""
     plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if scaling is None or scaling.kind == "dynamic":
         return plain, 1.0
@@ -148,8 +147,8 @@ def speeds(
     if s.kind == "linear":
         return plain / s.factor, 1.0
     if s.kind == "llama3":
-        turns = original * plain / (2 * math.pi)
-        fast = ((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1)
+        rotations, width = original * plain / (2 * math.pi), s.high_freq_factor - s.low_freq_factor
+        fast = ((rotations - s.low_freq_factor) / width).clamp(0, 1)
         return plain * (fast + (1 - fast) / s.factor), 1.0
     if s.kind == "longrope":
         if len(s.short_factor) != len(plain):
@@ -161,9 +160,9 @@ def speeds(
         stretch = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
         return plain / torch.tensor(s.short_factor), s.attention_factor or stretch
 
-    def pair(turns: float) -> float:
-        """The pair of dimensions that turns so often within the original context."""
-        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    def pair(rotations: float) -> float:
+        """The pair of dimensions with that many rotations within the original context."""
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = pair(s.beta_fast), pair(s.beta_slow)
     if s.truncate:
@@ -185,15 +184,15 @@ def _yarn_scale(s: RopeScaling) -> float:
 
 
 class Rotary(nn.Module):
-    """Angles of positions (Su et al., 2021), in our one convention: pair i is made of dimensions i
-    and i + head_dim / 2.
+    """Angles of positions (Su et al., 2021), in one convention: pair i consists of dimensions i and
+    i + head_dim / 2.
 
-    Pairs beyond `rotary_dim` (all of them, unless given) do not turn. A checkpoint with another
-    convention has its rows of q and k reordered when it is read (`pair_order`): scores do not
-    change when q and k are permuted alike.
+    `rotary_dim` dimensions of each head are rotated, by default all. Loading a checkpoint with
+    another convention reorders the rows of q and k (`pair_order`): the same permutation of both
+    does not change the scores.
     """
 
-    speed: Tensor
+    frequency: Tensor
     stretch: Tensor
     scale: Tensor
 
@@ -209,21 +208,23 @@ class Rotary(nn.Module):
     ) -> None:
         super().__init__()
         dim = head_dim if rotary_dim is None else rotary_dim
-        turning, factor = speeds(theta, dim, trained, scaling)
+        rotated, factor = frequencies(theta, dim, trained, scaling)
         still = torch.zeros((head_dim - dim) // 2)
-        pairs = torch.cat((turning, still))
-        # The sign gives the sine of the first half its minus; the cosine does not see it.
-        self.register_buffer("speed", torch.cat((-pairs, pairs)).to(device), persistent=False)
+        pairs = torch.cat((rotated, still))
+        # The sign makes the sine of the first half negative; the cosine is even.
+        self.register_buffer("frequency", torch.cat((-pairs, pairs)).to(device), persistent=False)
         self.trained, self.factor, self.dtype = trained, 0.0, dtype
         self.context = trained if scaling is None else scaling.context(trained)
         self._tables: Angles | None = None
         if scaling is not None and scaling.kind == "dynamic":
             self.factor = scaling.factor
-            exponent = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
+            exponent = _for_halves(torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)))
             self.register_buffer("stretch", exponent.to(device), persistent=False)
         self.scaled = factor != 1.0
         if self.scaled:
-            scale = torch.cat((torch.full_like(turning, factor), torch.ones_like(still))).repeat(2)
+            scale = _for_halves(
+                torch.cat((torch.full_like(rotated, factor), torch.ones_like(still)))
+            )
             self.register_buffer("scale", scale.to(device), persistent=False)
 
     def __call__(self, positions: Int[Tensor, "batch window"]) -> Rotation:
@@ -232,9 +233,9 @@ class Rotary(nn.Module):
 
     @property
     def tables(self) -> Angles:
-        """Angles of every position of the context [context, dim]; made when first asked for."""
-        if self._tables is None or self._tables[0].device != self.speed.device:
-            cos, sin = self.angles(torch.arange(self.context, device=self.speed.device)[None])
+        """Angles of every position of the context [context, dim]; made on first use."""
+        if self._tables is None or self._tables[0].device != self.frequency.device:
+            cos, sin = self.angles(torch.arange(self.context, device=self.frequency.device)[None])
             self._tables = cos[0, :, 0].contiguous(), sin[0, :, 0].contiguous()
         return self._tables
 
@@ -243,9 +244,9 @@ class Rotary(nn.Module):
         position -1 ("no token") are never used.
         """
         places = positions[..., None, None]
-        angle = places * self.speed
+        angle = places * self.frequency
         if self.factor:
-            # As if the base had been chosen for a context that ends at this position.
+            # The base of a context that ends at this position.
             ratio = (self.factor * (places + 1) / self.trained - (self.factor - 1)).clamp(min=1)
             angle = angle * ratio**-self.stretch
         cos, sin = angle.cos(), angle.sin()
@@ -254,13 +255,18 @@ class Rotary(nn.Module):
         return cos.to(self.dtype), sin.to(self.dtype)
 
 
+def _for_halves(of_pairs: Float[Tensor, " pairs"]) -> Float[Tensor, " dim"]:
+    """The value of each pair, for both of its dimensions."""
+    return repeat(of_pairs, "pair -> (half pair)", half=2)
+
+
 def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:
     """Our dimension j of a head is the checkpoint's dimension `order[j]`.
 
-    Its pairs are (2i, 2i+1) if `interleaved` and (i, i + rotary_dim / 2) if not; the rest does not
-    turn, and is shared out over our two halves.
+    The checkpoint's pairs are (2i, 2i+1) if `interleaved`, and (i, i + rotary_dim / 2) if not. The
+    other dimensions are not rotated, and fill the rest of our two halves.
     """
-    turning = np.arange(rotary_dim)
-    pairs = turning.reshape(-1, 2).T if interleaved else turning.reshape(2, -1)
-    still = np.arange(rotary_dim, head_dim).reshape(2, -1)
-    return np.concatenate((pairs, still), 1).reshape(-1)
+    stored = "(pair half) -> half pair" if interleaved else "(half pair) -> half pair"
+    rotated = rearrange(np.arange(rotary_dim), stored, half=2)
+    still = rearrange(np.arange(rotary_dim, head_dim), "(half pair) -> half pair", half=2)
+    return rearrange(np.concatenate((rotated, still), 1), "half pair -> (half pair)")

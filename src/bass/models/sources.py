@@ -1,6 +1,4 @@
-"""Which tensors of a checkpoint each of our parameters is made of: name maps and fusions as
-data.
-"""
+"""The checkpoint tensors of each parameter: name maps and fusions as data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange, repeat
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A parameter of ours: the checkpoint's `tensors`, of `sizes` rows each, stacked along their
-    first axis.
+    """A parameter as a stack of the checkpoint's `tensors`, of `sizes` rows each, along their first
+    axis.
 
-    rows: if given, our row i is row `rows[i]` of the stack; some may repeat, none is left out.
-    transposed: they are stored [in, out] (GPT-2's Conv1D).
+    rows: row i of the parameter is row `rows[i]` of the stack; None: row i. Every row of the stack
+    occurs at least once. transposed: the tensors are stored [in, out] (GPT-2's Conv1D).
     """
 
     tensors: tuple[str, ...]
@@ -26,14 +25,12 @@ class WeightSource:
     transposed: bool = False
 
     def shapes(self, parameter: torch.Size) -> list[tuple[int, ...]]:
-        """The shape of each tensor in the checkpoint, if the stack is to make up the parameter."""
+        """The shape of each tensor in the checkpoint, for a parameter of this shape."""
         stored = [(size, *parameter[1:]) for size in self.sizes]
         return [shape[::-1] for shape in stored] if self.transposed else stored
 
     def fill(self, parameter: Tensor, parts: Sequence[Tensor]) -> None:
-        """Copy the checkpoint's tensors, on whatever device and in whatever dtype, into the
-        parameter.
-        """
+        """Copy the checkpoint's tensors, of any device and dtype, into the parameter."""
         parts = [part.T if self.transposed else part for part in parts]
         if self.rows is None:
             for ours, part in zip(parameter.split(self.sizes), parts, strict=True):
@@ -43,7 +40,7 @@ class WeightSource:
             parameter.copy_(stack[torch.as_tensor(self.rows)])
 
     def split(self, parameter: Tensor) -> list[Tensor]:
-        """The inverse of `fill`: what a checkpoint stores."""
+        """The tensors of a checkpoint: the inverse of `fill`."""
         if self.rows is not None:
             first = np.unique(self.rows, return_index=True)[1]
             parameter = parameter[torch.as_tensor(first, device=parameter.device)]
@@ -51,22 +48,23 @@ class WeightSource:
 
 
 def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
-    """Rows of a stack [q, k, v] in which the dimensions of each head of q and k are put in
-    `order`.
-    """
-    dim, turning = len(order), heads + kv_heads
-    rows = np.arange(turning)[:, None] * dim + order
-    return np.concatenate((rows.reshape(-1), np.arange(turning * dim, (turning + kv_heads) * dim)))
+    """Rows of a stack [q, k, v] with the dimensions of each head of q and k in `order`."""
+    rows = rearrange(
+        np.arange((heads + 2 * kv_heads) * len(order)), "(head dim) -> head dim", dim=len(order)
+    )
+    rows[: heads + kv_heads] = rows[: heads + kv_heads, order]
+    return rearrange(rows, "head dim -> (head dim)")
 
 
 def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
-    """Where the rows of all queries, then all keys, then all values stand in a tensor of as many
-    blocks, each with its share of all three.
+    """Rows of all queries, then all keys, then all values, in a fused tensor.
 
-    `order`: of the three in a block.
+    The tensor has `blocks` blocks, each with its share of all three in `order`.
     """
-    stored = np.arange(rows).reshape(blocks, 3, -1)
-    return np.concatenate([stored[:, order.index(part)].reshape(-1) for part in "qkv"])
+    stored = rearrange(np.arange(rows), "(block part row) -> part block row", block=blocks, part=3)
+    return rearrange(
+        stored[[order.index(part) for part in "qkv"]], "part block row -> (part block row)"
+    )
 
 
 def with_bias(
@@ -76,9 +74,7 @@ def with_bias(
     rows: np.ndarray | None = None,
     bias: bool = True,
 ) -> dict[str, WeightSource]:
-    """`name`.weight and, with `bias`, `name`.bias, from the modules that a checkpoint calls
-    `theirs`.
-    """
+    """`name`.weight and, with `bias`, `name`.bias, from the checkpoint's modules `theirs`."""
     kinds = ("weight", "bias") if bias else ("weight",)
     return {
         f"{name}.{kind}": WeightSource(
@@ -89,17 +85,14 @@ def with_bias(
 
 
 def plain(name: str, theirs: str, rows: int) -> dict[str, WeightSource]:
-    """One parameter that is one tensor of the checkpoint."""
+    """One parameter from one tensor of the checkpoint."""
     return {name: WeightSource((theirs,), (rows,))}
 
 
 def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, WeightSource]:
-    """The names of GPT-2.
-
-    `qkv_rows`: the order of its fused queries, keys and values, if it is not ours.
-    """
+    """The names of GPT-2. `qkv_rows`: the rows of the fused tensor, if its order is not ours."""
     found = plain("embed", "transformer.wte.weight", c.vocab_size) | plain(
-        "places", "transformer.wpe.weight", c.n_positions
+        "position_embed", "transformer.wpe.weight", c.n_positions
     )
     found |= with_bias("norm", ["transformer.ln_f"], (c.n_embd,))
     if not c.tie_word_embeddings:
@@ -123,10 +116,7 @@ def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, WeightS
 def shared_norm_sources(
     c: Any, qkv: Sequence[str], qkv_rows: np.ndarray
 ) -> dict[str, WeightSource]:
-    """The names of GPT-J.
-
-    `qkv`: the modules with queries, keys and values, and `qkv_rows` the order in them.
-    """
+    """The names of GPT-J. `qkv`: modules of queries, keys and values; `qkv_rows`: their rows."""
     found = plain("embed", "transformer.wte.weight", c.vocab_size) | with_bias(
         "norm", ["transformer.ln_f"], (c.n_embd,)
     )
@@ -171,9 +161,9 @@ def gated_sources(
     out_bias: bool = False,
     mlp_bias: bool = False,
 ) -> dict[str, WeightSource]:
-    """The names of Llama, which most families with a gated MLP have kept.
+    """The names of Llama, which most families with a gated MLP share.
 
-    `norms`: those of a block, ours -> theirs.
+    `norms`: the norms of a block, our name -> theirs.
     """
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | plain(
@@ -205,12 +195,15 @@ def gated_sources(
 
 
 def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
-    """The weights of every layer's `HeadNorm`: those of the checkpoint's q_norm for each head of q,
-    those of k_norm for each of k.
+    """The weights of each layer's `HeadNorm`: q_norm repeated for each head of q, k_norm for each
+    head of k.
     """
-    of_q, of_k = np.arange(2 * c.head_dim).reshape(2, -1)
+    of_q, of_k = rearrange(np.arange(2 * c.head_dim), "(part dim) -> part dim", part=2)
     rows = np.concatenate(
-        (np.tile(of_q, c.num_attention_heads), np.tile(of_k, c.num_key_value_heads))
+        (
+            repeat(of_q, "dim -> (heads dim)", heads=c.num_attention_heads),
+            repeat(of_k, "dim -> (kv_heads dim)", kv_heads=c.num_key_value_heads),
+        )
     )
     return {
         f"blocks.{i}.attention.qk_norm.weight": WeightSource(

@@ -1,6 +1,6 @@
 """StarCoder 2 (Lozhkov et al., 2024):
 
-LayerNorm, a plain MLP, biases, grouped heads, rotary positions and a window.
+LayerNorm, an MLP without a gate, biases, grouped heads, rotary positions and a window.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""The operations that everything else calls.
+"""Operations: formula, torch version, and choice of kernel.
 
-One file per family of operations. Each function says what it computes (formula, shapes), has the
-plain torch version, and takes a kernel where one serves the tensors at hand. Nothing else imports
-`bass.kernels`.
+One file per family of operations. Each function documents its formula and shapes, has a torch
+version, and uses a kernel if one supports the tensors. Nothing else imports `bass.kernels`.
 
     batch_state    what a step does to its rows: window, commit, report
     noise          counter-based random numbers

@@ -1,4 +1,4 @@
-"""Activation functions by the names that checkpoints have for them, and the gate of a gated MLP."""
+"""Activation functions by their names in checkpoints, and the gate of a gated MLP."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_fast": _tanh_gelu,
     "gelu_pytorch_tanh": _tanh_gelu,
 }
-# those that kernels know, by their names for them
+# activations that kernels support, with their names there
 IN_KERNELS: dict[Activation, str] = {F.silu: "silu", F.gelu: "gelu", _tanh_gelu: "gelu_tanh"}
 
 

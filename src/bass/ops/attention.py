@@ -6,16 +6,18 @@ B = batch, W = window, G = query heads per key head, S = span. A query at positi
 positions 0..p of its row, of these the last `window` if that is given. One at -1 sees nothing; its
 output is zero.
 
-`padded`, `ragged` and `paged` are plain torch in float64, which everything else may be compared
-with; the names that begin with `triton_` are Triton's kernels of the same.
+`padded`, `ragged` and `paged` are torch in float64, the reference of all backends; the names that
+begin with `triton_` are the Triton kernels.
 """
 
 import torch
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
+from bass.kernels.shapes import FUSED_DIMS as FUSED_DIMS
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 from bass.ops import dispatch
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
@@ -42,14 +44,28 @@ def attend(
     if window is not None:
         hidden |= place <= own - window
     hidden = hidden[:, None, None]
-    scores = torch.einsum("bwhgd,bshd->bhgws", q.unflatten(2, (kv_heads, -1)), k) * scale
+    q = rearrange(
+        q, "batch window (kv_heads group) dim -> batch window kv_heads group dim", kv_heads=kv_heads
+    )
+    scores = scale * einsum(
+        q,
+        k,
+        "batch window kv_heads group dim, batch span kv_heads dim "
+        "-> batch kv_heads group window span",
+    )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    # A finite floor: a softmax of nothing but -inf is not a number.
+    # A finite floor: a softmax of nothing but -inf is NaN.
     weights = (
         scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0)
     )
-    return torch.einsum("bhgws,bshd->bwhgd", weights, v).flatten(2, 3)
+    out = einsum(
+        weights,
+        v,
+        "batch kv_heads group window span, batch span kv_heads dim "
+        "-> batch window kv_heads group dim",
+    )
+    return rearrange(out, "batch window kv_heads group dim -> batch window (kv_heads group) dim")
 
 
 def padded(
@@ -62,7 +78,7 @@ def padded(
     window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """Attention over rows of equal extents, of which the first `span` positions are in use."""
+    """Attention over rows of equal capacities, with the first `span` positions in use."""
     return attend(
         q.double(), k[:, :span].double(), v[:, :span].double(), positions, scale, window, softcap
     ).to(q.dtype)
@@ -80,8 +96,7 @@ def ragged(
     softcap: float | None,
 ) -> Queries:
     """Attention over a flat pool, in which position p of row b is at `starts[b] + p`."""
-    # What is beyond a row's last query is another row's, or nobody's: the last place is read again
-    # instead.
+    # Slots beyond a row's last query belong to other rows, or are stale: read the last one instead.
     last = positions.amax(1, keepdim=True).clamp(min=0)
     places = (starts[:, None] + torch.minimum(torch.arange(span, device=k.device), last)).clamp(
         max=len(k) - 1
@@ -111,14 +126,15 @@ def paged(
 def gather(
     pool: Blocks, table: Int[Tensor, "batch entries"], span: int
 ) -> Float[Tensor, "batch span kv_heads dim"]:
-    """The first `span` positions of each row, one after the other."""
-    return pool[table[:, : -(-span // pool.shape[1])]].flatten(1, 2)[:, :span]
+    """The first `span` positions of each row, in order."""
+    blocks = pool[table[:, : -(-span // pool.shape[1])]]
+    return rearrange(blocks, "batch entries block ... -> batch (entries block) ...")[:, :span]
 
 
 def triton_padded(
     q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
 ) -> Queries:
-    """One launch for the batch; each row walks through all `span` positions."""
+    """One launch for the batch; each row reads all `span` positions."""
     return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule))
 
 
@@ -144,7 +160,7 @@ def triton_paged(
 
 
 def supports_projection(projection: Projection, view: RaggedView, span: int) -> bool:
-    """Whether one kernel of Hopper's completes, stores and attends with the projection."""
+    """Whether Hopper's attention supports the projection: it completes, stores and attends."""
     return (
         dispatch.hopper(view.k)
         and projection.rotation is not None
@@ -156,7 +172,7 @@ def supports_projection(projection: Projection, view: RaggedView, span: int) -> 
 def hopper_projection(
     projection: Projection, view: RaggedView, positions: Positions, rule: AttentionRule
 ) -> Queries:
-    """Completes a projection that it supports, stores its keys and values, and attends."""
+    """Complete a supported projection, store its keys and values, and attend."""
     assert projection.rotation is not None
     return hopper.attention.ragged(
         projection.partial_sums,

@@ -1,11 +1,20 @@
-"""Whether an operation takes a kernel."""
+"""Whether an operation uses a kernel."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bass.kernels.support import Unsupported, runs_kernels, triton_unsupported, unsupported
+from bass.kernels.support import (
+    Unsupported,
+    hopper_unsupported,
+    runs_kernels,
+    triton_unsupported,
+    unsupported,
+)
 
 __all__ = [
+    "Capability",
     "Unsupported",
     "few_rows",
     "has_gradient",
@@ -20,22 +29,34 @@ MOST_ROWS = 512  # of a step; those of a prefill are more, and bound by arithmet
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
+@dataclass(frozen=True)
+class Capability:
+    """Which kernels run on a device. Each field is the reason against, None where they run."""
+
+    triton: Unsupported | None
+    hopper: Unsupported | None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Capability":
+        """What operations on the device use. A CPU uses torch: it is faster than an interpreter."""
+        if device.type != "cuda":
+            reason = Unsupported(f"`{device}` is no CUDA device", "use one")
+            return cls(reason, reason)
+        return cls(unsupported(device), hopper_unsupported(device))
+
+
 def use_kernels(x: Tensor) -> bool:
-    """Whether kernels serve the tensor: it is on a CUDA device on which they run."""
+    """Whether operations on the tensor use kernels: it is on a CUDA device that runs them."""
     return x.is_cuda and runs_kernels(x.device)
 
 
 def hopper(x: Tensor) -> bool:
-    """Whether the kernels in Gluon serve the tensor: on a Hopper GPU, with Triton 3.6."""
-    if not x.is_cuda:
-        return False
-    from bass.kernels.triton import launch  # it needs Triton
-
-    return launch.gluon(x.device)
+    """Whether operations on the tensor use the kernels in Gluon: on a Hopper GPU, Triton 3.6."""
+    return x.is_cuda and hopper_unsupported(x.device) is None
 
 
 def few_rows(x: Tensor, *weights: Tensor | None) -> bool:
-    """Whether kernels serve the rows of a decoding step on their way through a layer.
+    """Whether a layer uses kernels for these rows of a decoding step.
 
     They compute in float32 what is stored in 32 bits or fewer.
     """

@@ -1,4 +1,4 @@
-"""Rows of a table."""
+"""Looks up rows of a table."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -11,10 +11,10 @@ from bass.ops import dispatch
 def embedding(
     tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
 ) -> Float[Tensor, "*rows size"]:
-    """The rows of the table that the tokens name; on a GPU by a kernel, which for few tokens takes
-    a fifth of torch's time.
+    """The rows of the table for the tokens; on a GPU by a kernel, which for few tokens takes a
+    fifth of torch's time.
 
-    A table that is being trained is looked up by torch: the kernel has no gradient.
+    With a gradient, torch looks them up: the kernel has none.
     """
     if dispatch.use_kernels(table) and not dispatch.has_gradient(table):
         return kernels.embedding.embedded(table, tokens)

@@ -1,4 +1,4 @@
-"""Completing a projection and storing its keys and values in one launch.
+"""Completes a projection and stores its keys and values in one launch.
 
 The torch version is `KVCache.store`: `Projection.rotated`, then the cache's own `write`.
 """
@@ -15,7 +15,7 @@ SCALES = (scaled, offset_scaled)  # of a norm of heads
 
 
 def supports(projection: Projection, k: Tensor) -> bool:
-    """Whether the kernel serves the projection of a decoding step."""
+    """Whether the kernel supports the projection: one of a decoding step."""
     parts, norm = projection.partial_sums, projection.qk_norm
     rows = parts.shape[1] * parts.shape[2]
     return (
@@ -35,7 +35,8 @@ def store(
     place: Int[Tensor, "batch ..."] | None = None,
     page: int | None = None,
 ) -> Float[Tensor, "batch window heads dim"]:
-    """The queries, complete, of what the kernel `supports`. Nothing is written for position -1.
+    """The complete queries of a projection that the kernel `supports`. Nothing is written for
+    position -1.
 
     Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
     k[place[b, p // page] + p % page].

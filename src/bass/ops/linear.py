@@ -1,11 +1,10 @@
-"""Products of rows with a layer's weights, computed when they are read.
+"""Lazy products of rows with a layer's weights.
 
     y = x Wᵀ + b ;  gated: y = act(x W₁ᵀ + b₁) · (x W₂ᵀ + b₂)
 
-The rows of a decoding step take a kernel on a GPU: Hopper's, or Triton's for few rows. These leave
-partial sums where they divide K, which the next kernel completes as it reads them. Prefills, CPUs
-and float64 take torch's products. Any other module in the place of a linear layer is called as it
-is.
+On a GPU, the rows of a decoding step use a kernel: Hopper's, or Triton's for few rows. A kernel
+that divides K leaves partial sums, which the next kernel adds as it reads them. Prefills, CPUs and
+float64 use torch's products. Any other module in place of a linear layer is called directly.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from typing import Any, final
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
@@ -25,14 +25,14 @@ from bass.ops.activation import IN_KERNELS, Activation, gate
 from bass.ops.quantize import quantize_rows, quantized_rows, scaled_product, widened
 from bass.records import Projection, Rotation
 
-# numbers of a weight that are in the compute type at a time, where it is not multiplied in 8 bits
+# elements of a quantized weight that are widened at a time, if the product is not in 8 bits
 WIDENED = 1 << 24
 
 
 class Linear(nn.Module):
     """y = x Wᵀ + b; the weight has shape [out, in], the bias is None unless requested.
 
-    Parameters are left empty: `weights.load_decoder` or a trainer fills them.
+    Parameters start empty: `weights.load_decoder` or a trainer fills them.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class QuantizedLinear(nn.Module):
 
         y[m, n] = (Σ_k q_x[m, k] q_w[n, k]) · scale_x[m] · scale_w[n] + b[n]
 
-    `activations`: the type that x is quantized to; None: as it is.
+    `activations`: the type that x is quantized to; None: x is not quantized.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class QuantizedLinear(nn.Module):
         kind: torch.dtype,
         activations: torch.dtype | None,
     ) -> "QuantizedLinear":
-        """From a weight in full; a part of it at a time is in float32 meanwhile."""
+        """Quantize a weight, a part at a time in float32."""
         parts = [
             quantized_rows(part, kind)
             for part in weight.detach().split(max(1, WIDENED // weight.shape[1]))
@@ -120,7 +120,7 @@ class QuantizedLinear(nn.Module):
         return scaled_product(q, self.weight, scale, self.scale, self.bias, dtype)
 
     def _widened(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        """With the weight in x's type again, a part of its rows at a time."""
+        """The product with the weight widened to x's type, a part of its rows at a time."""
         count, y = max(1, WIDENED // self.weight.shape[1]), x.new_empty((len(x), len(self.weight)))
         wide = torch.promote_types(x.dtype, torch.float32)
         for first in range(0, len(self.weight), count):
@@ -132,34 +132,36 @@ class QuantizedLinear(nn.Module):
 
 @dataclass(frozen=True)
 class Rows:
-    """What enters a kernel's product."""
+    """The input of a kernel's product."""
 
     x: Num[Tensor, "rows size"]
-    # of quantized rows; or `hopper.gemm.Squares`, of rows still to be divided by their RMS
+    # scales of quantized rows; or `hopper.gemm.Squares` of rows with an unfinished norm
     scale: Any = None
 
 
 class Operand(ABC):
-    """What enters products, and is computed as the first of them wants it."""
+    """A lazy input of products, computed in the form that the first reader needs."""
 
     @property
     @abstractmethod
     def like(self) -> Float[Tensor, "*rows size"]:
-        """A tensor of the same shape, type and place."""
+        """A tensor of the same shape, type and device."""
         ...
 
     @abstractmethod
-    def tensor(self) -> Float[Tensor, "*rows size"]: ...
+    def tensor(self) -> Float[Tensor, "*rows size"]:
+        """The complete value."""
+        ...
 
     @abstractmethod
     def rows(self, layer: nn.Module) -> Rows:
-        """For the layer's product by a kernel."""
+        """The rows for the layer's product by a kernel."""
         ...
 
 
 @final
 class Product:
-    """x Wᵀ + b of a layer. Computed when it is read, by whoever reads it."""
+    """x Wᵀ + b of a layer, computed by its reader."""
 
     __slots__ = ("layer", "x")
 
@@ -168,7 +170,7 @@ class Product:
 
     @property
     def like(self) -> Float[Tensor, "*rows in"]:
-        """A tensor with x's shape, type and place."""
+        """A tensor with x's shape, type and device."""
         return self.x if isinstance(self.x, Tensor) else self.x.like
 
     @property
@@ -182,13 +184,13 @@ class Product:
         )
 
     def tensor(self) -> Float[Tensor, "*rows out"]:
-        """Complete, in x's type."""
+        """The complete product, in x's type."""
         if self.by_kernel:
             return _summed(self.partial_sums(), self.like)
         return _whole(self.x if isinstance(self.x, Tensor) else self.x.tensor(), self.layer)
 
     def partial_sums(self) -> Float[Tensor, "splits rows out"]:
-        """As the product leaves them: float32 if there are several, else x's type."""
+        """The partial sums of the product: float32 if there are several, else x's type."""
         like, layer = self.like, self.layer
         if not self.by_kernel:
             y = self.tensor()
@@ -201,7 +203,7 @@ class Product:
         )
 
     def rows(self) -> Rows:
-        """What enters, for a kernel."""
+        """The product's input, for a kernel."""
         return (
             self.x.rows(self.layer) if isinstance(self.x, Operand) else rows_of(self.x, self.layer)
         )
@@ -217,7 +219,7 @@ def dense(
     weight: Float[Tensor, "out in"],
     bias: Float[Tensor, " out"] | None = None,
 ) -> Float[Tensor, "*rows out"]:
-    """x Wᵀ + b, of a weight that belongs to no layer: that of a head which is the embedding."""
+    """x Wᵀ + b of a weight without a layer: a head that is tied to the embedding."""
     rows = x.reshape(-1, x.shape[-1])
     if (
         dispatch.few_rows(x, weight, bias)
@@ -231,7 +233,7 @@ def dense(
 def gated_linear(
     x: Float[Tensor, "*rows in"] | Operand, layer: Any, act: Activation
 ) -> Float[Tensor, "*rows inner"]:
-    """act(gate) · up, of a layer whose first half of outputs are the gates."""
+    """act(gate) · up of a layer; the first half of its outputs are the gates."""
     product = linear(x, layer)
     like = product.like
     if product.by_kernel and act in IN_KERNELS and layer.bias is None:
@@ -256,9 +258,13 @@ def project_qkv(
     """
     product = linear(x, layer)
     like, parts = product.like, product.partial_sums()
-    all_heads = heads[0] + 2 * heads[1]
     return Projection(
-        parts.view(len(parts), *like.shape[:-1], all_heads, heads[2]),
+        rearrange(
+            parts,
+            "splits (batch window) (all_heads dim) -> splits batch window all_heads dim",
+            batch=like.shape[0],
+            dim=heads[2],
+        ),
         heads[0],
         heads[1],
         like.dtype,
@@ -282,7 +288,9 @@ def _summed(
 
 
 def _ours(layer: nn.Module) -> bool:
-    """Whether a kernel may stand for the layer; a subclass may compute something else."""
+    """Whether a kernel may replace the layer's own product; a subclass may compute
+    something else.
+    """
     return type(layer) is Linear or type(layer) is QuantizedLinear
 
 
@@ -291,18 +299,18 @@ def _whole(x: Tensor, layer: Any) -> Tensor:
 
 
 def _whole_rows(rows: Rows, layer: Any, dtype: torch.dtype) -> Float[Tensor, "rows out"]:
-    """The product of more rows than the kernels take, by a library."""
+    """The product of more rows than the kernels support, by torch."""
     return layer.whole(rows.x) if rows.scale is None else layer.scaled(rows.x, rows.scale, dtype)
 
 
 def rows_of(x: Float[Tensor, "*rows size"], layer: nn.Module) -> Rows:
-    """A tensor, as a kernel for the layer's product wants it."""
+    """A tensor as rows for a kernel of the layer's product, quantized if the layer is."""
     rows, kind = x.reshape(-1, x.shape[-1]), quantized_to(layer)
     return Rows(rows) if kind is None else Rows(*quantize_rows(rows, kind))
 
 
 def quantized_to(layer: nn.Module) -> torch.dtype | None:
-    """The type that a layer quantizes its rows to, if it does."""
+    """The type to which a layer quantizes its input, or None."""
     return layer.activations if isinstance(layer, QuantizedLinear) else None
 
 

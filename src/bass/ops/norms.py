@@ -1,4 +1,4 @@
-"""Norms, as modules that hold their weights. Statistics are made in float32 at least."""
+"""Norms, as modules with their weights. Statistics are in float32 or wider."""
 
 from collections.abc import Callable
 
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 
 class UnitRMS:
-    """x / sqrt(mean(x²) + eps), in float32 at least.
+    """x / sqrt(mean(x²) + eps), in float32 or wider.
 
-    On a CPU `torch.rms_norm` is nine operations, three of which are enough: x * sqrt(n) /
-    hypot(|x|, sqrt(n * eps)).
+    On a CPU `torch.rms_norm` runs nine operations; three are enough: x * sqrt(n) / hypot(|x|,
+    sqrt(n * eps)).
     """
 
     def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
         self.size, self.eps, self.wide = size, eps, torch.promote_types(dtype, torch.float32)
-        # used on a CPU alone
+        # used only on a CPU
         self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=self.wide).unbind()
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
@@ -38,9 +38,7 @@ def offset_scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019), the statistics in float32 at
-    least.
-    """
+    """x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, 2019)."""
 
     def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -54,9 +52,7 @@ class RMSNorm(nn.Module):
 
 
 class OffsetRMSNorm(nn.Module):
-    """RMSNorm whose weights are stored as their distance from 1, and multiplied in before rounding
-    (Gemma).
-    """
+    """RMSNorm with weights stored as their distance from 1, applied before rounding (Gemma)."""
 
     def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -68,10 +64,9 @@ class OffsetRMSNorm(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """Each head of q and k normalised by itself; those of q share their weights, and those of k.
+    """RMSNorm of each head of q and k. The heads of q share their weights, and so do those of k.
 
-    The weights stand here once for every head (`qk_norm_sources` repeats them), so that q and k
-    take one product together.
+    The weights are repeated for every head (`qk_norm_sources`), so q and k need one operation.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rows of numbers in 8 bits, with a scale for each, and products of such rows.
+"""Rows in 8 bits with a scale each, and their products.
 
     scale[r] = max |x[r]| / L ;  q[r] = round(x[r] / scale[r])
 
@@ -15,7 +15,7 @@ from bass.ops import dispatch
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = {torch.int8: 127.0, E4M3: 448.0}
-# of what is taken for the largest number of a row: a row of zeros is divided by it
+# lower bound of a row's largest magnitude, so that a row of zeros is not divided by zero
 SMALLEST = 1e-30
 
 
@@ -37,9 +37,9 @@ def quantized_rows(
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     top = x.abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
-    # a tensor: by a number, torch divides with the rounding of its reciprocal
+    # a tensor: torch divides by a Python number with the rounding of its reciprocal
     largest = torch.full_like(top, LARGEST[kind])
-    scaled = x * (largest / top)  # by rounding it may pass L by a few millionths, and rounds to it
+    scaled = x * (largest / top)  # may exceed L by a few millionths, and then rounds to it
     return (scaled.round() if kind == torch.int8 else scaled).to(kind), (top / largest).squeeze(
         -1
     ).float()
@@ -55,14 +55,14 @@ def scaled_product(
 ) -> Float[Tensor, "rows out"]:
     """(x wᵀ) · scales + b, for any number of rows.
 
-    Sums of int8 are exact, those of e4m3 in float32 at least.
+    Sums of int8 are exact, those of e4m3 in float32 or wider.
     """
     wide = torch.promote_types(dtype, torch.float32)
     if x.dtype == torch.int8:
         total = integer_product(x, w).to(wide)
     elif not x.is_cuda or any(size % 16 for size in w.shape):
         total = widened(x, wide) @ widened(w, wide).T
-    elif dtype == torch.bfloat16:  # the one type that takes a scale for each row
+    elif dtype == torch.bfloat16:  # the only type with a scale for each row
         return torch.ops.aten._scaled_mm(
             x, w.T, x_scale[:, None], w_scale[None], bias=bias, out_dtype=dtype
         )
@@ -78,7 +78,7 @@ def integer_product(
 ) -> Shaped[Tensor, "rows out"]:
     """x wᵀ of int8, without rounding.
 
-    A GPU's product takes 17 rows or more, and sizes that are multiples of 8.
+    torch's product on a GPU needs at least 17 rows, and sizes that are multiples of 8.
     """
     if not x.is_cuda:
         return torch.ops.aten._int_mm(x, w.T)
@@ -90,11 +90,11 @@ def integer_product(
 def widened(q: Num[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
     """The same numbers in `dtype`, float32 or float64.
 
-    Of e4m3 a CPU takes the bits apart, 16 times as fast as torch's conversion: sign, exponent and
-    mantissa, put where float16 has them, are the number over 256, subnormal ones too.
+    On a CPU, e4m3 is converted by its bits, 16 times as fast as torch's conversion: sign, exponent
+    and mantissa at the bit positions of float16 are the number divided by 256, also if subnormal.
     """
     if q.dtype != E4M3 or not q.is_cpu:
         return q.to(dtype)
-    # of the sign, copied on widening
+    # the mask clears the copy of the sign bit from widening
     bits = q.view(torch.int8).to(torch.int16).bitwise_left_shift_(7).bitwise_and_(~(1 << 14))
     return bits.view(torch.float16).to(dtype).mul_(256)

@@ -1,15 +1,14 @@
-"""The residual stream, and its norms, as values.
+"""The residual stream and its norms as lazy values.
 
     x.plus(product)   s' = s + scale · through(product) ; nothing is computed yet
-    x.normed(norm)    norm(s), in the form in which the product that reads it wants it
+    x.normed(norm)    norm(s), in the form that its reader, a product, needs
 
     hidden, residual = norm(hidden, residual)     as other engines write it
     x.plus(product).normed(norm)                  here
 
-What is pending is added by the kernel that makes the next norm, from the partial sums of the
-product. Of up to 16 rows on Hopper the product itself adds it, and leaves the norm to the product
-that follows (`hopper.gemm_residual`), so that no launch is spent on either. Elsewhere torch adds
-and normalises, one after the other.
+The kernel of the next norm adds pending products, from their partial sums. For up to 16 rows on
+Hopper the product adds itself and leaves the norm to the next product (`hopper.gemm_residual`), so
+neither needs a launch. Elsewhere torch adds, then normalises.
 """
 
 from typing import Any, NamedTuple, final
@@ -25,12 +24,12 @@ from bass.ops.linear import Linear, Operand, Product, Rows, quantized_to, rows_o
 from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
 Norm = Any  # a module that takes a tensor to a tensor of the same shape
-# the norms that kernels know, by their names for them
+# norms that kernels support, with their names there
 KINDS = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}
 
 
 class Summand(NamedTuple):
-    """What is to be added to a stream: scale · through(product)."""
+    """A pending summand of a stream: scale · through(product)."""
 
     product: Product
     scale: float
@@ -38,7 +37,7 @@ class Summand(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether it is the product itself."""
+        """Whether it is the unchanged product."""
         return self.scale == 1.0 and self.through is None
 
     def tensor(self) -> Float[Tensor, "batch window hidden"]:
@@ -52,7 +51,7 @@ class Summand(NamedTuple):
 class Residual:
     """The residual stream [batch, window, hidden] between two layers.
 
-    A value: `plus` makes another one. What is pending is added once, when it is first read.
+    A value: `plus` returns a new one. Pending products are added once, at the first read.
     """
 
     __slots__ = ("_base", "_pending")
@@ -64,7 +63,7 @@ class Residual:
 
     @property
     def like(self) -> Float[Tensor, "batch window hidden"]:
-        """A tensor of the same shape, type and place."""
+        """A tensor of the same shape, type and device."""
         return self._base
 
     def plus(
@@ -74,18 +73,18 @@ class Residual:
         return Residual(self._base, (*self._pending, Summand(product, scale, through)))
 
     def normed(self, norm: nn.Module) -> "Normed":
-        """A norm of the stream, to be read by one product or several."""
+        """A norm of the stream, for one product or several."""
         return Normed(self, norm)
 
     def tensor(self) -> Float[Tensor, "batch window hidden"]:
-        """Complete."""
+        """The complete stream."""
         for summand in self._pending:
             self._base = self._base + summand.tensor()
         self._pending = ()
         return self._base
 
     def rows(self, norm: Any, layer: Any) -> Rows:
-        """A norm by a kernel, for a layer's product (None: as numbers); completes the stream."""
+        """A norm by a kernel, for a layer's product (None: not quantized); completes the stream."""
         shape = self._base.shape
         base = self._base.reshape(-1, shape[-1])
         if layer is not None and self._added_by_product(norm, layer):
@@ -114,7 +113,7 @@ class Residual:
         return Rows(normed, scales)
 
     def _added_by_norm(self) -> bool:
-        """Whether the kernel of the next norm adds what is pending: one product, or two alike."""
+        """Whether the kernel of the next norm adds the pending products: one, or two of a kind."""
         pending = self._pending
         if any(not summand.product.by_kernel for summand in pending):
             return False
@@ -125,9 +124,8 @@ class Residual:
         return throughs in ([], [type(None)], [RMSNorm], [OffsetRMSNorm])
 
     def _added_by_product(self, norm: Any, layer: Any) -> bool:
-        """Whether Hopper's product adds itself to the stream, and the layer's completes the norm.
-
-        Rows before their norm may be too large for float16.
+        """Whether Hopper's product adds itself to the stream, and the layer's product completes the
+        norm. Rows before their norm may exceed float16.
         """
         base, pending = self._base, self._pending
         if len(pending) != 1 or type(norm) is not RMSNorm:
@@ -148,7 +146,9 @@ class Residual:
 
 @final
 class Normed(Operand):
-    """norm(stream), computed as the first product wants it and kept for the others."""
+    """norm(stream), computed in the form that the first product needs, and cached for the
+    others.
+    """
 
     __slots__ = ("_norm", "_residual", "_rows", "_tensor")
 
@@ -192,14 +192,14 @@ def _by_kernel(like: Tensor, norm: Any) -> bool:
 
 
 def _numbers(norm: Any) -> Any:
-    """What the kernel must know of a norm: a `residual_norm.Norm`."""
+    """A norm's parameters for the kernel: a `residual_norm.Norm`."""
     if isinstance(norm, LayerNorm):
         return kernels.residual_norm.Norm(norm.weight, norm.eps, "layer", norm.bias)
     return kernels.residual_norm.Norm(norm.weight, norm.unit.eps, KINDS[type(norm)])
 
 
 def _readable(rows: Rows, layer: nn.Module) -> bool:
-    """Whether a layer that does not quantize can complete the norm of these rows, if need be."""
+    """Whether a layer without quantization can complete an unfinished norm of these rows."""
     return rows.scale is None or (
         type(layer) is Linear and hopper.gemm.supports(rows.x, layer.weight)
     )

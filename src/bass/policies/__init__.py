@@ -1,7 +1,6 @@
-"""Draft-length policies, by the name under which `policy=` finds them.
+"""Draft-length policies by their names for `policy=`.
 
-`Oracle` and `Recorded` have no name: they mean nothing without a trace to read, or a list to write
-into.
+`Oracle` and `Recorded` have no name: they need a trace to read, or a list to write into.
 """
 
 from bass.policies.bandit import Bandit

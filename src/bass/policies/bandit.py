@@ -1,4 +1,4 @@
-"""A bandit whose arms are the lengths, apart for each number of active rows."""
+"""A bandit whose arms are the draft lengths, separately for each number of active rows."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,8 +12,8 @@ from bass.interfaces import DraftLengthPolicy
 
 @dataclass(frozen=True)
 class BanditState:
-    """Of each number of active rows (0..B) and arm: pulls, committed tokens, seconds; and which
-    rows are active.
+    """Pulls, committed tokens and seconds by number of active rows (0..B) and arm, and the active
+    rows.
     """
 
     pulls: np.ndarray  # float [B+1, arms]
@@ -25,7 +25,7 @@ class BanditState:
 @final
 @dataclass(frozen=True)
 class Bandit(DraftLengthPolicy[BanditState]):
-    """UCB over the lengths 0..max_length, in the context of how many rows are active.
+    """UCB over the lengths 0..max_length; the context is the number of active rows.
 
     After BanditSpec (Hou et al., 2025, arXiv 2505.15141; UCB over configurations) and Nightjar
     (2025, arXiv 2512.22420; the batch size is a context, and no speculation an arm). With n_k pulls
@@ -34,10 +34,10 @@ class Bandit(DraftLengthPolicy[BanditState]):
         r_k = committed tokens / seconds of the arm's steps, over the best arm's (at most 1)
         k   = argmax of  r_k + width sqrt(2 ln(n) / n_k)
 
-    Rates are ratios of sums. Arms without a pull come first, the shortest before the longer ones.
-    A step counts for the arm of its longest draft. A step without a time counts as one second.
-    Cost: a table [B+1, max_length + 1], copied at each update. It assumes nothing, so it tries
-    every arm in every context, however bad: the price is paid anew for each number of rows.
+    Rates are ratios of sums. Arms without a pull come first, in ascending order. A step counts for
+    the arm of its longest draft. A step without a time counts as one second. Cost: a table
+    [B+1, max_length + 1], copied at each update. It has no prior, so it tries every arm in every
+    context, at full cost for each number of rows.
     """
 
     paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec); Nightjar, 2025"
@@ -75,15 +75,15 @@ class Bandit(DraftLengthPolicy[BanditState]):
         rows = int(feedback.active.sum())
         if not rows:
             return state
-        # What was asked counts, so that a draft cut by a row's end does not leave its arm untried
-        # for ever.
-        asked = int(self.lengths(state)[0])
+        # The requested length counts. Otherwise a draft that a row's limit clips would leave its
+        # arm without a pull forever.
+        requested = int(self.lengths(state)[0])
         context = int(state.active.sum())
         pulls, tokens, seconds = state.pulls.copy(), state.tokens.copy(), state.seconds.copy()
         committed = float(feedback.accepted[feedback.active].sum() + rows)
-        pulls[context, asked] += 1
-        tokens[context, asked] += committed
-        seconds[context, asked] += feedback.seconds if feedback.seconds > 0 else 1.0
+        pulls[context, requested] += 1
+        tokens[context, requested] += committed
+        seconds[context, requested] += feedback.seconds if feedback.seconds > 0 else 1.0
         return BanditState(pulls, tokens, seconds, feedback.active.copy())
 
     def reset(self, state: BanditState, rows: np.ndarray) -> BanditState:

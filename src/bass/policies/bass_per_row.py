@@ -1,4 +1,4 @@
-"""Algorithm 1 of BASS for each row by itself."""
+"""Algorithm 1 of BASS, for each row separately."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,7 +12,7 @@ from bass.interfaces import DraftLengthPolicy
 
 @dataclass(frozen=True)
 class RowLengths:
-    """The length in force in each row, and whether the row's previous step shrank it."""
+    """The current length of each row, and whether the row's previous step shrank it."""
 
     length: np.ndarray  # int [B]
     shrunk: np.ndarray  # bool [B]
@@ -21,16 +21,16 @@ class RowLengths:
 @final
 @dataclass(frozen=True)
 class RowAdaptive(DraftLengthPolicy[RowLengths]):
-    """Algorithm 1 of BASS (Qian et al., 2024) with each row as a batch of its own: grow after a
-    full acceptance, else shrink.
+    """Algorithm 1 of BASS (Qian et al., 2024) with each row as its own batch: grow after a full
+    acceptance, else shrink.
 
     With x_b the accepted draft tokens of row b and l_b its length:
 
         x_b == l_b:  l_b <- min(l_b + increment, max_length)
         otherwise:   l_b <- max(1, x_b, l_b - ceil(l_b / modulus) - [row b shrank last time])
 
-    A row with a new prompt starts afresh. Cost: a few vector operations of length B. It drafts no
-    longer in a larger batch, but a step still lasts as long as its longest draft.
+    A row with a new prompt starts again. Cost: a few vector operations of length B. Lengths do not
+    grow with the batch, but a step still takes as long as its longest draft.
     """
 
     paper: ClassVar[str] = "after Qian et al., 2024, Algorithm 1"

@@ -13,8 +13,8 @@ from bass.interfaces import DraftLengthPolicy
 
 @dataclass(frozen=True)
 class LengthState:
-    """The length in force, and whether the previous step shrank it (then the next shrinks one
-    more).
+    """The current length, and whether the previous step shrank it (then the next one shrinks it by
+    one more).
     """
 
     batch: int
@@ -25,7 +25,7 @@ class LengthState:
 @final
 @dataclass(frozen=True)
 class BatchAdaptive(DraftLengthPolicy[LengthState]):
-    """Grow when some row accepts its whole draft, else shrink towards what was accepted (Qian et
+    """Grow if some row accepts its whole draft, else shrink towards the accepted length (Qian et
     al., 2024, Algorithm 1).
 
     With x the accepted draft tokens of the active rows and l the length (l0, limit, modulus as in
@@ -34,7 +34,7 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
         max(x) == l:  l <- min(l + increment, limit)
         otherwise:    l <- max(1, max(x), l - ceil(l / modulus) - [shrank last time])
 
-    Cost: a maximum over the batch. The maximum makes it draft longer as the batch grows.
+    Cost: a maximum over the batch. Because of the maximum, drafts get longer in larger batches.
     """
 
     paper: ClassVar[str] = "Qian et al., 2024, Algorithm 1"

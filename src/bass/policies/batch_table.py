@@ -1,4 +1,4 @@
-"""A length for each range of batch sizes, written down by the user."""
+"""A draft length for each range of batch sizes, from the user's table."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -13,19 +13,18 @@ from bass.interfaces import DraftLengthPolicy
 @final
 @dataclass(frozen=True)
 class BatchTable(DraftLengthPolicy[np.ndarray]):
-    """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` as vLLM takes it;
-    k = 0 is plain decoding.
+    """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` in vLLM's format;
+    k = 0 is autoregressive decoding.
 
         k(n) = k_j   with   lo_j <= n <= hi_j
 
-    The ranges begin at 1 and follow each other without a hole; more rows than the last one names
-    are served as its own. The rows counted are those of the last step and those given a prompt
-    since: the state is that mask [B]. The default table follows the measured H200 of
-    `bass.policies.simulate` at an acceptance of 0.8. Cost: a look-up. It knows nothing of
-    acceptance.
+    The ranges begin at 1 and leave no gap; the last range also covers more rows. The count includes
+    the active rows of the last step and the rows with a new prompt since: the state is that mask
+    [B]. The default table follows the measured H200 of `bass.policies.simulate` at an acceptance of
+    0.8. Cost: a look-up. It ignores acceptance.
     """
 
-    paper: ClassVar[str] = "a table as vLLM takes it"
+    paper: ClassVar[str] = "a table in vLLM's format"
 
     table: tuple[tuple[int, int, int], ...] | list[list[int]] = (
         (1, 16, 7),

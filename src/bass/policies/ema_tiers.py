@@ -12,7 +12,7 @@ from bass.interfaces import DraftLengthPolicy
 
 @dataclass(frozen=True)
 class TierState:
-    """The tier in force, the moving average of accepted tokens, and the steps seen."""
+    """The current tier, the moving average of accepted tokens, and the number of steps."""
 
     batch: int
     tier: int
@@ -23,21 +23,20 @@ class TierState:
 @final
 @dataclass(frozen=True)
 class EmaTiers(DraftLengthPolicy[TierState]):
-    """One of a few lengths for the whole batch, climbed by a moving average of accepted tokens
+    """One of a few lengths for the whole batch, chosen by a moving average of accepted tokens
     (after SGLang's adaptive steps).
 
     With m the mean accepted draft tokens of the active rows in a step, and k_j the length of the
-    tier in force:
+    current tier:
 
         e <- (1 - alpha) e + alpha m              at every step in which some row drafted
         e >  k_j     - 0.5 + up:    j <- j + 1    after `warmup` steps, once every `interval`
         e <= k_(j-1) - 0.5 + down:  j <- j - 1
 
-    So a tier is left upwards when it is nearly always accepted whole, and downwards when the tier
-    below would have held all that is accepted; `down < up` keeps it from swinging. e begins
-    at k_j - 1. One tier changes at a time, and there is no tier 0 by default: nothing would be seen
-    in it, so the lowest tier may be 0 only if one never wants to leave it. Cost: a mean over the
-    batch.
+    So the tier rises when its drafts are nearly always fully accepted, and falls when the tier
+    below covers all accepted tokens; `down < up` prevents oscillation. e begins at k_j - 1. The
+    tier changes by one at a time. There is no tier 0 by default: a step without drafts says nothing
+    about acceptance, so the policy would never leave it. Cost: a mean over the batch.
     """
 
     paper: ClassVar[str] = "after SGLang"

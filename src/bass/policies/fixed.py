@@ -1,4 +1,4 @@
-"""The same length for every row and step: the baseline of all others."""
+"""The same length for every row and step: the baseline of all policies."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -13,7 +13,7 @@ from bass.interfaces import DraftLengthPolicy
 @final
 @dataclass(frozen=True)
 class Fixed(DraftLengthPolicy[int]):
-    """Always `k` tokens; k = 0 is plain decoding (Leviathan et al., 2023).
+    """Always `k` tokens; k = 0 is autoregressive decoding (Leviathan et al., 2023).
 
     The state is the batch size. Cost: none.
     """
@@ -26,7 +26,7 @@ class Fixed(DraftLengthPolicy[int]):
     def __post_init__(self) -> None:
         if self.k < 0:
             raise OptionError(
-                f"`Fixed(k={self.k})` asks for a negative length: give 0 (plain decoding) or more."
+                f"`Fixed(k={self.k})` has a negative length: give 0 (no drafts) or more."
             )
 
     @property

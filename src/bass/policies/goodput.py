@@ -34,13 +34,12 @@ class Goodput(DraftLengthPolicy[GoodputState]):
     over the active rows b.
 
     a_b = (accepted_b + strength a) / (tried_b + strength), where a is the same ratio over the whole
-    batch with the prior `acceptance`; tried counts a draft's tokens up to its first rejected one,
-    which is all that a draft cut short by a rejection says. t0, t1 are a regression of the measured
-    seconds on the step's longest draft, held by a prior t1 = `cost_ratio` t0. Every sum decays by
-    `decay` a step, also at k = 0, where nothing is learned of acceptance: the prior then slowly
-    takes over and speculation is tried again. Cost: a [B, max_length] power. A step's time is all
-    it optimises: the length is the same for all rows, because a step lasts as long as its longest
-    draft.
+    batch with the prior `acceptance`. `tried` counts a draft's tokens up to and including the first
+    rejected one; a draft says nothing about later ones. t0, t1 are a regression of the measured
+    seconds on the step's longest draft, with a prior t1 = `cost_ratio` t0. Every sum decays by
+    `decay` per step. At k = 0 no acceptance is observed, so the prior slowly dominates and
+    speculation starts again. All rows have the same length, because a step takes as long as its
+    longest draft. Cost: a [B, max_length] power.
     """
 
     paper: ClassVar[str] = "Liu et al., 2024 (SmartSpec)"
@@ -99,18 +98,18 @@ class Goodput(DraftLengthPolicy[GoodputState]):
         )
 
     def reset(self, state: GoodputState, rows: np.ndarray) -> GoodputState:
-        """A new prompt may be easier or harder: the row goes back to what the batch accepts."""
+        """Reset the rows to the batch's acceptance: a new prompt may be easier or harder."""
         tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()
         tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
         return GoodputState(state.pool, tried, accepted, active, state.times)
 
     def _acceptance(self, state: GoodputState) -> np.ndarray:
-        """Each row's [B], shrunk to the batch's, which is shrunk to the prior."""
+        """Acceptance of each row [B], shrunk to the batch's, which is shrunk to the prior."""
         pooled = (state.pool[1] + self.strength * self.acceptance) / (state.pool[0] + self.strength)
         return (state.accepted + self.strength * pooled) / (state.tried + self.strength)
 
     def _seconds(self, times: np.ndarray) -> np.ndarray:
-        """t0 + t1 k [max_length + 1], up to a factor while no time was measured."""
+        """t0 + t1 k [max_length + 1]; before the first measurement, up to a factor."""
         k = np.arange(self.max_length + 1)
         n, sum_k, sum_kk, sum_t, sum_kt = times
         if n < 1e-9:

@@ -13,7 +13,7 @@ from bass.interfaces import DraftLengthPolicy
 @final
 @dataclass(frozen=True)
 class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
-    """Two more after a draft that was accepted whole, else one fewer
+    """Two tokens more after a fully accepted draft, else one fewer
     (`num_assistant_tokens_schedule` of `transformers`).
 
     `transformers` decodes one sequence at a time, so the rule is applied to each row b with x_b of
@@ -22,8 +22,8 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
         x_b == d_b:  l_b <- min(l_b + 2, max_length)
         otherwise:   l_b <- max(1, l_b - 1)
 
-    `transient` starts afresh at each new prompt ("heuristic_transient"); without it a row keeps its
-    length ("heuristic"). A step in which a row did not draft says nothing and leaves its length.
+    `transient` resets the length at each new prompt ("heuristic_transient"); without it a row keeps
+    its length ("heuristic"). A step without a draft leaves the row's length unchanged.
     Cost: a few vector operations of length B.
     """
 

@@ -1,5 +1,5 @@
-"""Our own: the length that measured survival and measured step times say is best, explored on a
-budget.
+"""A policy of this project: the best length by measured acceptance and measured step times, with
+exploration on a budget.
 """
 
 from dataclasses import dataclass, replace
@@ -12,32 +12,32 @@ from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
-# what is tried in turn: plain decoding (0), or a neighbour of the best length
+# the probes, cyclically: no drafts (0), or a neighbour of the best length
 PROBES = (0, 1, -1, 1, -1, 1, -1, 1, -1)
-MARGIN = 1.01  # of the better over the worse, for drafting to begin or to end
-LEAN = 4.0  # trials with which the hazard before a position speaks for it
-UNSEEN = 10.0  # times slower, what was learned of a position fades in steps that do not reach it
-SPACING = 4  # steps from one probe to the next, at least
+MARGIN = 1.01  # least ratio of rates for drafting to begin or to end
+LEAN = 4.0  # trials that the previous position's hazard counts as, for a position
+UNSEEN = 10.0  # times slower decay of a position in steps that do not reach it
+SPACING = 4  # least number of steps from one probe to the next
 NOISE_OVER_BEND = 0.25  # variance of a measured time over that of the bends of t(k)
 SLOPE = 0.02  # weight of the prior slope, in measurements
-TIMES_MEMORY = 1024  # steps in which a time that is not measured again loses its weight
-LATEST = 64  # measurements that a time averages over, at most
+TIMES_MEMORY = 1024  # steps in which a time without new measurements loses its weight
+LATEST = 64  # most measurements in an average time
 
 
 @dataclass(frozen=True)
 class MeasuredState:
-    """What is known of acceptance and time, what exploration may cost, and the length in force."""
+    """Estimates of acceptance and time, the budget of exploration, and the current length."""
 
     batch: int
     length: int  # of the coming step
-    hazard: np.ndarray  # float [K], h_i: the i-th token is accepted where those before it were
+    hazard: np.ndarray  # float [K], h_i: acceptance of token i, given all before it
     trials: np.ndarray  # float [K], weight of each
     seconds: np.ndarray  # float [K+1], mean time of a step with k drafted tokens
     measured: np.ndarray  # float [K+1], weight of each
-    account: float = 0.0  # seconds that exploration may still lose
+    account: float = 0.0  # seconds left for exploration
     turn: int = 0
     steps: int = 0
-    best: int = 1  # the length that was best when last looked at
+    best: int = 1  # the best length at the last decision
     drafting: bool = True  # whether the last step drafted
     repeat: bool = False  # whether the coming step repeats the last one's probe
 
@@ -45,36 +45,35 @@ class MeasuredState:
 @final
 @dataclass(frozen=True)
 class Measured(DraftLengthPolicy[MeasuredState]):
-    """The length of most tokens per second by what was measured, with probes of others on a fixed
+    """The length of the highest measured tokens per second; probes of other lengths take a fixed
     share of the time.
 
         k* = argmax over 0..max_length of   (1 + S_1 + ... + S_k) / t(k),      S_i = h_1 ... h_i
 
-    *Acceptance.* A draft of k tokens that was accepted whole says "k or more": it is censored. So
-    h_i is estimated where token i was at risk (drafted, and all before it accepted): h_i = accepted
-    / at risk (Kaplan and Meier, 1958), with weights that fade over `memory` row-steps. Pooled over
-    the active rows this estimates the mean survival of rows that differ, h_i rising with i as the
-    good rows survive; more is of no use while a step lasts as long as its longest draft. Where few
-    were at risk, h_i leans on h_(i-1).
+    *Acceptance.* A fully accepted draft of k tokens means "k or more": it is censored. So h_i is
+    estimated where token i was at risk (drafted, and all before it accepted): h_i = accepted / at
+    risk (Kaplan and Meier, 1958), with weights that decay over `memory` row-steps. Pooled over the
+    active rows this estimates the mean survival of different rows; h_i rises with i as the good
+    rows survive. A finer estimate has no use while a step takes as long as its longest draft. With
+    few tokens at risk, h_i is shrunk to h_(i-1).
 
     *Time.* t minimises  sum_k n_k (t(k) - mean_k)^2 + NOISE_OVER_BEND sum (second differences)^2
-    and a faint prior slope, `cost_ratio` t(0): untried lengths continue the line of the tried ones,
-    and kinks that were measured stay. Not timed are the first step, and the first draft after plain
-    steps, which feeds the draft model what it missed. A time over 1.5 t(k) counts as 1.5 t(k) (a
-    graph is captured once); all times fall together when one turns out half as long.
+    plus a weak prior slope, `cost_ratio` t(0): untried lengths continue the line of the tried ones,
+    and measured kinks stay. The first step is not timed, nor is the first draft after steps without
+    drafts, which feeds the draft model the tokens that it lacks. A time over 1.5 t(k) counts as
+    1.5 t(k) (a graph is captured once). If a time is below half of its estimate, all times shrink.
 
-    *Exploration.* To try j costs  t(j) - (tokens of j) / (best rate)  seconds. Every step pays
-    `exploration` of its time into an account, and a probe takes place when the account covers its
-    cost: in turn a neighbour of k*, and now and then 0. So, as far as the estimates hold, regret <=
+    *Exploration.* A probe of j costs  t(j) - (tokens of j) / (best rate)  seconds. Every step adds
+    `exploration` of its time to an account, and a probe runs when the account covers its cost:
+    mostly a neighbour of k*, sometimes 0. So, as far as the estimates hold, regret <=
     `exploration` + the regret of choosing by estimates; the latter is their error times their
-    slope, and small where the curve is flat. At k* = 0 nothing is learned of acceptance; probes of
-    k = 1 then come every  cost / (`exploration`
-    t(0))  steps: rarely where drafting is hopeless, often where it nearly pays. A probe there takes
-           two steps, the second being timed.
+    slope, and small where the curve is flat. At k* = 0 no acceptance is observed; probes of k = 1
+    then come every  cost / (`exploration` t(0))  steps: rarely if drafting is far from paying off,
+    often if it nearly does. Such a probe takes two steps, of which the second is timed.
 
     Drafting begins or ends only for a gain of MARGIN, as each change feeds the draft model. Cost: a
-    [K+1, K+1] linear solve a step, about 0.1 ms. All rows get the same length, and what was learned
-    survives new prompts.
+    [K+1, K+1] linear solve per step, about 0.1 ms. All rows have the same length. New prompts keep
+    the estimates.
     """
 
     paper: ClassVar[str] = "ours"
@@ -135,8 +134,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         return self._decide(state)
 
     def _survive(self, state: MeasuredState, feedback: Feedback) -> tuple[np.ndarray, np.ndarray]:
-        """h and its weights after a step: at risk and accepted at each position, counted over the
-        active rows.
+        """h and its weights after a step, from the numbers at risk and accepted at each position,
+        over the active rows.
         """
         drafted, accepted = feedback.drafted[feedback.active], feedback.accepted[feedback.active]
         size = self.max_length + 1
@@ -176,7 +175,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         return seconds, measured, state.account * shrink + self.exploration * taken
 
     def _decide(self, state: MeasuredState) -> MeasuredState:
-        """The best length, or a probe that the account covers."""
+        """Choose the best length, or a probe that the account covers."""
         tokens = self._tokens(state)
         seconds = self._seconds(state.seconds, state.measured)
         rate = tokens / seconds
@@ -195,7 +194,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         resumes = probe > 0 and not state.drafting
         if resumes:
             loss *= 2
-        if resumes or not probe:  # the draft model then has to be fed what it missed
+        if resumes or not probe:  # the draft model then reads the tokens that it lacks
             loss += float(seconds[1] - seconds[0])
         if loss > state.account:
             return state
@@ -213,7 +212,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         return np.array(total)
 
     def _seconds(self, seconds: np.ndarray, measured: np.ndarray) -> np.ndarray:
-        """t(k) [K+1], rising in k; up to a factor while no time was measured."""
+        """t(k) [K+1], rising in k; before the first measurement, up to a factor."""
         line = 1 + self.cost_ratio * np.arange(self.max_length + 1)
         if not measured.any():
             return line
@@ -228,7 +227,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
 
 @cache
 def _penalties(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The quadratic form of the bends and of the slope, and the right side of a slope of one."""
+    """The quadratic form of second differences and slope, and the right side of slope one."""
     first = np.diff(np.eye(size), axis=0)
     second = np.diff(first, axis=0)
     return NOISE_OVER_BEND * second.T @ second + SLOPE * first.T @ first, SLOPE * first.sum(axis=0)

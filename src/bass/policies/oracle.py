@@ -1,4 +1,4 @@
-"""Asks for exactly what will be accepted: a bound on what a policy could save."""
+"""Requests exactly the tokens that will be accepted: an upper bound for policies."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,9 +12,7 @@ from bass.interfaces import DraftLengthPolicy
 
 @dataclass(frozen=True)
 class OracleState:
-    """The request that each row serves (-1: none yet) and that request's step; the next request to
-    be handed out.
-    """
+    """The request of each row (-1: none yet), that request's step, and the next request."""
 
     request: np.ndarray  # int [B]
     step: np.ndarray  # int [B]
@@ -28,16 +26,16 @@ class Oracle(DraftLengthPolicy[OracleState]):
     many tokens *would* be accepted.
 
     Such a trace comes from `simulate` (its `would`), or from a run whose drafts were never too
-    short (`Recorded` around a `Fixed` so long that no draft is accepted whole). It stays true under
-    the oracle's own, shorter drafts where the output is fixed in advance (greedy decoding): x
-    drafted tokens of which x are accepted, and one of the target's, commit the same x + 1 tokens as
-    a longer draft of which x are accepted. When sampling, it is a bound for the simulator only.
+    short (`Recorded` around a `Fixed` so long that no draft is fully accepted). It stays valid for
+    the oracle's shorter drafts if the output is fixed in advance (greedy decoding): x drafted
+    tokens, all accepted, and one token of the target commit the same x + 1 tokens as a longer draft
+    with x accepted. With sampling, it is a bound for the simulator only.
 
-    Requests are given to rows in the order in which `reset` names the rows. Beyond the trace's end
-    it asks for 0. Not one drafted token is wasted; in time it bounds what lengths per row can reach
-    where a row's tokens cost the same whatever the others draft. As a step lasts as long as its
-    longest draft, a length for the batch that gives up a rare long acceptance can be faster. It is
-    not registered: there is no trace by default. Cost: a look-up.
+    `reset` assigns requests to rows, in its order of rows. Beyond the trace's end the length is 0.
+    No drafted token is wasted. In time it bounds policies with a length per row if a row's tokens
+    cost the same whatever the others draft. As a step takes as long as its longest draft, one
+    length for the batch that misses a rare long acceptance can be faster. It is not registered:
+    there is no default trace. Cost: a look-up.
     """
 
     paper: ClassVar[str] = "ours, a bound"

@@ -1,6 +1,4 @@
-"""A fixed number of drafted tokens per step, given to the rows where they are most likely to be
-accepted.
-"""
+"""A fixed number of drafted tokens per step, for the rows with the highest acceptance."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -24,21 +22,19 @@ class RowAcceptance:
 @final
 @dataclass(frozen=True)
 class RowBudget(DraftLengthPolicy[RowAcceptance]):
-    """`budget` drafted tokens per step over all active rows, shared by their chance of being
-    accepted.
+    """`budget` drafted tokens per step over all active rows, by their probability of acceptance.
 
-    The idea of TETRIS (Wu et al., 2025, arXiv 2502.15197) with past information only: it ranks the
-    tokens of this step's drafts, which would tell about the tokens drawn; here the rank is known
-    before any is drawn. The j-th token of row b is reached and accepted with probability a_b^j, so
+    The idea of TETRIS (Wu et al., 2025, arXiv 2502.15197) with past information only: TETRIS ranks
+    the tokens of this step's drafts, so lengths depend on the drawn tokens; here the ranking
+    precedes every draw. The j-th token of row b is reached and accepted with probability a_b^j, so
     the most accepted tokens for the budget are
 
         the `budget` largest of { a_b^j : b active, 1 <= j <= max_length }
         a_b = (accepted_b + strength acceptance) / (tried_b + strength)
 
-    which are a prefix of each row, as the powers fall. Equal chances are served the shallow token
-    first, then the lower row. The counts decay by `decay` per step of the row, drafted or not, so
-    that a row that got nothing is tried again; a new prompt starts afresh. Cost: a sort of B x
-    max_length numbers.
+    which are a prefix of each row, as the powers fall. Ties go to the shallower token, then to the
+    lower row. The counts decay by `decay` per step of the row, drafted or not, so a row without
+    drafts is tried again; a new prompt starts again. Cost: a sort of B x max_length numbers.
     """
 
     paper: ClassVar[str] = "after Wu et al., 2025 (TETRIS)"

@@ -1,13 +1,11 @@
-"""Policies without models: imposed acceptance, a cost model of the step, and what each policy makes
-of them.
+"""Policies without models: synthetic acceptance and a cost model of the step.
 
-    would [steps, rows]   how many drafted tokens would be accepted, drawn before any policy is
-                          called, so that all meet the same
+    would [steps, rows]   how many drafted tokens would be accepted, drawn before any policy runs,
+                          so all policies get the same draws
     a step                each row commits min(would, l_b) + 1 tokens; it takes
                           seconds(batch, max l_b)
 
-So the best fixed length and the oracle are known exactly on the very draws that a policy saw.
-Deterministic given the seed.
+So the best fixed length and the oracle are exact for the same draws. Deterministic for a seed.
 """
 
 from dataclasses import dataclass, field
@@ -32,10 +30,11 @@ class CostModel:
 
     The default is one H200 with a 7.7B and 310M pair in bfloat16. Measured with compiled layers in
     CUDA graphs: 5.42 + 2.38 ms for a window of 8 and 7 draft steps at batch 1, 6.09 + 2.59 at batch
-    8; `per_row` from the slope of plain decoding at batch 1 to 16 (5.24 to 6.18 ms). Beyond about
-    350 tokens the matrix products are bound by arithmetic: 2 x 7.7e9 operations per token at 784
-    TFLOP/s. Batches over 16 are extrapolated by this formula, not measured. The first draft after
-    plain steps feeds the draft model the tokens it missed: one more draft step.
+    8; `per_row` from the slope of autoregressive decoding at batch 1 to 16 (5.24 to 6.18 ms).
+    Beyond about 350 tokens the matrix products are bound by arithmetic: 2 x 7.7e9 operations per
+    token at 784 TFLOP/s. Batches over 16 are extrapolated by this formula, not measured. The first
+    draft after steps without drafts feeds the draft model the tokens that it lacks: one more draft
+    step.
     """
 
     weights: float = 5.32
@@ -53,7 +52,7 @@ class CostModel:
 
     @classmethod
     def from_ratio(cls, c: float) -> "CostModel":
-        """A target step of 1 ms and a draft step of c, whatever the batch: the c of the predicted
+        """A target step of 1 ms and a draft step of c ms at any batch size: the c of the predicted
         speed-up in the literature.
         """
         return cls(1.0, 0.0, 0.0, 0.0, c, 0.0)
@@ -85,7 +84,7 @@ class Acceptance(Protocol):
 @final
 @dataclass(frozen=True)
 class Constant(Acceptance):
-    """Every token is accepted with probability a, by itself."""
+    """Every token is accepted with probability a, independently."""
 
     a: float = 0.8
 
@@ -96,8 +95,8 @@ class Constant(Acceptance):
 @final
 @dataclass(frozen=True)
 class PerPosition(Acceptance):
-    """The i-th token of a draft is accepted with probability rates[i], if those before it were; the
-    last rate holds beyond.
+    """The i-th token of a draft is accepted with probability rates[i], given all before it; the
+    last rate applies to later tokens.
     """
 
     rates: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
@@ -137,9 +136,7 @@ class Drifting(Acceptance):
 @final
 @dataclass(frozen=True)
 class Bursty(Acceptance):
-    """Each row is in an easy or a hard stretch (high or low), and stays in it with probability
-    `stay` at each step.
-    """
+    """Each row has high or low acceptance, and keeps it with probability `stay` at each step."""
 
     low: float = 0.3
     high: float = 0.9
@@ -154,10 +151,10 @@ class Bursty(Acceptance):
 @final
 @dataclass(frozen=True)
 class Simulation:
-    """What a policy did, step by step, and the cost it was charged without noise."""
+    """A policy's lengths and results step by step, and their cost without noise."""
 
     would: np.ndarray  # int [steps, rows]
-    lengths: np.ndarray  # int [steps, rows], as asked
+    lengths: np.ndarray  # int [steps, rows], as requested
     accepted: np.ndarray  # int [steps, rows]
     milliseconds: np.ndarray  # float [steps]
     cost: CostModel = field(repr=False)
@@ -189,7 +186,7 @@ class Simulation:
 
     @property
     def ms_per_token(self) -> float:
-        """Milliseconds that a row waits for a token, in the mean."""
+        """Mean milliseconds per token of a row."""
         return float(self.milliseconds.mean()) / self.tau
 
     def fixed(self, longest: int = 16) -> np.ndarray:
@@ -199,8 +196,8 @@ class Simulation:
         return self.cost.step(self.would.shape[1], k) / tau
 
     def regret(self, longest: int = 16) -> float:
-        """`ms_per_token` over that of the best fixed length 0..longest on the same draws, chosen in
-        hindsight, less one.
+        """`ms_per_token` relative to the best fixed length 0..longest in hindsight on the same
+        draws, minus one.
         """
         return self.ms_per_token / float(self.fixed(longest).min()) - 1
 
@@ -214,17 +211,17 @@ def simulate(
     noise: float = 0.05,
     seed: int = 0,
 ) -> Simulation:
-    """Run `policy` for so many steps of a batch that stays full; it sees step times with a relative
-    normal error of `noise`.
+    """Run `policy` for `steps` steps of a full batch. It sees step times with a relative normal
+    error of `noise`.
     """
     random = np.random.default_rng(seed)
     would = acceptance.draw(random, steps, batch)
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
     state = policy.reset(policy.init(batch), np.arange(batch))
     active = np.ones(batch, dtype=bool)
-    asked, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
+    requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
     for step in range(steps):
-        asked[step] = lengths = policy.lengths(state)
+        requested[step] = lengths = policy.lengths(state)
         k = int(lengths.max())
         milliseconds[step] = float(cost.step(batch, k)) + (
             cost.draft(batch) if k and not drafting else 0
@@ -234,7 +231,7 @@ def simulate(
         state = policy.update(
             state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000)
         )
-    return Simulation(would, asked, np.minimum(would, asked), milliseconds, cost)
+    return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
 
 
 def _geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:

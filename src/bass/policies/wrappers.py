@@ -1,6 +1,6 @@
-"""Policies around a policy: one that writes down, one that bounds, one that hears late.
+"""Wrappers of a policy: recording, clamped lengths, delayed feedback.
 
-`Recorded` has no name: it writes into a list of the caller's.
+`Recorded` has no name for `policy=`: it writes into a list of the caller.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from bass.policies.batch_adaptive import BatchAdaptive
 
 @dataclass(frozen=True)
 class Recording:
-    """One step: what the policy asked for, and what came of it."""
+    """One step: the requested lengths, and the feedback."""
 
     asked: np.ndarray  # int32 [B]
     feedback: Feedback
@@ -25,12 +25,10 @@ class Recording:
 @final
 @dataclass(frozen=True)
 class Recorded(DraftLengthPolicy[Any]):
-    """Does as `policy` does, and appends a `Recording` of every step to the list `into`, to be read
-    after the run.
+    """`policy`, with a `Recording` of every step appended to the list `into`.
 
-    The state is the inner policy's and the list is never read, so lengths are as pure as before; an
-    `update` called twice is written twice.
-    Cost: one small object per step.
+    The state is the inner policy's and the wrapper never reads the list, so lengths stay pure. Two
+    calls of `update` append twice. Cost: one small object per step.
     """
 
     paper: ClassVar[str] = "ours"
@@ -62,7 +60,7 @@ class Recorded(DraftLengthPolicy[Any]):
 @final
 @dataclass(frozen=True)
 class Clamped(DraftLengthPolicy[Any]):
-    """min(max(l_b, lo), hi) of the lengths l_b of `policy`, which sees what was really drafted.
+    """min(max(l_b, lo), hi) of the lengths l_b of `policy`, whose feedback has the actual drafts.
 
     Cost: a clip.
     """
@@ -97,7 +95,7 @@ class Clamped(DraftLengthPolicy[Any]):
 
 @dataclass(frozen=True)
 class Delayed:
-    """The inner policy's state, and the feedback it has not seen yet, the oldest first."""
+    """The inner policy's state, and the feedback that it has not received yet, oldest first."""
 
     inner: Any
     waiting: tuple[Feedback, ...] = ()
@@ -106,14 +104,12 @@ class Delayed:
 @final
 @dataclass(frozen=True)
 class Lagged(DraftLengthPolicy[Delayed]):
-    """`policy` with feedback that arrives `steps` steps late, as in an engine that plans ahead of
-    the device.
+    """`policy` with feedback `steps` steps late, as in an engine that plans ahead of the device.
 
         the state after step t  =  that of `policy` after step t - steps
 
-    A new prompt is known at once: what is still on its way of the row's old prompt is struck out
-    (the row was not active in it).
-    Cost: `steps` feedbacks kept.
+    A new prompt is known at once: pending feedback of the row's old prompt is removed (the row
+    counts as inactive in it). Cost: storage of `steps` feedbacks.
     """
 
     paper: ClassVar[str] = "ours"

@@ -60,12 +60,12 @@ def _source(part: str, without: tuple[str, ...]) -> str:
     """A hash of the files of ours whose names begin with `part`, and with none of `without`."""
     root = Path(__file__).parents[1]
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
-    told = [
+    reported = [
         f"{name} {hash_of(path)}"
         for name, path in sorted(files.items())
         if name.startswith(part) and not name.startswith(without)
     ]
-    return hash_of_text("\n".join(told))
+    return hash_of_text("\n".join(reported))
 
 
 def checkpoint(spec: str) -> str:

@@ -21,7 +21,7 @@ from typing import final
 
 from bass.provenance.fingerprints import hash_of, hash_of_all, hash_of_text
 
-# ours, which is hashed by itself; that of torch is told by its version, Python's is only noted
+# Ours has a hash of its own, torch is identified by its version, Python's is only recorded.
 _KNOWN = {"bass", "torch", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
 _MOST_FILES = 1000  # of an installed package, up to which all are read

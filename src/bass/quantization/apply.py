@@ -1,4 +1,4 @@
-"""Puts quantized layers in the place of a decoder's linear layers."""
+"""Replaces a decoder's linear layers by quantized ones."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def quantizable(decoder: CausalDecoder) -> list[str]:
 
 @torch.no_grad()
 def quantize_layer(decoder: CausalDecoder, name: str, quantization: Quantization) -> None:
-    """Put the quantized layer in the place of one of `quantizable`, whose weight is freed."""
+    """Replace one of the `quantizable` layers by its quantized layer, and free its weight."""
     owner, _, own = name.rpartition(".")
     layer: Any = decoder.get_submodule(name)
     setattr(decoder.get_submodule(owner), own, _made(quantization, layer.weight, layer.bias))
@@ -40,8 +40,8 @@ def quantize_layer(decoder: CausalDecoder, name: str, quantization: Quantization
 
 @torch.no_grad()
 def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
-    """Quantize the head of a decoder, in place; the embedding, which it may have been tied to,
-    stays as it is.
+    """Quantize the head of a decoder, in place; the embedding, which may be tied to it, does not
+    change.
     """
     if isinstance(quantization, NoQuantization):
         return decoder
@@ -83,8 +83,8 @@ def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecode
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """Linear layers made meanwhile, by this thread, take no memory: their parameters are on the
-    meta device.
+    """Within it, this thread's new linear layers take no memory: their parameters are on the meta
+    device.
     """
     thread = threading.get_ident()
 

@@ -1,4 +1,4 @@
-"""How the weight of a linear layer is quantized, one class for each method."""
+"""Quantizations of the weight of a linear layer, one class for each method."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -30,7 +30,7 @@ class NoQuantization(Quantization):
 @final
 @dataclass(frozen=True)
 class Int8(Quantization):
-    """Weights and activations in int8: vector-wise absmax, all columns alike (LLM.int8() keeps
+    """Weights and activations in int8: vector-wise absmax for all columns (LLM.int8() keeps
     outliers in float16).
     """
 
@@ -48,9 +48,7 @@ class Int8(Quantization):
 @final
 @dataclass(frozen=True)
 class Fp8(Quantization):
-    """Weights and activations in e4m3, scaled as for `int8`; a CPU does the same arithmetic in
-    float32.
-    """
+    """Weights and activations in e4m3, scaled as in `int8`; a CPU computes the same in float32."""
 
     paper: ClassVar[str] = "Micikevicius et al., 2022"
 
@@ -66,9 +64,7 @@ class Fp8(Quantization):
 @final
 @dataclass(frozen=True)
 class Int8Weight(Quantization):
-    """Weights alone in int8: half the bytes of bfloat16 are read, products stay in the model's
-    type.
-    """
+    """Only weights in int8: half the bytes of bfloat16, with products in the model's type."""
 
     paper: ClassVar[str] = "Krishnamoorthi, 2018"
 

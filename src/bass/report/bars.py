@@ -1,4 +1,4 @@
-"""The bars of a report: where the time of a repeat, and of a step, went."""
+"""The bars of a report: the time of a repeat, and of a step, by part."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ MOST_BARS = 16  # beyond which those of one batch are shown
 
 
 def parts(cells: Sequence[Cell]) -> Plot | None:
-    """Where the time of a repeat went."""
+    """The time of a repeat by part."""
     bars = {
         cell: {
             name: float(1e3 * np.mean([of(repeat) for repeat in cell.repeats]))
@@ -36,7 +36,7 @@ def parts(cells: Sequence[Cell]) -> Plot | None:
 
 
 def step_parts(cells: Sequence[Cell]) -> Plot | None:
-    """Where the time of a step goes, in the cells for which it was measured."""
+    """The time of a step by part, in the cells with a measurement."""
     facts = {
         cell: cell.summary.facts
         for cell in cells
@@ -53,7 +53,7 @@ def step_parts(cells: Sequence[Cell]) -> Plot | None:
 
 
 def _bars(bars: Mapping[Cell, Mapping[str, float]], xlabel: str) -> "Figure | None":
-    """A bar for each cell, of parts with a colour and a hatch of their own."""
+    """A bar for each cell, with a colour and a hatch for each part."""
     chosen = list(bars) if len(bars) <= MOST_BARS else at_one_batch(list(bars))[0]
     if not chosen:
         return None

@@ -1,4 +1,4 @@
-"""The cells of a run as a report needs them: with a label, a batch, and their lines read once."""
+"""The cells of a run for a report: with a label, a batch, and their lines read once."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ LOSSY = " (not lossless)"
 class Cell:
     """One cell, finished or not.
 
-    label: the settings that tell it from the others, its batch not among them. choice: the part of
-    the label that is a way to decode. work: what is decoded, where cells differ in it; only cells
-    of the same batch and the same work are rivals. settings: all, as `settings_of` has them.
+    label: the settings that distinguish it, without its batch. choice: the part of the label that
+    is a way to decode. work: the decoded work, if cells differ in it; only cells of the same batch
+    and the same work are rivals. settings: all, as `settings_of` returns them.
     """
 
     entry: CellEntry
@@ -48,19 +48,19 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """Where it has rivals: its batch, and its work."""
+        """The place of its rivals: its batch, and its work."""
         return f"batch {self.batch}{self.work and f', {self.work}'}"
 
     @property
     def same_target(self) -> tuple[str, ...]:
-        """What it has in common with the plain decoding that it is measured by: its place, and how
-        the target is loaded.
+        """The properties that its autoregressive counterpart must share: its place, and the
+        target's device, dtype and quantization.
         """
         return (self.place, *self.entry.target.values())
 
     @property
     def speculative(self) -> bool:
-        """Whether anything was drafted."""
+        """Whether it has drafts."""
         return any(any(step.drafted) for step in self.lines.steps)
 
     def values(self, name: str) -> list[float]:
@@ -72,12 +72,12 @@ class Cell:
         )
 
     def value(self, name: str) -> float | None:
-        """That of the cell; None where it has none."""
+        """The cell's value of the metric; None if it has none."""
         return self._metrics.get(name)
 
     @property
     def doubt(self) -> str | None:
-        """Why its speed-up over plain decoding cannot be; None where nothing speaks against it."""
+        """Why its speed-up over autoregressive decoding is impossible; None if it is possible."""
         return impossible(self._metrics)
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class Cell:
 
     @functools.cached_property
     def repeats(self) -> list[Repeat]:
-        """Those that ended, in order."""
+        """The complete repeats, in order."""
         return repeats_of(self.lines, None if self.summary is None else self.summary.facts)
 
 
@@ -112,7 +112,7 @@ def read_cells(run: RunFolder) -> list[Cell]:
 
 
 def choices(manifest: Manifest) -> dict[str, str]:
-    """By the id of each cell, its way to decode, in words."""
+    """The way to decode of each cell, in words, by the cell's id."""
     axes = telling_axes([(entry.settings, 0) for entry in manifest.cells], manifest.axes)
     ways = [axis for axis in axes if not varied(manifest.config, axis) <= {*WORK}]
     return {entry.id: label(entry, ways) for entry in manifest.cells}
@@ -124,12 +124,12 @@ def _works(
     rows: Sequence[int],
     axes: Sequence[str],
 ) -> list[str]:
-    """What each cell decodes, in words that differ, at one batch, where it does: its values on the
-    axes that vary nothing else, and the settings that these do not tell.
+    """The work of each cell, in words, if cells of one batch differ in it: its values on the axes
+    that vary nothing else, and its other settings.
     """
     own = [axis for axis in axes if varied(manifest.config, axis) <= {*WORK}]
-    told = [words(entry.settings, own) for entry in manifest.cells]
-    places = [*zip(told, rows, strict=True)]
+    reported = [words(entry.settings, own) for entry in manifest.cells]
+    places = [*zip(reported, rows, strict=True)]
 
     def is_told(name: str) -> bool:
         values = {
@@ -142,9 +142,12 @@ def _works(
     names = [name for name in WORK if not is_told(name)]
     return [
         ", ".join(
-            [*([told] if told else []), *(f"{name}={in_words(one.get(name))}" for name in names)]
+            [
+                *([reported] if reported else []),
+                *(f"{name}={in_words(one.get(name))}" for name in names),
+            ]
         )
-        for told, one in zip(told, settings, strict=True)
+        for reported, one in zip(reported, settings, strict=True)
     ]
 
 
@@ -159,7 +162,7 @@ def varied(config: Mapping[str, Any], axis: str) -> set[str]:
 
 
 def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str]) -> list[str]:
-    """The axes with more than one value, without the one that is the number of rows."""
+    """The axes with more than one value, without the number of rows."""
     varied = [axis for axis in axes if len({repr(settings[axis]) for settings, _ in cells}) > 1]
     sized = [(settings, rows) for settings, rows in cells if rows]
     return [
@@ -170,12 +173,12 @@ def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str
 
 
 def label(entry: CellEntry, axes: Iterable[str]) -> str:
-    """The values of the axes, or what there is to say without any, and whether it is lossy."""
+    """The values of the axes, or a default without axes, and whether the cell is not lossless."""
     return (words(entry.settings, axes) or "this setting") + ("" if entry.lossless else LOSSY)
 
 
 def words(settings: Mapping[str, Any], axes: Iterable[str]) -> str:
-    """The values of the axes, with the axis's name where the value is no name itself."""
+    """The values of the axes, with the axis's name unless the value is itself a name."""
     return ", ".join(
         value if isinstance(value := settings[axis], str) else f"{axis}={value}" for axis in axes
     )
@@ -190,7 +193,7 @@ def by_label(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def at_one_batch(cells: Sequence[Cell]) -> tuple[list[Cell], int]:
-    """The cells of the largest batch that most settings have."""
+    """The cells of the largest batch that the most settings share."""
     batches = [cell.batch for cell in cells]
     batch = max(set(batches), key=lambda b: (batches.count(b), b), default=0)
     return [cell for cell in cells if cell.batch == batch], batch

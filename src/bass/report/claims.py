@@ -1,5 +1,5 @@
-"""Which cells of a run decode something else than the target's distribution, or depend on their
-batch, as their verifiers and drafters say.
+"""Cells whose output does not have the target's distribution, or depends on the batch, as their
+verifiers and drafters declare.
 """
 
 from bass.report.cells import LOSSY, choices
@@ -9,8 +9,8 @@ MOST_NAMED = 12
 
 
 def claims(manifest: Manifest) -> list[str]:
-    """Sentences on cells whose verifier says that it is not lossless, a sentence for each reason,
-    and on those whose drafter is batch-wide.
+    """Sentences on cells whose verifier is not lossless, one for each reason, and on cells with a
+    batch-wide drafter.
     """
     named = choices(manifest)
     lossy: dict[str, list[str]] = {}
@@ -18,7 +18,7 @@ def claims(manifest: Manifest) -> list[str]:
         if not cell.lossless:
             name = named[cell.id].removesuffix(LOSSY)
             lossy.setdefault(cell.caveat, []).append(name)
-    told = [
+    reported = [
         f"Not lossless: {_listed(names)}{caveat and f' ({caveat})'}. What is decoded there does "
         "not follow the target's distribution, so that times and acceptance are not to be compared "
         "with those of lossless settings."
@@ -26,11 +26,11 @@ def claims(manifest: Manifest) -> list[str]:
     ]
     wide = [named[cell.id] for cell in manifest.cells if not cell.batch_invariant]
     if wide:
-        told.append(
+        reported.append(
             f"Batch-wide: {_listed(wide)}. Tokens of a row depend on its batch there, by the "
             "drafter."
         )
-    return told
+    return reported
 
 
 def _listed(names: list[str]) -> str:

@@ -1,5 +1,5 @@
-"""Two runs, setting by setting: the difference of each metric, with its interval, and whether it is
-larger than the noise.
+"""Compares two runs, setting by setting: the difference of each metric, its interval, and whether
+it is beyond the noise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from bass.report.paired import Pair
 from bass.report.summary import DECIDES
 from bass.runs.words import counted
 
-MOST_TOLD = 20  # settings in words, those that differ first
+MOST_REPORTED = 20  # settings in words, those that differ first
 
 
 @final
 @dataclass(frozen=True)
 class Line:
-    """One metric of one setting in two runs, the cells' values.
+    """One metric of one setting in two runs.
 
-    `found`: None where there are too few repeats to tell. `same_work`: whether both decode the
-    same; else there is no verdict.
+    `found`: None with too few repeats. `same_work`: whether both decode the same; otherwise there
+    is no verdict.
     """
 
     metric: Metric
@@ -34,12 +34,12 @@ class Line:
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the runs differ in it, doing the same work."""
+        """Whether the runs differ in it beyond the noise, with the same work."""
         return self.same_work and self.found is not None and self.found.beyond_noise
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
+        """The verdict in one or two words."""
         if not self.same_work:
             return "of other work"
         if self.found is None:
@@ -56,12 +56,12 @@ class Line:
 
     @property
     def relative(self) -> str:
-        """How much B is over A."""
+        """The relative difference of B to A."""
         return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 else ""
 
     @property
     def cells(self) -> list[str]:
-        """Of a table."""
+        """The cells of a table row."""
         unit, by = self.metric.unit, self.found and self.found.difference
         within = f"{number(by.low, unit)} to {number(by.high, unit)}" if by else ""
         difference = number(by.estimate if by else self.b - self.a, unit)
@@ -77,7 +77,7 @@ class Line:
 
 
 def compared(both: Sequence[Pair], names: Sequence[str]) -> Mapping[str, list[Line]]:
-    """By the title of each setting: those of the metrics that both runs have, in order."""
+    """The lines of the metrics that both runs have, in order, by the title of each setting."""
     found: dict[str, list[Line]] = {}
     for pair in both:
         values = {name: (pair.a.value(name), pair.b.value(name)) for name in names}
@@ -94,9 +94,7 @@ def _line(metric: Metric, pair: Pair, x: float, y: float, among: int = 1) -> Lin
 
 
 def summed_up(both: Sequence[Pair]) -> list[str]:
-    """What the metric that decides says of each setting, at a level that holds over all of them;
-    the sum of it first.
-    """
+    """The deciding metric of each setting, at one joint level; the totals first."""
     lines = []
     for pair in both:
         x, y = pair.a.value(DECIDES.name), pair.b.value(DECIDES.name)
@@ -108,8 +106,8 @@ def summed_up(both: Sequence[Pair]) -> list[str]:
         f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
     )
     telling = (
-        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_TOLD]
-        if len(lines) > MOST_TOLD
+        sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_REPORTED]
+        if len(lines) > MOST_REPORTED
         else lines
     )
     left = (

@@ -1,7 +1,7 @@
-"""How two cells differ, with intervals: over requests for what drafts were worth, over repeats for
+"""Differences of two cells, with intervals: over requests for the value of drafts, over repeats for
 times.
 
-`bass.analysis.statistics` says why.
+`bass.analysis.statistics` has the reasons.
 """
 
 import math
@@ -21,9 +21,9 @@ MOST_TIMES = 100  # beyond which a bound says no more than that there are too fe
 @final
 @dataclass(frozen=True)
 class Lead:
-    """How many times as fast one cell is as another, by repeats.
+    """The ratio of two cells' speeds, over repeats.
 
-    `low`, `high`: None where there is but one repeat.
+    `low`, `high`: None with a single repeat.
     """
 
     times: float
@@ -32,12 +32,12 @@ class Lead:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out 1."""
+        """Whether the interval excludes 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
     @property
     def within(self) -> str:
-        """`2.60 to 2.83`; nothing where there is no interval."""
+        """`2.60 to 2.83`; empty without an interval."""
         return (
             ""
             if self.low is None or self.high is None
@@ -72,7 +72,7 @@ def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
 
 
 def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison | None:
-    """b less a. None where there are too few repeats, or too few requests, to tell."""
+    """b minus a. None with too few repeats, or too few requests."""
     if metric.by_request is not None and "second" not in metric.unit:
         first, second = ([metric.by_request(repeat) for repeat in cell.repeats] for cell in (a, b))
         shared = {request for values in first for request in values} & {
@@ -88,9 +88,7 @@ def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison |
 
 
 def same_work(a: Cell, b: Cell) -> bool:
-    """Whether each repeat of one was asked for the same as that of the other, so that they make
-    pairs.
-    """
+    """Whether the repeats of both cells have the same requests, so that they are pairs."""
     return [_work(repeat) for repeat in a.repeats] == [_work(repeat) for repeat in b.repeats]
 
 

@@ -1,6 +1,6 @@
 """The time-budget curve of BASS (Qian et al., 2024):
 
-First and All against the budget, method beside method, by both clocks.
+First and All against the budget, for each method, by both clocks.
 """
 
 import numpy as np

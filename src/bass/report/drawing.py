@@ -1,5 +1,5 @@
-"""What all plots have in common: their style, their series that no reader can mix up, and their
-form in a page and in files.
+"""The common parts of all plots: their style, distinguishable series, and their output in a page
+and in files.
 """
 
 import io
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 300  # of a line
 INCHES = (6.4, 3.5)
-# of small panels: inches of height, panels beside each other, letters of all their titles
+# of small panels: inches of height, panels next to each other, letters of all their titles
 PANEL, MOST_COLUMNS, LETTERS = 1.55, 3, 78
 LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands before it
 
@@ -31,7 +31,7 @@ LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands befo
 @final
 @dataclass(frozen=True)
 class Plot:
-    """A figure and its words. `name`: of its files."""
+    """A figure with its text. `name`: of its files."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class Plot:
     figure: "Figure"
 
     def svg(self) -> str:
-        """For the page: its colours are the page's variables, and its ids are its own."""
+        """The figure as SVG for the page: with the page's variables as colours, and unique ids."""
         with style():
             out = io.StringIO()
             self.figure.savefig(
@@ -51,7 +51,7 @@ class Plot:
         return re.sub(r"<svg ", f'<svg role="img" aria-label="{self.title}" ', text, count=1)
 
     def file(self, kind: str) -> bytes:
-        """As a file of its own, `svg` or `png`, on white."""
+        """The figure as a file, `svg` or `png`, on white."""
         with style():
             out = io.BytesIO()
             self.figure.savefig(
@@ -62,9 +62,9 @@ class Plot:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Within it figures are drawn and written alike.
+    """Within it, figures are drawn and written in one style.
 
-    Raises an OptionError where matplotlib is not installed.
+    Raises an OptionError without matplotlib.
     """
     try:
         import matplotlib
@@ -104,7 +104,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(panels: int = 1, **options: Any) -> "tuple[Figure, list[Axes]]":
-    """With its panels side by side."""
+    """A figure with its panels next to each other."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=INCHES, layout="constrained")
@@ -144,7 +144,7 @@ def wrapped(label: str, width: int) -> list[str]:
 def beside(
     axes: "Axes", x: Sequence[float], y: Sequence[float], label: str, **options: Any
 ) -> None:
-    """What a series is to be compared with, in grey behind it."""
+    """The values that a series is compared with, in grey behind it."""
     axes.plot(
         x,
         y,
@@ -160,7 +160,7 @@ def beside(
 def series(
     axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], label: str, **options: Any
 ) -> None:
-    """A series with a colour, a dash and a mark of its own."""
+    """A series with its own colour, dash and mark."""
     chosen = {
         "color": colours()[SERIES[number]],
         "linestyle": DASHES[number],
@@ -171,8 +171,8 @@ def series(
 
 
 def literal(label: str) -> str:
-    """A label as it is: matplotlib reads `$` as mathematics, leaves out what begins with `_`, and
-    draws no control characters.
+    """A label without matplotlib's special meanings: `$` is mathematics, labels that begin with `_`
+    are hidden, and control characters are not drawn.
     """
     label = printable(label, keep="\n")
     return (
@@ -181,7 +181,7 @@ def literal(label: str) -> str:
 
 
 def legend(figure: "Figure", axes: "Axes", count: int) -> None:
-    """Below the panels, if there is more than one series to tell apart."""
+    """A legend below the panels, if there is more than one series."""
     handles, labels = axes.get_legend_handles_labels()
     if count > 1 or (labels and labels[0] != "this setting"):
         widest = max(map(len, labels), default=0) * LETTER + HANDLE
@@ -194,5 +194,5 @@ def legend(figure: "Figure", axes: "Axes", count: int) -> None:
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> Int[np.ndarray, " kept"]:
-    """Indices of at most `most` points of a curve, its ends among them."""
+    """Indices of at most `most` points of a curve, including its ends."""
     return np.unique(np.linspace(0, count - 1, most).astype(np.int64))

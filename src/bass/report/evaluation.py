@@ -19,7 +19,7 @@ from bass.report.drawing import Plot
 from bass.report.page import render
 from bass.runs.words import counted, listed
 
-TOLD = 3  # so many budgets, or fewer, are all told in the summary
+MOST_REPORTED = 3  # budgets in the summary; of more, it has the middle one
 SINCE = {"prefill": "from the end of the prefill", "start": "from the start of the request"}
 MEANINGS = [
     (
@@ -65,7 +65,7 @@ MEANINGS = [
 
 def page(evaluated: Evaluated) -> tuple[str, list[Plot], list[str]]:
     """The HTML, its plots, and what it says in sentences."""
-    told, drawn = sentences(evaluated), curves(evaluated)
+    reported, drawn = sentences(evaluated), curves(evaluated)
     configs = [
         json.dumps(manifest["config"], indent=2, ensure_ascii=False)
         for manifest in evaluated.manifests
@@ -85,14 +85,14 @@ def page(evaluated: Evaluated) -> tuple[str, list[Plot], list[str]]:
             ),
         ],
         warnings=list(evaluated.notes),
-        summary=told,
+        summary=reported,
         tables=[whole(evaluated), *(within_budgets(evaluated, clock) for clock in CLOCKS)],
         plots=drawn,
         plots_first=True,
         words=MEANINGS,
         sources=list(zip(names, configs, strict=True)),
     )
-    return html, drawn, [*evaluated.notes, *told]
+    return html, drawn, [*evaluated.notes, *reported]
 
 
 def sentences(evaluated: Evaluated) -> list[str]:
@@ -101,30 +101,30 @@ def sentences(evaluated: Evaluated) -> list[str]:
     budgets = list(evaluated.budgets)
     if not budgets:
         return [f"No sample was finished, so that {first} and {best} are 0 for every budget."]
-    chosen = budgets if len(budgets) <= TOLD else [budgets[(len(budgets) - 1) // 2]]
-    told = []
+    chosen = budgets if len(budgets) <= MOST_REPORTED else [budgets[(len(budgets) - 1) // 2]]
+    reported = []
     for budget in chosen:
         head = f"Within {budget:.3g} s {SINCE[CLOCKS[0]]}"
         if evaluated.pairs:
-            told += [f"{head}, {_change(evaluated, a, b, budget)}" for a, b in evaluated.pairs]
+            reported += [f"{head}, {_change(evaluated, a, b, budget)}" for a, b in evaluated.pairs]
             continue
         if len(evaluated.methods) > 1:
             found = [_winner(evaluated, budget, which) for which in (0, 1)]
-            told += [
+            reported += [
                 f"{head}, {sentence}"
                 for clear, sentence in sorted(found, key=lambda one: not one[0])
             ]
-        told += [_of_method(evaluated, method, budget) for method in evaluated.methods]
-    told.append(_without_limit(evaluated))
+        reported += [_of_method(evaluated, method, budget) for method in evaluated.methods]
+    reported.append(_without_limit(evaluated))
     middle = (
         f" {chosen[0]:.3g} s is the middle one of {len(budgets)} budgets; tables and curves have "
         "the others."
     )
-    told.append(
+    reported.append(
         f"In brackets: {100 * LEVEL:.0f} % intervals over "
         f"{counted(evaluated.count, 'problem')}.{middle if chosen != budgets else ''}"
     )
-    return told
+    return reported
 
 
 def labels(evaluated: Evaluated) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def whole(evaluated: Evaluated) -> dict[str, Any]:
 
 
 def within_budgets(evaluated: Evaluated, clock: str) -> dict[str, Any]:
-    """The table of First and All by budget, method beside method."""
+    """The table of First and All by budget, with a column for each method."""
     heads = [{"text": "budget", "unit": "s"}]
     heads += [
         {"text": f"{method}, {name}", "unit": "%"}
@@ -241,7 +241,7 @@ def _winner(evaluated: Evaluated, budget: float, which: int) -> tuple[bool, str]
 
 def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
     """One method in two evaluations."""
-    told = []
+    reported = []
     for name, x, y in zip(
         labels(evaluated),
         *(evaluated.scores(one, budget, CLOCKS[0]) for one in (a, b)),
@@ -255,8 +255,8 @@ def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
             if change.value > 0
             else "B is worse"
         )
-        told.append(f"{name} changes by {points(change)}, {verdict}")
-    return f"{a.removeprefix('A: ')} from A to B: {'; '.join(told)}."
+        reported.append(f"{name} changes by {points(change)}, {verdict}")
+    return f"{a.removeprefix('A: ')} from A to B: {'; '.join(reported)}."
 
 
 def points(mean: Mean) -> str:
@@ -283,10 +283,10 @@ def _without_limit(evaluated: Evaluated) -> str:
     scores = {
         method: evaluated.scores(method, math.inf, CLOCKS[0])[0] for method in evaluated.methods
     }
-    told = ", ".join(
+    reported = ", ".join(
         f"{method} {_in_words(mean_score(values))}" for method, values in scores.items()
     )
-    head = f"Without a limit of time, {labels(evaluated)[0]}: {told}"
+    head = f"Without a limit of time, {labels(evaluated)[0]}: {reported}"
     compared = evaluated.pairs or list(itertools.combinations(scores, 2))
     if not compared:
         return f"{head}."
@@ -324,10 +324,10 @@ def _about(evaluated: Evaluated) -> str:
 
 
 def _machine(manifest: Any) -> str:
-    told = {
+    reported = {
         name: manifest.get(name, "unknown")
         for name in ("bass", "created", "device", "torch", "python", "platform")
     }
     return "bass {bass}, {created}, on {device}; torch {torch}, Python {python}, {platform}".format(
-        **told
+        **reported
     )

@@ -13,7 +13,7 @@ from bass.runs.work import WORK
 
 # Another seed draws other samples of the same distribution; goodput depends on its limits.
 _VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target"}
-_MOST_TOLD = 8
+_MOST_REPORTED = 8
 
 
 @final
@@ -83,15 +83,15 @@ def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:
         sentences.append(f"The runs differ in {listed(parts)}, that of A first.")
     if made:
         sentences.append(f"From A to B, {_limited(made, '; ')}.")
-    told = [" ".join(sentences)] if sentences else []
+    reported = [" ".join(sentences)] if sentences else []
     count = sum(not pair.same_work for pair in both)
     if count:
         which = "The settings" if count == len(both) else f"{count} of {len(both)} settings"
-        told.append(
+        reported.append(
             f"{which} decode other work in B than in A: their figures stand side by side, and none "
             "is called better or worse."
         )
-    return told
+    return reported
 
 
 def _inputs(cell: Cell, manifest: Manifest) -> dict[str, str]:
@@ -108,5 +108,5 @@ def _inputs(cell: Cell, manifest: Manifest) -> dict[str, str]:
 
 def _limited(parts: Iterable[str], between: str) -> str:
     every = [*parts]
-    more = f"{between}and {len(every) - _MOST_TOLD} more" if len(every) > _MOST_TOLD else ""
-    return between.join(every[:_MOST_TOLD]) + more
+    more = f"{between}and {len(every) - _MOST_REPORTED} more" if len(every) > _MOST_REPORTED else ""
+    return between.join(every[:_MOST_REPORTED]) + more

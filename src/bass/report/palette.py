@@ -1,4 +1,4 @@
-"""The colours of the page, read from its style sheet, which is their only home."""
+"""The colours of the page, read from its style sheet."""
 
 import functools
 import re
@@ -23,7 +23,7 @@ def colours(scheme: str = "light") -> dict[str, str]:
 
 
 def themed(svg: str) -> str:
-    """An SVG in which the light scheme's colours became the page's variables, so that it follows
+    """An SVG with the page's variables instead of the light scheme's colours, so that it follows
     the reader's scheme.
     """
     names = {value: name for name, value in reversed(colours().items())}

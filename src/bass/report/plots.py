@@ -1,5 +1,5 @@
-"""The plots of a report: a panel for each setting, all alike, and in each panel plain decoding in
-grey to compare with.
+"""The plots of a report: a panel for each setting, with autoregressive decoding in grey for
+comparison.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +23,10 @@ FEW = 10  # drafts that reached a position, below which their rate says little
 
 
 def plots(cells: Sequence[Cell], first: Iterable[str] = ()) -> list[Plot]:
-    """Every plot for which there is data. `cells`: those that are done; `first`: the labels to show
-    where there are too many.
+    """Every plot with data. `cells`: the finished ones; `first`: the labels to show if there are
+    too many.
 
-    Raises an OptionError where matplotlib is not installed.
+    Raises an OptionError without matplotlib.
     """
     labels = list(dict.fromkeys(cell.label for cell in cells))
     kept = list(dict.fromkeys([*first, *labels]))[:MOST_SETTINGS]
@@ -64,8 +64,8 @@ def tau(cells: Sequence[Cell]) -> Plot | None:
         [cell for cell in cells if cell.speculative], {"tau": "tau"}, 1.0, "tokens per target call"
     )
     caption = (
-        "tau: tokens that a row emits per call of the target, bonus or correction included; plain "
-        "decoding has 1."
+        "tau: tokens that a row emits per call of the target, bonus or correction included; "
+        "autoregressive decoding has 1."
     )
     return figure and Plot("tau", "tau by batch", caption, figure)
 
@@ -90,9 +90,9 @@ def operations(cells: Sequence[Cell]) -> Plot | None:
 
 
 def _grey(cells: Sequence[Cell]) -> str:
-    """What the grey line is, where there is one."""
+    """The description of the grey line, if there is one."""
     compared = any(_plain_for(cell, cells) is not None for cell in cells)
-    return " Grey: plain decoding of the same work." if compared else ""
+    return " Grey: autoregressive decoding of the same work." if compared else ""
 
 
 def _by_batch(
@@ -140,7 +140,7 @@ def _by_batch(
             x, mean, least, most = np.array(found, dtype=float).T * np.array(
                 [[1], [scale], [scale], [scale]]
             )
-            # beside each other, so that bars do not hide bars
+            # next to each other, so that bars do not hide bars
             x = x + 0.08 * (i - (len(names) - 1) / 2)
             series(ax, i, x.tolist(), mean.tolist(), name)
             ax.vlines(x, least, most, color=colours()[SERIES[i]], linewidth=1.2)
@@ -154,16 +154,14 @@ def _by_batch(
 
 
 def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[int, float]:
-    """That of the plain decoding that the cells of a group are compared with, by batch."""
+    """The values of the autoregressive counterparts of a group's cells, by batch."""
     plain = [one for cell in group if (one := _plain_for(cell, cells)) is not None]
     values = {cell.batch: cell.value(metric) for cell in plain}
     return {batch: value for batch, value in values.items() if value is not None}
 
 
 def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
-    """The fastest that drafts nothing and else decodes the same; None for one that drafts nothing
-    itself.
-    """
+    """The fastest cell without drafts and with the same work; None for a cell without drafts."""
     if not cell.speculative:
         return None
     return min(
@@ -251,7 +249,7 @@ def draft_length(cells: Sequence[Cell]) -> Plot | None:
 
 
 def finished(cells: Sequence[Cell]) -> Plot | None:
-    """The share of the requests that are finished after so many seconds."""
+    """The share of finished requests over seconds."""
     caption = (
         "What a time budget buys, batch {}: the share of the requests that are finished by then."
     )
@@ -261,7 +259,7 @@ def finished(cells: Sequence[Cell]) -> Plot | None:
 
 
 def tokens(cells: Sequence[Cell]) -> Plot | None:
-    """The tokens that are there after so many seconds."""
+    """The number of tokens over seconds."""
     caption = (
         "What a time budget buys, batch {}: the tokens that are there by then, of all sequences."
     )
@@ -289,7 +287,13 @@ def _budget(
     for cell, (at, value) in curves.items():
         ax = panels[cell.label]
         if (plain := _plain_for(cell, chosen)) is not None:
-            beside(ax, curves[plain][0], curves[plain][1], "plain decoding", drawstyle="steps-post")
+            beside(
+                ax,
+                curves[plain][0],
+                curves[plain][1],
+                "autoregressive decoding",
+                drawstyle="steps-post",
+            )
         series(ax, 0, at, value, "this setting", drawstyle="steps-post", marker="", linewidth=1.4)
         ax.set_xlim(0, max(values[0][-1] for values in curves.values()))
     _finish(figure, panels)

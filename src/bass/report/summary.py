@@ -1,4 +1,4 @@
-"""Which setting wins, by how much, and how sure that is."""
+"""The winning setting, its lead, and the confidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from bass.runs.words import listed
 
 # the metric by which a setting wins: seconds per token, the mean of all sequences
 DECIDES = METRICS["all"]
-MOST_TOLD = 6  # places, of perhaps hundreds
+MOST_REPORTED = 6  # places, of perhaps hundreds
 RATIO = (  # the only one on the page
     f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
     "mean over sequences, from the end of the "
@@ -34,12 +34,12 @@ class Winner:
 
     @property
     def plain(self) -> Cell | None:
-        """The plain decoding that the best one is measured by, if that is another one."""
+        """The autoregressive cell that the best one is compared with, if that is another cell."""
         return self.plain_for(self.best) if self.best.speculative else None
 
     def plain_for(self, cell: Cell) -> Cell | None:
-        """The best one that drafts nothing, with the target loaded as the cell has it: on the same
-        device, of the same dtype and quantization.
+        """The best cell without drafts, with the target on the same device, of the same dtype and
+        quantization.
         """
         return next(
             (
@@ -56,15 +56,13 @@ class Winner:
         return self.others[0] if self.others else None
 
     def over(self, other: Cell) -> Lead | None:
-        """How many times as fast the best is; the interval allows for its having been chosen as the
-        best.
-        """
+        """The ratio of the best one; its interval allows for the selection of the best."""
         return lead(self.best, other, DECIDES, max(1, len(self.others)))
 
     @property
     def clear(self) -> bool:
-        """Whether the best one is faster than every other by more than the noise; one without a
-        rival is not, nor one whose speed-up cannot be.
+        """Whether the best one is faster than every other beyond the noise; false without a rival,
+        or with an impossible speed-up.
         """
         if self.best.doubt is not None:
             return False
@@ -73,7 +71,7 @@ class Winner:
 
 
 def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
-    """The best of each place, among the cells that are done."""
+    """The best finished cell of each place."""
     found: dict[str, Winner] = {}
     for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
         ranked = sorted(
@@ -90,14 +88,12 @@ def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
 
 
 def _decides(cell: Cell) -> float:
-    """Seconds per token, of a cell that has them."""
+    """Seconds per token of a cell, if it has them."""
     return cell.value(DECIDES.name) or 0.0
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first: it says nothing that the noise may have
-    made.
-    """
+    """The summary, the most important sentence first; it omits everything that may be noise."""
     if not found:
         return [
             (
@@ -107,36 +103,36 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
             )
         ]
     doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
-    told = []
+    reported = []
     if doubted:
-        told.append(
+        reported.append(
             f"At {_places(doubted, found)} the speed-up of the fastest setting cannot be: the "
             "warnings say why, and no setting can be called the fastest there."
         )
     if len(doubted) < len(found):
-        told += [_head(found), *_over_plain(found)]
-    told += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_TOLD]]
-    if len(found) > MOST_TOLD:
-        told.append(
-            f"So it goes on for {len(found) - MOST_TOLD} more places: the table has them all."
+        reported += [_head(found), *_over_plain(found)]
+    reported += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_REPORTED]]
+    if len(found) > MOST_REPORTED:
+        reported.append(
+            f"So it goes on for {len(found) - MOST_REPORTED} more places: the table has them all."
         )
     leads = _leads(found)
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
-        told.append(
-            f"At {_places(alone, found)} a setting has one repeat, so nobody can say how far the "
+        reported.append(
+            f"At {_places(alone, found)} a setting has one repeat, which does not show how far the "
             "lead is noise: take more repeats."
         )
     if len(alone) < len(leads):
-        told.append(
+        reported.append(
             f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best "
             "having been chosen among several."
         )
-    return [*told, *([RATIO] if leads else [])]
+    return [*reported, *([RATIO] if leads else [])]
 
 
 def _head(found: Mapping[str, Winner]) -> str:
-    """Which setting wins where, by more than the noise."""
+    """The settings that win beyond the noise, and where."""
     rivals = {
         place: winner
         for place, winner in found.items()
@@ -153,7 +149,7 @@ def _head(found: Mapping[str, Winner]) -> str:
         where = _places([*rivals], found)
         if all(lead.low is None for lead in _leads(rivals).values()):
             return (
-                "With one repeat of each setting, nobody can say which is the fastest at "
+                "One repeat of each setting does not show which is the fastest at "
                 f"{_places([*rivals], found)}: take more repeats."
             )
         where = _places([*rivals], found)
@@ -174,7 +170,7 @@ def _head(found: Mapping[str, Winner]) -> str:
         for place in where
         if (lead := _lead_over_plain(clear[place])) is not None and lead.clear
     ]
-    head += f", {_range(by)} times as fast as plain decoding" if by else ""
+    head += f", {_range(by)} times as fast as autoregressive decoding" if by else ""
     unsure = [place for place in rivals if place not in clear]
     rest = (
         f"; at {_places(unsure, found)} the lead of the fastest is within the noise"
@@ -185,10 +181,10 @@ def _head(found: Mapping[str, Winner]) -> str:
 
 
 def _over_plain(found: Mapping[str, Winner]) -> list[str]:
-    """Where drafting is faster than plain decoding though no setting is the fastest for sure, and
-    where it is not.
+    """Where drafting is faster than autoregressive decoding although no setting is clearly the
+    fastest, and where it is not.
     """
-    told = []
+    reported = []
     unsure = {
         place: lead
         for place, w in found.items()
@@ -196,9 +192,9 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
     }
     if unsure:
         by = _range([lead.times for lead in unsure.values()])
-        told.append(
-            f"At {_places([*unsure], found)} the fastest is {by} times as fast as plain decoding, "
-            "which is beyond the noise."
+        reported.append(
+            f"At {_places([*unsure], found)} the fastest is {by} times as fast as autoregressive "
+            "decoding, which is beyond the noise."
         )
     lost = [
         place
@@ -207,12 +203,14 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
         and any(c.speculative and winner.plain_for(c) is winner.best for c in winner.others)
     ]
     if lost:
-        told.append(f"At {_places(lost, found)} nothing that drafts is faster than plain decoding.")
-    return told
+        reported.append(
+            f"At {_places(lost, found)} nothing that drafts is faster than autoregressive decoding."
+        )
+    return reported
 
 
 def _lead_over_plain(winner: Winner) -> Lead | None:
-    """None where it cannot be, too."""
+    """The lead over autoregressive decoding; None also if it is impossible."""
     doubted = winner.best.doubt is not None
     return None if winner.plain is None or doubted else winner.over(winner.plain)
 
@@ -223,7 +221,7 @@ def _range(times: Sequence[float]) -> str:
 
 
 def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
-    """Over the second best of each place."""
+    """The leads over the second best of each place."""
     every = {
         place: winner.over(winner.second)
         for place, winner in found.items()
@@ -237,7 +235,7 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
     plain = all("," not in place for place in found)
     if len(places) == len(found) > 1:
         return "every batch" if plain else "every place"
-    if len(places) > MOST_TOLD:
+    if len(places) > MOST_REPORTED:
         return f"{len(places)} of {len(found)} {'batches' if plain else 'places'}"
     return (
         f"batch {listed([place.removeprefix('batch ') for place in places])}"
@@ -248,12 +246,12 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
 
 def _of_place(place: str, winner: Winner) -> str:
     took = f"{number(winner.best.value(DECIDES.name), DECIDES.unit)} {shown(DECIDES.unit)}"
-    told = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
+    reported = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
     for other in dict.fromkeys((winner.plain, winner.second)):
         if other is not None and (found := winner.over(other)) is not None:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
             doubt = "" if found.clear or found.low is None else ", which is within the noise"
             if other is winner.plain and winner.best.doubt is not None:
                 doubt = ", which cannot be"
-            told.append(f"{found.in_words()} as {name}{doubt}")
-    return f"{', '.join(told)}{'' if winner.others else ', and has no rival there'}."
+            reported.append(f"{found.in_words()} as {name}{doubt}")
+    return f"{', '.join(reported)}{'' if winner.others else ', and has no rival there'}."

@@ -1,1 +1,1 @@
-"""What is recorded of a run of cells or an evaluation: settings, records, and their files."""
+"""Records of a run of cells or of an evaluation: settings, records, and their files."""

@@ -1,4 +1,4 @@
-"""In words, what two runs, or a run and what would go on with it, are not both made with."""
+"""Differences of what two runs, or a run and its continuation, were made with, in words."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from bass.runs.records import Manifest
 
 
 def changes(theirs: Manifest, ours: Manifest, cell: str) -> list[str]:
-    """In words, what a cell would be made with now that is not what it was made with."""
+    """The inputs of a cell that have changed since it was made, in words."""
     return [
         *other_software(theirs, ours),
         *other_inputs(theirs.inputs_of(cell), ours.inputs_of(cell)),
@@ -16,7 +16,7 @@ def changes(theirs: Manifest, ours: Manifest, cell: str) -> list[str]:
 
 
 def other_software(theirs: Manifest, ours: Manifest) -> list[str]:
-    """In words, which of bass, torch and the device is not what it was."""
+    """Which of bass, torch and the device have changed, in words."""
     return [
         f"{name} was {then} and is {now}"
         for name, then, now in (
@@ -29,7 +29,7 @@ def other_software(theirs: Manifest, ours: Manifest) -> list[str]:
 
 
 def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """In words, which fingerprints are not what they were."""
+    """Which fingerprints have changed, in words."""
     return [
         _change(name, then.get(name), now.get(name))
         for name in dict.fromkeys([*then, *now])
@@ -38,17 +38,18 @@ def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def notes(theirs: Manifest, ours: Manifest) -> list[str]:
-    """Sentences on what has changed beside results that are kept, and need not be made again for
-    it; earlier ones among them.
-    """
-    told = [] if theirs.notes is None else theirs.notes
+    """Sentences on changes that keep the results valid, including earlier ones."""
+    reported = [] if theirs.notes is None else theirs.notes
     for name, then, now in (
         ("Python", theirs.python, ours.python),
         ("The platform", theirs.platform, ours.platform),
     ):
         if then != now:
-            told = [*told, f"{name} was {then} for the first results and is {now} for later ones."]
-    return list(dict.fromkeys(told))
+            reported = [
+                *reported,
+                f"{name} was {then} for the first results and is {now} for later ones.",
+            ]
+    return list(dict.fromkeys(reported))
 
 
 def _change(name: str, then: str | None, now: str | None) -> str:

@@ -18,9 +18,9 @@ CONDITIONS = "conditions.jsonl"
 @final
 @dataclass(frozen=True)
 class ConditionLine(Json):
-    """What the machine was like directly before a repeat and during it.
+    """The state of the machine directly before and during a repeat.
 
-    None: the system does not say, or there is no GPU.
+    None: the system does not report it, or there is no GPU.
     """
 
     repeat: int

@@ -34,9 +34,7 @@ _DIGITS = 4  # of a noted probability
 @final
 @dataclass(frozen=True)
 class DraftLine(Json):
-    """The drafts of one step, one list per row of the batch, empty for a row that drafted
-    nothing.
-    """
+    """The drafts of one step, one list per row of the batch, empty for a row without a draft."""
 
     repeat: int
     step: int  # which step of the repeat, from 0
@@ -67,18 +65,18 @@ class DraftLine(Json):
 
 
 def read_drafts(folder: Path, repeat: int) -> tuple[dict[int, DraftLine], str | None]:
-    """The drafts of a repeat by step, and a sentence about a last line that was left out.
+    """The drafts of a repeat by step, and a sentence about an incomplete last line.
 
-    Of a repeat that was begun twice, the later.
+    If a repeat was begun twice, the later one counts.
     """
     lines = read_lines(folder / DRAFTS, DraftLine.from_json)
     return {line.step: line for line in lines.values if line.repeat == repeat}, lines.dropped
 
 
 def common_tokenizer(targets: Iterable[str]) -> Tokenizer | None:
-    """The tokenizer of all these checkpoints;
+    """The tokenizer of all these checkpoints.
 
-    None where they differ, or one has none or cannot be read.
+    None if they differ, or one has none or cannot be read.
     """
     try:
         found = [Tokenizer.read(resolve(target)) for target in dict.fromkeys(targets)]
@@ -104,17 +102,17 @@ def write_texts(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def token_text(tokenizer: Tokenizer, index: int, name: str) -> str:
-    """What a token adds to a text: decoded after itself, since some tokenizers drop the space that
-    a text begins with.
+    """The text that a token adds: its decoding after itself, since some tokenizers drop a space at
+    the beginning of a text.
 
-    A special token, which is no text, is shown by its name.
+    A special token, which has no text, is shown by its name.
     """
     alone = tokenizer.raw([index])
     return name if index in tokenizer.silent else tokenizer.raw([index, index]).removeprefix(alone)
 
 
 def read_texts(folder: Path) -> list[str]:
-    """The text of every token id; empty where the run did not write them."""
+    """The text of every token id; empty if the run did not write them."""
     path = folder / TEXTS
     if not path.exists():
         return []

@@ -44,9 +44,9 @@ L = TypeVar("L", bound=Json)
 class Sample(Json):
     """One completion of one problem.
 
-    Both times are from the problem's own clocks, in seconds until the sample's last token:
-    `from_prefill` from the moment when the problem's first prefill had ended, `from_start` from
-    when the request was made. `finish`: as in `bass.api.results.Completion`.
+    Both times are on the problem's own clocks, in seconds until the sample's last token:
+    `from_prefill` from the end of the problem's first prefill, `from_start` from the request.
+    `finish`: as in `bass.api.results.Completion`.
     """
 
     task_id: str
@@ -77,7 +77,7 @@ class Sample(Json):
 @final
 @dataclass(frozen=True)
 class End(Json):
-    """Marks that a problem has all its samples, and how many they are."""
+    """Marks that all samples of a problem are written, and their number."""
 
     task_id: str
     end: int
@@ -86,9 +86,9 @@ class End(Json):
 @final
 @dataclass(frozen=True)
 class Score(Json):
-    """What a sample is worth, from 0 to 1.
+    """The score of a sample, from 0 to 1.
 
-    `text`: which text that is, by `digest`. `reason`, `detail`: of a program, see `Outcome`.
+    `text`: the scored text, by `digest`. `reason`, `detail`: for a program, see `Outcome`.
     """
 
     task_id: str
@@ -104,14 +104,14 @@ class Score(Json):
 
 
 def digest(text: str) -> str:
-    """Tells texts apart."""
+    """A hash to distinguish texts."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @final
 @dataclass(frozen=True)
 class Folder:
-    """An output folder that this process holds the lock of."""
+    """An output folder that this process has locked."""
 
     path: Path
 
@@ -150,10 +150,9 @@ class Folder:
 
 @contextmanager
 def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Folder]:
-    """The folder for this configuration, new or begun before. `about`: what the manifest says
-    beside it.
+    """The folder for this configuration, new or continued. `about`: further fields of the manifest.
 
-    Raises `RequestError` if it holds something else, or an evaluation that was asked otherwise,
+    Raises `RequestError` if it holds something else, or an evaluation with another configuration,
     `RunFolderError` if another process writes to it, or its files are links.
     """
     manifest = inside(path, MANIFEST)
@@ -173,16 +172,16 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
             f"`{path}` cannot be written ({error.strerror}): name another folder."
         ) from error
     with lock:
-        asked = json.loads(json.dumps(config))
+        requested = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, read_manifest(path), asked, about)
+            _check(path, read_manifest(path), requested, about)
         else:
-            _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": asked})
+            _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": requested})
         yield Folder(path)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What the folder is an evaluation of. Raises `RequestError`."""
+    """The manifest of the evaluation. Raises `RequestError`."""
     file = inside(path, MANIFEST)
     try:
         found = parse_json(read_regular(file, LARGEST_JSON))
@@ -205,14 +204,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check(
-    path: Path, manifest: dict[str, Any], asked: dict[str, Any], about: Mapping[str, Any]
+    path: Path, manifest: dict[str, Any], requested: dict[str, Any], about: Mapping[str, Any]
 ) -> None:
     kept = manifest["config"]
-    for name in dict.fromkeys([*asked, *kept]):
-        if asked.get(name) != kept.get(name):
+    for name in dict.fromkeys([*requested, *kept]):
+        if requested.get(name) != kept.get(name):
             raise RequestError(
                 f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and "
-                f"{asked.get(name)!r:.80} is asked: "
+                f"{requested.get(name)!r:.80} is requested: "
                 "name another folder, or ask as before to go on with it."
             )
     for name in MADE_WITH:
@@ -240,7 +239,7 @@ def _other(then: Any, now: Any) -> bool:
 
 
 def read_samples(file: Path) -> dict[str, list[Sample]]:
-    """The samples of every problem that has them all, in the order of the file."""
+    """The samples of every complete problem, in the order of the file."""
     found: dict[str, list[Sample]] = {}
     done: dict[str, list[Sample]] = {}
     for line in read_lines(file, Sample, End):
@@ -252,10 +251,10 @@ def read_samples(file: Path) -> dict[str, list[Sample]]:
 
 
 def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[L]:
-    """The whole lines of a file; the last one may have been cut off by a crash. Raises
-    `RequestError` for any other damage.
+    """The complete lines of a file; a crash may have cut off the last one. Raises `RequestError`
+    for other damage.
 
-    `other`: what a line with `end` is.
+    `other`: the type of a line with `end`.
     """
     lines = []
     try:

@@ -1,5 +1,5 @@
-"""Files of one JSON value per line: appended to while a run goes on, read without a line that a
-crash has cut off.
+"""Files of one JSON value per line: appended during a run, and read without a line that a crash has
+cut off.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 class Lines(Generic[Value]):
     """The values of a jsonl file.
 
-    `dropped`: a sentence about an incomplete last line that was left out, or None.
+    `dropped`: a sentence about an incomplete last line, or None.
     """
 
     values: list[Value]
@@ -33,9 +33,7 @@ def append_line(path: Path, value: Json) -> None:
 
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
-    """The lines of a jsonl file, each read by `read(text, where)`; none where the file does not
-    exist.
-    """
+    """The lines of a jsonl file, each read by `read(text, where)`; none without a file."""
     values: list[Value] = []
     try:
         for number, line in enumerate(file_lines(inside(path.parent, path.name)), 1):

@@ -1,6 +1,6 @@
 """Files of a folder that `bass` writes, of a run or an evaluation.
 
-Somebody else may have made it: none of its names leads out of it, and none is waited for.
+The folder may be hostile: no name in it may lead out of it, or block.
 """
 
 import fcntl
@@ -20,9 +20,9 @@ LOCK = "lock"
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """The path `folder`/NAME/..., to be read or written.
+    """The path `folder`/NAME/..., for reading or writing.
 
-    Raises `RunFolderError` where one of the names is a symbolic link; `folder` itself may be one.
+    Raises `RunFolderError` if one of the names is a symbolic link; `folder` itself may be one.
     """
     path = folder
     for name in names:
@@ -36,10 +36,10 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def take_lock(folder: Path) -> BinaryIO:
-    """Have the folder for this process alone until the returned file is closed, as the end of the
-    process does.
+    """Lock the folder for this process until the returned file is closed, at the latest when the
+    process ends.
 
-    Raises `RunFolderError` where another process has it, or `OSError`.
+    Raises `RunFolderError` if another process has the lock, or `OSError`.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     lock = open(os.open(inside(folder, LOCK), flags, 0o644), "r+b", buffering=0)  # noqa: SIM115
@@ -61,7 +61,7 @@ def take_lock(folder: Path) -> BinaryIO:
 
 
 def check_cell(cell: str) -> None:
-    """Refuse an id that is no name of a folder in the run's."""
+    """Raise an error for a cell id that is no folder name."""
     if (
         not re.fullmatch(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*", cell)
         or len(cell.encode(errors="replace")) > LONGEST_ID
@@ -73,9 +73,9 @@ def check_cell(cell: str) -> None:
 
 
 def content(path: Path) -> bytes:
-    """What a file of a run holds.
+    """The content of a file of a run.
 
-    Raises `RunFolderError` where it is a link, or no regular file.
+    Raises `RunFolderError` for a link, or a file that is not regular.
     """
     try:
         return read_regular(inside(path.parent, path.name), LARGEST_FILE)
@@ -86,7 +86,7 @@ def content(path: Path) -> bytes:
 
 
 def decoded(text: bytes, where: str, remedy: str = Json.REMEDY) -> str:
-    """A line or a file as text. Raises `RunFolderError` where it is none."""
+    """A line or a file as text. Raises `RunFolderError` for invalid UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError as error:

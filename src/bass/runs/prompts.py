@@ -1,4 +1,4 @@
-"""What cells continue: prompts given in the config, in a file, or these."""
+"""The prompts of cells: from the config, from a file, or built in."""
 
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,10 @@ BUILT_IN = {"python": PYTHON}
 
 
 def read_prompts(given: Any, most: int | None) -> list[Any]:
-    """The prompts that a config's `prompts` stands for, texts or lists of token ids, at most so
-    many.
+    """The prompts of a config's `prompts`, texts or lists of token ids, at most `most` of them.
 
     given: a list of texts or of lists of token ids, the name of a built-in list, or a file: of JSON
-    lines each with a `prompt` or `token_ids` (a HumanEval file is one), or, with any other ending
+    lines each with a `prompt` or `token_ids` (such as a HumanEval file), or, with another ending
     than .jsonl, one text that is the only prompt.
     """
     prompts = BUILT_IN.get(given) or _file(given) if isinstance(given, str) else given

@@ -5,7 +5,8 @@
       steps.jsonl           one `StepLine` per step
       requests.jsonl        one `RequestLine` per finished request, an `EndLine` after each repeat
       summary.json          written last: `Summary`; a cell without it is not finished
-      against_plain.json    `AgainstPlain`, once the cell and the one of plain decoding are done
+      against_plain.json    `AgainstPlain`, once the cell and the one of autoregressive decoding are
+      done
 
 Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says
 where. Only the last line of a jsonl may be incomplete, since a process can end while it writes: it
@@ -181,7 +182,7 @@ class RequestLine(Json):
 @final
 @dataclass(frozen=True)
 class EndLine(Json):
-    """Marks a repeat that ended, after the last of its requests."""
+    """Marks the end of a repeat, after the last of its requests."""
 
     repeat: int
     end: bool = True
@@ -194,8 +195,8 @@ class EndLine(Json):
 @final
 @dataclass(frozen=True)
 class Facts(Json):
-    """What steps and requests do not tell: costs of the pair per pass, ceilings of the device, the
-    most memory used.
+    """Facts beyond steps and requests: costs of the pair per pass, ceilings of the device, peak
+    memory.
     """
 
     target: dict[str, int]  # fields of a ModelCost
@@ -248,12 +249,11 @@ class Facts(Json):
 @final
 @dataclass(frozen=True)
 class Summary(Json):
-    """What came of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
+    """The results of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
     for each repeat, in order.
 
-    A metric that does not apply to a cell (an acceptance rate where nothing was drafted) has no
-    entry. The file has none of those that compare with plain decoding; `RunFolder.summary` adds
-    them.
+    A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
+    file has none of those that compare with autoregressive decoding; `RunFolder.summary` adds them.
     """
 
     cell: str
@@ -277,9 +277,9 @@ class Summary(Json):
 @final
 @dataclass(frozen=True)
 class AgainstPlain(Json):
-    """The metrics of a cell that compare with plain decoding, as in its `Summary`.
+    """The metrics of a cell that compare with autoregressive decoding, as in its `Summary`.
 
-    plain: the cell it is held against. made_of: a hash of the two summaries.
+    plain: the cell it is compared with. made_of: a hash of the two summaries.
     """
 
     cell: str
@@ -316,7 +316,7 @@ class CellEntry(Json):
 @final
 @dataclass(frozen=True)
 class Manifest(Json):
-    """What a run folder is a run of.
+    """The description of a run folder.
 
     `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`.
     """

@@ -1,4 +1,4 @@
-"""A run folder, read."""
+"""Reads a run folder."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
 @final
 @dataclass(frozen=True)
 class CellLines:
-    """A cell's lines of the repeats that ended. `notes`: sentences about what was left out."""
+    """A cell's lines of the complete repeats. `notes`: sentences about omitted lines."""
 
     steps: list[StepLine]
     requests: list[RequestLine]
@@ -39,7 +39,7 @@ class CellLines:
 @final
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads a run folder. What is not there yet is absent, what is damaged is an error."""
+    """Reads a run folder. Missing files are absent values, damaged files are errors."""
 
     path: Path
 
@@ -51,7 +51,7 @@ class RunFolder:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        """What was asked for."""
+        """The run's manifest: its config, cells and versions."""
         path = self.path / self.MANIFEST
         if not path.exists():
             raise RunFolderError(
@@ -66,12 +66,12 @@ class RunFolder:
         return self.manifest.cells
 
     def cell_folder(self, cell: str) -> Path:
-        """Where a cell's files are."""
+        """The folder of a cell's files."""
         check_cell(cell)
         return inside(self.path, "cells", cell)
 
     def summary(self, cell: str) -> Summary | None:
-        """What came of a cell, against plain decoding too where that is known;
+        """What came of a cell, against autoregressive decoding too where that is known;
 
         None while it is not finished.
         """
@@ -87,7 +87,7 @@ class RunFolder:
         return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
-        """What the cell is held against, and what came of it;
+        """What the cell is compared with, and what came of it;
 
         None where the run has no such cell, or it is not finished.
         """
@@ -100,7 +100,7 @@ class RunFolder:
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(
                 f"{path} is damaged: delete it, and give the run's command again, which makes it "
-                "anew."
+                "again."
             ) from error
 
     def summaries(self) -> dict[str, Summary]:
@@ -112,7 +112,7 @@ class RunFolder:
         }
 
     def lines(self, cell: str) -> CellLines:
-        """The steps and requests of the repeats that ended."""
+        """The steps and requests of the complete repeats."""
         folder = self.cell_folder(cell)
         steps = read_lines(folder / self.STEPS, StepLine.from_json)
         requests = read_lines(folder / self.REQUESTS, _request_or_end)

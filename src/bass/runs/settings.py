@@ -1,5 +1,5 @@
-"""What one cell runs with: the arguments of `bass.load` and of `LLM.stream`, the prompts, and how
-often.
+"""The settings of one cell: the arguments of `bass.load` and of `LLM.stream`, the prompts, and the
+number of repeats.
 """
 
 import functools
@@ -89,7 +89,7 @@ class Settings(ModelOptions, SamplingOptions):
     e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
 
     def examine(self, problems: Problems) -> None:
-        """Note values out of their range, which `LLM.stream` would refuse when it is too late."""
+        """Record values out of range, which `LLM.stream` would report only in a run."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -174,10 +174,10 @@ class Settings(ModelOptions, SamplingOptions):
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
     def load_plan(self) -> LoadPlan:
-        """What `load` would be asked for, checked; no weight is read.
+        """The checked arguments of `load`; no weight is read.
 
-        The draft, and how it is quantized, are of the base run: a cell whose drafter needs no draft
-        model goes without. Raises a `BassError` where parts do not fit together.
+        The draft and its quantization come from the base run; a cell whose drafter needs no draft
+        model has none. Raises a `BassError` for parts that do not match.
         """
         said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
         said["drafter"] = make("drafter", said["drafter"])
@@ -213,9 +213,9 @@ KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 
 
 def typed_setting(name: str, value: Any) -> Any:
-    """A value as the setting has it; another kind is refused.
+    """A value in the type of the setting. Raises for another type.
 
-    Strategies are looked at by `Settings.load_plan`.
+    `Settings.load_plan` checks strategies.
     """
     if name not in SETTINGS:
         raise unknown_name("setting", name, SETTINGS)
@@ -232,10 +232,9 @@ def typed_setting(name: str, value: Any) -> Any:
 
 
 def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what is said over them, in which `policy.k` means that parameter of the
-    policy.
+    """The settings with others over them, in which `policy.k` is that parameter of the policy.
 
-    Raises an `OptionError` for what has no place.
+    Raises an `OptionError` for an unknown one.
     """
     result = dict(settings)
     for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
@@ -268,9 +267,7 @@ def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> di
 
 
 def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with paths that hold wherever a process is, and prompts from a file as what they
-    are now.
-    """
+    """The settings with absolute paths, and with the current content of a file of prompts."""
     result = dict(settings)
     for name in ("target", "draft"):
         if result.get(name) and Path(result[name]).exists():

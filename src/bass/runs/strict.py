@@ -1,4 +1,4 @@
-"""JSON that becomes a dataclass or an error: exactly its names, exactly its types."""
+"""JSON as dataclasses, strictly: exactly their names, exactly their types."""
 
 import json
 import math
@@ -21,9 +21,9 @@ class Json:
     REMEDY: ClassVar[str] = "restore it, or delete the cell's folder and run it again"
 
     def to_json(self, indent: int | None = None) -> str:
-        """One line, unless `indent` is given.
+        """The record as JSON on one line, or with `indent` spaces per level.
 
-        Numbers that JSON has no word for (NaN, infinity) are refused.
+        Raises for numbers that JSON does not have (NaN, infinity).
         """
         return written(self, indent)
 
@@ -35,7 +35,7 @@ class Json:
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
-        """Refuse what another version wrote, before anything else is looked at."""
+        """Raise an error for the format of another version, before other checks."""
 
 
 def written(value: Any, indent: int | None = None) -> str:
@@ -81,7 +81,7 @@ def checked(kind: type[T], data: dict[str, Any], where: str) -> T:
     missing = [name for name, f in known.items() if name not in data and f.default is MISSING]
     unknown = [name for name in data if name not in known]
     if missing or unknown:
-        told = " and ".join(
+        reported = " and ".join(
             part
             for part in (
                 f"lacks {', '.join(missing)}" if missing else "",
@@ -90,7 +90,7 @@ def checked(kind: type[T], data: dict[str, Any], where: str) -> T:
             if part
         )
         raise RunFolderError(
-            f"{where} {told}: it is no `{kind.__name__}` of this version, or damaged."
+            f"{where} {reported}: it is no `{kind.__name__}` of this version, or damaged."
         )
     hints = typing.get_type_hints(kind)
     try:

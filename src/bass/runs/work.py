@@ -1,5 +1,5 @@
-"""Which settings say what is decoded, and which say how; and the settings of a cell, as a manifest
-has them.
+"""The settings that define the decoded work, those that define how it is decoded, and the settings
+of a cell in a manifest.
 """
 
 import json
@@ -25,7 +25,7 @@ HOW = (
     "cuda_graphs",
     *LIMITS,
 )
-# in which cells agree of which one is held against the other, repeat by repeat
+# in which cells agree of which one is compared with the other, repeat by repeat
 ALIKE = [f.name for f in fields(Settings) if f.name not in (*AS_ORDERED, *HOW)]
 # in which cells agree that are compared, so that their tokens follow one distribution
 WORK = ["target", *(name for name in ALIKE if name != "repeats")]
@@ -33,7 +33,7 @@ _LONGEST = 200  # characters of a value that is kept as it is
 
 
 def own_settings(settings: Settings, base: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are not the base run's, for the manifest."""
+    """The settings that differ from the base run's, for the manifest."""
     return {
         name: short(value)
         for name, value in asdict(settings).items()

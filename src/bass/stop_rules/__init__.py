@@ -1,4 +1,4 @@
-"""Rules that end a draft early, by the name under which `stop_rule=` finds them."""
+"""Rules that end a draft early, by their names for `stop_rule=`."""
 
 from bass.stop_rules.confidence import Confidence
 from bass.stop_rules.entropy import Entropy

@@ -1,4 +1,4 @@
-"""End a draft where its model has no clear favourite."""
+"""Ends a draft where no token has a high draft probability."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -15,10 +15,9 @@ from bass.interfaces import StopRule
 class Confidence(StopRule):
     """End after a position whose largest draft probability is below `threshold`.
 
-    Hugging Face's `assistant_confidence_threshold` looks at the probability of the token that was
-    drawn. With temperature 0 that is the largest one. With any other the two differ, and a rule
-    here is not given the token: so none can be written that takes it back for being improbable,
-    which would bias the output.
+    Hugging Face's `assistant_confidence_threshold` compares the probability of the drawn token. At
+    temperature 0 that is the largest one; at any other the two differ. A rule here does not see the
+    token, so it cannot retract an improbable one, which would bias the output.
     """
 
     paper: ClassVar[str] = "Hugging Face, assisted generation"

@@ -1,4 +1,4 @@
-"""End a draft where a bound from its model's entropy promises too little acceptance."""
+"""Ends a draft where an entropy bound on its acceptance is low."""
 
 import math
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Entropy(StopRule):
     """AdaEDL (Agrawal et al., 2024): end after a position where 1 - sqrt(gamma * H) < `threshold`.
 
     H is the entropy of the draft's distribution in nats; the left side estimates a lower bound of
-    the probability that the token is accepted, with the paper's gamma. The paper moves the
-    threshold with the acceptance seen so far; here it stays where it is, and its default is ours: a
-    draft ends at more than 0.8 nats.
+    the probability that the token is accepted, with the paper's gamma. The paper adapts the
+    threshold to the observed acceptance; here it is fixed, and its default is ours: a draft ends at
+    more than 0.8 nats.
     """
 
     paper: ClassVar[str] = "Agrawal et al., 2024 (AdaEDL), with a fixed threshold"

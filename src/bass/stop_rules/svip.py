@@ -1,4 +1,4 @@
-"""End a draft where its model's entropy is high."""
+"""Ends a draft where the draft model's entropy is high."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final

@@ -1,16 +1,15 @@
-"""Proof, in one call, that a strategy of your own leaves the output exact.
+"""One call proves that your own strategy keeps the output exact.
 
     from bass.testing import check_policy
 
     def test_my_policy_is_exact():
         check_policy("my_package.my_module:MyPolicy")
 
-Each check takes what `bass.load` takes (a registered name, "package.module:Class", a class, an
-object), returns None, or raises
-`ExactnessError`: which law was broken, what was expected and what was found, in the smallest case
-that Hypothesis could find. Seeds are fixed and no file is written, so a check gives the same result
-each time; statistical laws state how unlucky that seed could be, and another `seed` draws other
-cases and other samples.
+Each check accepts what `bass.load` accepts (a registered name, "package.module:Class", a class, an
+object). It returns None, or raises `ExactnessError` with the violated property, the expected and
+the found value, and the smallest case that Hypothesis finds. Seeds are fixed and no file is
+written, so a check is deterministic. Statistical properties state their false-failure rate; another
+`seed` draws other cases and samples.
 """
 
 import importlib.util

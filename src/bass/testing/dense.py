@@ -4,6 +4,7 @@ complex numbers.
 
 import numpy as np
 import torch
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 
 from bass.models.llama import Llama
@@ -23,7 +24,7 @@ def dense_logits(
     x = weights["embed"][torch.as_tensor(tokens)]
     length = tokens.shape[1]
     frequency = c.rope_theta ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
-    turn = torch.polar(
+    rotation = torch.polar(
         torch.ones(length, len(frequency), dtype=torch.float64),
         torch.arange(length)[:, None] * frequency,
     )
@@ -31,10 +32,9 @@ def dense_logits(
     def norm(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return value / (value.square().mean(-1, keepdim=True) + c.rms_norm_eps).sqrt() * weight
 
-    def turned(value: torch.Tensor) -> torch.Tensor:  # [rows, length, heads, dim]
-        first, second = value.chunk(2, -1)
-        rotated = torch.complex(first, second) * turn[:, None]
-        return torch.cat((rotated.real, rotated.imag), -1)
+    def rotated(value: torch.Tensor) -> torch.Tensor:  # [rows, length, heads, dim]
+        pairs = torch.complex(*value.chunk(2, -1)) * rotation[:, None]
+        return torch.cat((pairs.real, pairs.imag), -1)
 
     for i in range(c.num_hidden_layers):
         block = {
@@ -48,10 +48,14 @@ def dense_logits(
             c.num_key_value_heads * c.head_dim,
         )
         projected = norm(x, block["attention_norm.weight"]) @ block["attention.qkv.weight"].T
-        q, k, v = (part.unflatten(-1, (-1, c.head_dim)) for part in projected.split(sizes, -1))
+        q, k, v = (
+            rearrange(part, "rows length (heads dim) -> rows length heads dim", dim=c.head_dim)
+            for part in projected.split(sizes, -1)
+        )
+        out = dense_attention(rotated(q), rotated(k), v, AttentionRule(c.head_dim**-0.5))
         x = (
             x
-            + dense_attention(turned(q), turned(k), v, AttentionRule(c.head_dim**-0.5)).flatten(-2)
+            + rearrange(out, "rows length heads dim -> rows length (heads dim)")
             @ block["attention.out.weight"].T
         )
         gate, up = (norm(x, block["mlp_norm.weight"]) @ block["mlp.gate_up.weight"].T).chunk(2, -1)
@@ -66,8 +70,8 @@ def dense_attention(
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
 ) -> Float[torch.Tensor, "rows length heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i is given the keys up to
-    i of its window, and no others.
+    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i has only the keys up to
+    i within its window.
     """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
@@ -75,8 +79,12 @@ def dense_attention(
         for i in range(q.shape[1]):
             first = 0 if rule.window is None else max(i + 1 - rule.window, 0)
             keys, values = k[:, first : i + 1, head // groups], v[:, first : i + 1, head // groups]
-            scores = torch.einsum("bd,bsd->bs", q[:, i, head], keys) * rule.scale
+            scores = (
+                einsum(q[:, i, head], keys, "rows dim, rows keys dim -> rows keys") * rule.scale
+            )
             if rule.softcap is not None:
                 scores = rule.softcap * (scores / rule.softcap).tanh()
-            out[:, i, head] = torch.einsum("bs,bsd->bd", scores.softmax(-1), values)
+            out[:, i, head] = einsum(
+                scores.softmax(-1), values, "rows keys, rows keys dim -> rows dim"
+            )
     return out

@@ -100,7 +100,7 @@ class Both:
             self.firm[source[b]] = max(self.firm[source[b]], shared[b])
 
     def begin_anew(self, rows: list[int]) -> None:
-        """The rows get new requests, of the same extents."""
+        """Give the rows new requests with the same capacities."""
         shared = self.capacities.copy()
         shared[rows] = 0
         assignment = RowAssignment(self.capacities, np.arange(len(shared)), shared)
@@ -110,12 +110,12 @@ class Both:
         self.firm[rows] = 0
 
     def check(self) -> None:
-        """Both hold the same."""
+        """Assert that cache and dictionary agree."""
         wrong = self.difference()
         assert wrong is None, wrong
 
     def difference(self) -> tuple[str, str] | None:
-        """What is expected in some place, and what is there."""
+        """The expected and the actual content of a position that differs; None if none does."""
         for layer in range(SHAPE.layers):
             view = self.cache.view(layer)
             if type(view) is not type(self.cache).view_type:
@@ -132,10 +132,10 @@ class Both:
         return None
 
     def act(self, draw: Draw) -> str:
-        """Do one thing of those that an engine does, chosen by `draw`, and say which."""
+        """Perform an action of an engine, chosen by `draw`, and return its description."""
         batch, capacities = len(self.capacities), self.capacities
         action = draw(
-            st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin anew"))
+            st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin again"))
         )
         if action == "reserve":
             # The extents change among the rows, within the room that was allocated; a row that
@@ -156,10 +156,10 @@ class Both:
             )
             self.copy_rows(source, most)
             return f"rows follow rows {source.tolist()} with at most {most} positions"
-        if action == "begin anew":
+        if action == "begin again":
             rows = sorted(draw(st.sets(st.integers(0, batch - 1))))
             self.begin_anew(rows)
-            return f"rows {rows} begin anew"
+            return f"rows {rows} begin again"
         first = draw(st.integers(0, batch - 1)) if action == "write part" else 0
         window = draw(st.integers(1, 3))
         positions = []

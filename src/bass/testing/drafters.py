@@ -1,4 +1,4 @@
-"""Drafters for tests, which know what the target will say, and a stop rule."""
+"""Drafters for tests, with the target's output known in advance, and a stop rule."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Scripted(Drafter):
-    """Replays each row's known output (found by the key of its noise), wrong where `errs(key,
-    position)` says so.
+    """Replays each row's known output (by its noise key), with an error wherever `errs(key,
+    position)` is true.
 
     With `soft`, it reports a one-hot distribution; else None, which means the same. Beyond a row's
-    length it puts the right tokens: whoever counts them gains, and is found out.
+    length it has the right tokens, so a test notices code that counts them.
     """
 
     outputs: dict[int, list[int]]

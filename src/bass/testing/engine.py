@@ -1,6 +1,4 @@
-"""Builds the real engine around a small world, runs it, and collects what came out of each
-request.
-"""
+"""Builds the real engine around a small world, runs it, and collects the output of each request."""
 
 import functools
 from collections.abc import Callable
@@ -43,7 +41,7 @@ from bass.verifiers.rejection import Rejection
 
 @dataclass(frozen=True)
 class Scorers:
-    """Makes scorers for the rows of one run, by role; `target` is the run's own."""
+    """Makes scorers for the rows of one run, by role. `target`: the run's target."""
 
     setup: "Setup"
     budget: CacheBudget
@@ -61,7 +59,7 @@ DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
 @final
 @dataclass(frozen=True)
 class WorldContext(DrafterContext):
-    """What a run in a small world offers to the drafter that is made for it."""
+    """The `DrafterContext` of a run in a small world."""
 
     method: DraftMethod
     scorers: Scorers
@@ -82,8 +80,7 @@ class WorldContext(DrafterContext):
     def draft(self) -> Scorer:
         if not self.method.needs_draft:
             raise PairingError(
-                "The drafter needs a draft model and does not say so by `needs_draft`: none was "
-                "loaded."
+                "The drafter uses a draft model, but its `needs_draft` is False: none was loaded."
             )
         return self.scorers("draft")
 
@@ -91,8 +88,8 @@ class WorldContext(DrafterContext):
         target = self.scorers.target
         if count > self.method.target_layers or not isinstance(target, ModelScorer):
             raise PairingError(
-                f"The drafter asks for {count} layers of the target and says "
-                f"{self.method.target_layers} by `target_layers`."
+                f"The drafter uses {count} layers of the target, but its `target_layers` is "
+                f"{self.method.target_layers}."
             )
         run = RunContext(
             target, None, self.warp, self.draw, self.stop_rule, self.batch, self.capacity
@@ -103,9 +100,9 @@ class WorldContext(DrafterContext):
 @final
 @dataclass(frozen=True)
 class By:
-    """Makes a run's drafter by a method, as `bass.load` does.
+    """Builds a run's drafter from a method, as `bass.load` does.
 
-    `watch`: what is put around it, given the size of the vocabulary.
+    `watch`: wraps the drafter; its second argument is the size of the vocabulary.
     """
 
     method: DraftMethod
@@ -133,10 +130,9 @@ def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
 
 @dataclass(frozen=True)
 class Setup:
-    """An engine to be: the world, the strategies, and the number of rows.
+    """The configuration of an engine: the world, the strategies, and the number of rows.
 
-    `graphs`: steps are replayed as CUDA graphs, unless `reads_on_the_host` names what keeps them
-    from it.
+    `graphs`: steps run as CUDA graphs, unless `reads_on_the_host` names a reason against it.
     """
 
     world: World
@@ -161,11 +157,11 @@ class Setup:
         return RowSampling() if isinstance(self.warp, Sampling) else self.warp
 
     def maker(self) -> DrafterMaker:
-        """What makes the run's drafter."""
+        """The function that builds the run's drafter."""
         return self.drafter
 
     def engine(self, requests: list[Request]) -> Run:
-        """As `LLM` does it: caches of exactly the room that these requests need."""
+        """The engine for these requests, with caches of exactly their size."""
         budget = room_for(requests, min(self.batch, len(requests)))
         ends = [tuple(dict.fromkeys((*r.end_tokens, *self.eos))) for r in requests]
         requests = [replace(r, end_tokens=own) for r, own in zip(requests, ends, strict=True)]
@@ -188,7 +184,7 @@ class Setup:
         )
 
     def reads_on_the_host(self, drafter: Drafter) -> str | None:
-        """What keeps the step from being captured in a graph; None where nothing does."""
+        """Why the step cannot be captured in a graph; None if it can."""
         if self.device.type != "cuda":
             return "only a CUDA device has graphs"
         if isinstance(self.world, LlamaWorld) and not self.pairing[1]().capturable:
@@ -196,7 +192,7 @@ class Setup:
         if isinstance(drafter, Scripted):
             return "the script is looked up on the host"
         if (self.wrap_target, self.wrap_draft) != (_as_it_is, _as_it_is):
-            return "what is put around a scorer looks at every pass on the host"
+            return "a wrapper of a scorer reads every pass on the host"
         return None
 
     def outcome(self, requests: list[Request]) -> "Outcome":
@@ -214,7 +210,7 @@ class Outcome:
 
     @classmethod
     def of(cls, run: Run) -> "Outcome":
-        """What comes out of a run."""
+        """Run the engine and collect its output."""
         count = len(run.requests)
         outcome = cls(
             [[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count
@@ -223,7 +219,7 @@ class Outcome:
             outcome.tokens[emission.request].extend(emission.tokens)
             outcome.logprobs[emission.request].extend(emission.logprobs)
             assert not outcome.done[emission.request], "a finished request emitted again"
-            assert emission.tokens, "a step gave an active row nothing"
+            assert emission.tokens, "a step emitted nothing for an active row"
             outcome.done[emission.request] = emission.done
         return outcome
 

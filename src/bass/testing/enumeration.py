@@ -1,16 +1,17 @@
-"""The exact output law of a verifier: every draft, every cell of its noise, weighed in float64.
+"""The exact output distribution of a verifier: enumerates every draft and every cell of its noise,
+weighted in float64.
 
 A verifier is a function of a draft and of uniforms. Fix the draft, its tokens d1..dL and their
-distributions. What it does with a uniform can change only where the uniform crosses a breakpoint,
-which is the verifier's own (`CUTS`): an acceptance probability for the accept stream at slot i, the
-edges of the running sums that it may draw from for the residual stream. The breakpoints cut the
-cube of all accept and residual uniforms into boxes. One point of each box, with the box's volume as
-its weight, replaces the integral over the noise; the sum over all drafts, with their probability
-under the draft model, replaces the rest. That the verdict is constant in each box is not assumed:
-random points of the boxes are compared.
+distributions. The verdict can change only where a uniform crosses a breakpoint of the verifier
+(`CUTS`): an acceptance probability for the accept stream at slot i, the edges of the running sums
+that it may draw from for the residual stream. The breakpoints cut the cube of all accept and
+residual uniforms into boxes. One point of each box, with the box's volume as its weight, replaces
+the integral over the noise; the sum over all drafts, with their probability under the draft model,
+replaces the rest. A test compares random points of each box, so it does not assume that the verdict
+is constant there.
 
-The draft stream's uniform of slot i is put where it drew d_i from, so that a verifier that used it
-again would be caught.
+The draft stream's uniform of slot i has the value that drew d_i, so a verifier that uses it again
+fails the test.
 """
 
 import itertools
@@ -35,27 +36,27 @@ class Problem:
     """One row's models: a distribution for every prefix of drafted tokens, and the row's draft
     length.
 
-    `path` makes the draft deterministic: these tokens, whose distribution is not reported.
+    `path` makes the draft deterministic: these tokens, without reported distributions.
     """
 
     vocab: int
     length: int
-    # Plain containers: a type checker looks at some item of another, chosen by the global
-    # generator, which Hypothesis forbids.
+    # Bare containers: a type checker would check a random item with the global generator, which
+    # Hypothesis forbids.
     target: dict  # from prefixes of 0..length tokens to float64 [vocab]
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
     by_last: bool = False  # the distributions after all prefixes that end alike are the same
-    name: str = ""  # in place of its distributions, where they are told
+    name: str = ""  # replaces the distributions in messages
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
-        """What the draft's next token was drawn from."""
+        """The distribution of the draft's next token."""
         return (
             self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
         )
 
     def target_law(self) -> Float[np.ndarray, "..."]:
-        """The target's joint law of length + 1 tokens."""
+        """The target's joint distribution of length + 1 tokens."""
         law = np.zeros((self.vocab,) * (self.length + 1))
         for tokens in itertools.product(range(self.vocab), repeat=self.length + 1):
             law[tokens] = np.prod(
@@ -70,7 +71,7 @@ Cuts = Callable[[Problem, Prefix], list[tuple[list[float], list[float]]]]
 
 
 def rejection_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
-    """A ratio, and the residual or the target."""
+    """The acceptance ratio, and the edges of the residual or of the target."""
     cuts = []
     for i, token in enumerate(path):
         target, guess = problem.target[path[:i]], problem.guess(path[:i])
@@ -97,7 +98,7 @@ def block_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[f
 
 
 def exact_match_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
-    """The target alone."""
+    """The edges of the target."""
     return [([], edges(problem.target[path[:i]])) for i in range(len(path) + 1)]
 
 
@@ -109,8 +110,8 @@ CUTS: dict[type, Cuts] = {
 
 
 def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
-    """Where a uniform's token changes, drawn from the positive part of `probs`; nowhere if there is
-    none.
+    """The uniforms at which the drawn token changes, for the positive part of `probs`; none if it
+    is empty.
     """
     positive = np.maximum(probs, 0)
     return (np.cumsum(positive) / positive.sum()).tolist() if positive.sum() > 0 else []
@@ -178,11 +179,11 @@ def judge(
     cuts: Cuts | None = None,
 ) -> tuple[list[Rows], Verdict]:
     """The verdict on all boxes of all problems as one batch of drafts of up to k tokens, at the
-    points `inside` picks.
+    points that `inside` picks.
 
     The problems share a vocabulary, and their drafts are all probabilistic or all deterministic.
-    What lies beyond a row's own length (tokens, distributions, noise) is filled with what must not
-    matter. `cuts`: of a verifier that has none in `CUTS`.
+    Values beyond a row's own length (tokens, distributions, noise) are random, as they must not
+    matter. `cuts`: for a verifier without an entry in `CUTS`.
     """
     vocab, sure = problems[0].vocab, problems[0].path is not None
     rows = [boxes(problem, CUTS[type(verifier)] if cuts is None else cuts) for problem in problems]
@@ -234,8 +235,8 @@ def output_laws(
     device: torch.device,
     cuts: Cuts | None = None,
 ) -> list[Float[np.ndarray, "..."]]:
-    """Each problem's law of its next length + 1 tokens: what the verifier emits, then the target's
-    own.
+    """Each problem's distribution of its next length + 1 tokens: those that the verifier emits,
+    then the target's.
     """
     rows, verdict = judge(verifier, problems, k, middle, device, cuts)
     emitted, accepted = verdict.tokens.cpu().numpy(), verdict.accepted.cpu().numpy()

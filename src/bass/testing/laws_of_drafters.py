@@ -1,4 +1,4 @@
-"""What every way to draft keeps to."""
+"""The properties of every way to draft."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -19,8 +19,8 @@ from bass.testing.strategies import Work
 from bass.testing.truth import Softmax
 
 LENGTHS = (
-    "a row's draft is no longer than the length that was asked for, and a row that is asked for 0 "
-    "tokens gets none."
+    "a row's draft is no longer than the requested length, and a row with requested length 0 has "
+    "no draft."
 )
 SHAPES = (
     "`propose` returns tokens [batch, columns], with a column for each drafted token and k at "
@@ -46,7 +46,7 @@ LAW = (
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
 )
 NORMALISED = 1e-3  # a sum of probabilities may be so far from 1, by rounding
-NEW = 4  # tokens whose joint law is tested: one of each slot of the first draft
+NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
 OPTIONS = (
     (Softmax(1.0), runs.PROMPT),
     (Softmax(1.0), runs.LONG_PROMPT),
@@ -58,20 +58,20 @@ OPTIONS = (
 def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a way to draft keeps its contract, and that the output is exact with it.
 
-    `drafter`: what `bass.load` takes: a `DraftMethod`, or a `Drafter` that needs no model. In a
-    real engine, with lengths that vary from row to row and step to step, 0 among them, every call
-    of `propose` is looked at: that it gives a `Draft`, lengths, shapes, tokens of the vocabulary,
-    distributions that are finite, not negative, of sum 1 and give the drawn token a positive
-    probability. Greedy decoding equals the recomputed truth on a table that hashes its whole memory
-    and on a tiny Llama (on Llamas alone, if the method runs the target's first layers). With
+    `drafter`: as in `bass.load`, a `DraftMethod`, or a `Drafter` that needs no model. In a real
+    engine, with lengths that vary by row and step and include 0, each call of `propose` must return
+    a `Draft` with valid lengths, shapes and tokens, and with distributions that are finite, not
+    negative, sum to 1 and give each drafted token a positive probability. Greedy decoding equals
+    the recomputed truth on a table that hashes its whole memory and on a tiny Llama (only on
+    Llamas, if the method runs the target's first layers). With
     sampling, a request's tokens are the same alone, in any row, and in a row that served another
     prompt before; of a batch-wide drafter (`batch_invariant = False`) only that they are the same
-    when the same requests come again. The joint law of the first four tokens is the target's at
-    temperature 1 after a short prompt and after a long one, at temperature 0.7 and with top-p 0.8,
-    with drafts of four tokens in most rows, where a drafter that reports another distribution than
-    it drew from is found out, if only for its last tokens. These four tests take 768 samples an
-    example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default of 40 examples
-    they see a bias of 0.047 in total variation. `seed`: of cases and samples.
+    when the same requests come again. The joint distribution of the first four tokens is the
+    target's at temperature 1 after a short prompt and after a long one, at temperature 0.7 and with
+    top-p 0.8, with drafts of four tokens in most rows, where a drafter that reports another
+    distribution than it drew from is found out, if only for its last tokens. These four tests take
+    768 samples an example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default
+    of 40 examples they see a bias of 0.047 in total variation. `seed`: of cases and samples.
 
     Raises `ExactnessError`; `OptionError` for what is no way to draft.
     """
@@ -115,7 +115,7 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
 @final
 @dataclass(frozen=True)
 class Watched(ForwardingRowStore, Drafter):
-    """Looks at what `drafter` proposes."""
+    """Checks the proposals of `drafter`."""
 
     drafter: Drafter
     proof: Proof
@@ -148,7 +148,7 @@ class Watched(ForwardingRowStore, Drafter):
         return draft
 
     def look(self, draft: Draft, asked: Tensor, k: int) -> None:
-        """Every law of a proposal."""
+        """Check all properties of a proposal."""
         require = self.proof.require
         require(DRAFT, isinstance(draft, Draft), "a Draft", type(draft).__name__)
         batch, ours = len(asked), draft.lengths

@@ -1,4 +1,4 @@
-"""What every draft-length policy keeps to."""
+"""The properties of every draft-length policy."""
 
 import copy
 from typing import Any
@@ -18,10 +18,10 @@ from bass.testing.truth import Softmax
 
 LENGTHS = "lengths are a NumPy array of integers of shape [batch], each from 0 to max_length."
 TWICE = "`lengths` of one state are always the same."
-STATE = "`{}` gives a new state and does not write to the one that it is given."
-FEEDBACK = "`update` does not write to the feedback that it is given."
+STATE = "`{}` returns a new state and does not write to its argument."
+FEEDBACK = "`update` does not write to its feedback."
 STEADY = "the lengths of a policy that says it is `constant_length` are always the same."
-HOST = "a policy is of the host alone: no torch tensor is in its state or its lengths."
+HOST = "a policy runs on the host: its state and its lengths hold no torch tensor."
 SAME = (
     "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
     "outside the state."
@@ -32,18 +32,18 @@ AGAIN = "the same requests with the same noise and the same clock give the same 
 def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     """Prove that a draft-length policy keeps its contract, and that the output is exact with it.
 
-    `policy`: what `bass.load` takes. For drawn sequences of feedback (1 to 8 rows, idle ones,
-    drafts of no tokens, new prompts): lengths are integers of shape [batch], each from 0 to
-    max_length, always the same ones if it is `constant_length`; `lengths`, `update` and `reset`
-    write to nothing they are given, and older states stay good after newer ones; no torch; the same
-    feedback gives the same lengths under another clock and other global generators. Then in a real
-    engine on small models: greedy decoding equals the recomputed truth for ragged requests and ends
-    of sequence; the same noise gives the same tokens twice; the joint law of the first two tokens
-    is the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
+    `policy`: as in `bass.load`. For drawn sequences of feedback (1 to 8 rows, idle rows, empty
+    drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
+    never change if it is `constant_length`; `lengths`, `update` and `reset` do not write to their
+    arguments, and older states stay valid after newer ones; no torch; the same feedback leads to
+    the same lengths with another clock and other global generators. Then in a real engine on small
+    models: greedy decoding equals the recomputed truth for ragged requests and ends of sequence;
+    the same noise leads to the same tokens twice; the joint distribution of the first two tokens is
+    the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
     default of 80 examples it sees a bias of 0.023 in total variation); that is the whole check's
     rate. `seed`: of cases and samples.
 
-    Raises `ExactnessError`; `OptionError` or `PolicyError` for what is no policy.
+    Raises `ExactnessError`; `OptionError` or `PolicyError` if `policy` is no policy.
     """
     made = make("policy", policy)
     check_max_length(made)
@@ -107,7 +107,9 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             state,
             lambda s, feedback=feedback: policy.update(s, feedback),
         )
-        proof.require(FEEDBACK, content(feedback) == content(given), told(given), told(feedback))
+        proof.require(
+            FEEDBACK, content(feedback) == content(given), reported(given), reported(feedback)
+        )
         seen.append((before, given, policy.lengths(state).tolist()))
     again(proof, policy, past, seen, asked)
     return asked
@@ -136,7 +138,7 @@ def kept(proof: Proof, law: str, state: Any, action: Any) -> Any:
 
 
 def valid(proof: Proof, lengths: Any, batch: int, most: int) -> None:
-    """The law `LENGTHS`."""
+    """Check the property `LENGTHS`."""
     proof.require(HOST, not holds_tensor(lengths), "a NumPy array", type(lengths).__name__)
     expected = f"integers of shape [{batch}], from 0 to {most}"
     proof.require(
@@ -155,7 +157,7 @@ def valid(proof: Proof, lengths: Any, batch: int, most: int) -> None:
     proof.require(LENGTHS, bool(((lengths >= 0) & (lengths <= most)).all()), expected, lengths)
 
 
-def told(feedback: Feedback) -> str:
+def reported(feedback: Feedback) -> str:
     """A feedback on one line."""
     arrays = (feedback.drafted, feedback.accepted, feedback.active.astype(int))
     return ", ".join(

@@ -1,4 +1,4 @@
-"""What every stop rule keeps to."""
+"""The properties of every stop rule."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -34,7 +34,7 @@ OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
 # tokens at least, in all of the check: rules may look at several of the most probable ones
 VOCAB = 8
 ROWS = 8
-ASKED = 8  # times: a rule that counts its calls is told that, and not what follows from it
+ASKED = 8  # calls with the same input, to detect a rule that counts its calls
 GREEDY_WORLD, LAW_WORLD = (
     TableWorld(VOCAB),
     TableWorld(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5),
@@ -44,19 +44,18 @@ GREEDY_WORLD, LAW_WORLD = (
 def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
     """Prove that a rule which ends drafts keeps its contract, and that the output is exact with it.
 
-    `rule`: what `bass.load(stop_rule=...)` takes. For drawn distributions, 1 to 8 rows over 8 to 10
-    tokens: one boolean per row; the same answer when asked again, nothing written to; a row's
-    answer depends neither on its place nor on its mates. Then in a real engine, with a draft model
-    on small tables of 8 tokens: greedy decoding equals the recomputed truth; the rule is given
-    distributions; the joint law of the first two tokens is the target's at temperatures 1 and 0.7
-    and with top-p 0.8. These three tests take 768 samples an example and have a false-failure rate
-    of 1e-6 each, 3e-6 in all; with the default of 40 examples they see a bias of 0.041 in total
-    variation. `seed`: of cases and samples.
+    `rule`: as in `bass.load(stop_rule=...)`. For drawn distributions, 1 to 8 rows over 8 to 10
+    tokens: one boolean per row; the same result for repeated calls; no writes to arguments; a row's
+    result is independent of its index and of the other rows. Then in a real engine, with a draft
+    model on small tables of 8 tokens: greedy decoding equals the recomputed truth; the rule
+    receives distributions; the joint distribution of the first two tokens is the target's at
+    temperatures 1 and 0.7 and with top-p 0.8. These three tests use 768 samples per example and
+    have a false-failure rate of 1e-6 each, 3e-6 in all; with the default of 40 examples they detect
+    a bias of 0.041 in total variation. `seed`: of cases and samples.
 
-    Not tested: that the rule does not read from the device, which only a run with CUDA graphs
-    shows.
+    Not tested: host reads in the rule, which only a run with CUDA graphs shows.
 
-    Raises `ExactnessError`; `OptionError` for what is no stop rule.
+    Raises `ExactnessError`; `OptionError` if `rule` is no stop rule.
     """
     made = make("stop_rule", rule)
     proof = Proof(type(made).__name__, examples, seed)
@@ -71,7 +70,7 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rule is shown.
+    """The input of a rule.
 
     `probs` float32 [batch, vocab], `others` of the same shape, `order` a permutation of the rows.
     """
@@ -100,7 +99,7 @@ def seen_rows(draw: Draw) -> Seen:
 
 
 def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
-    """All laws but those of an engine, for one case."""
+    """Check all properties outside of an engine, for one case."""
     probs, others, order = (
         torch.as_tensor(seen.probs),
         torch.as_tensor(seen.others),
@@ -157,7 +156,7 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
 @final
 @dataclass(frozen=True)
 class Watched(StopRule):
-    """Looks at what `rule` is given, and at its answer."""
+    """Checks the input and the result of `rule`."""
 
     rule: StopRule
     proof: Proof

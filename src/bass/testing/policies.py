@@ -14,9 +14,7 @@ from bass.records import Feedback
 @final
 @dataclass(frozen=True)
 class OwnPast(DraftLengthPolicy[np.ndarray]):
-    """Scrambled lengths 0..max_length, each row's a function of that row's own accepted counts and
-    of nothing else.
-    """
+    """Scrambled lengths 0..max_length; each row's is a function of its own accepted counts."""
 
     max_length: int = 4
 
@@ -82,9 +80,7 @@ class Mostly(DraftLengthPolicy[tuple[int, int]]):
 @final
 @dataclass(frozen=True)
 class Cycle(DraftLengthPolicy[tuple[int, int]]):
-    """One length for the batch, from a list that is repeated: runs of plain steps between
-    drafts.
-    """
+    """One length for the batch, from a repeated list with runs of zeros between drafts."""
 
     cycle: tuple[int, ...] = (3, 0, 0, 2, 0, 4)
 

@@ -1,4 +1,4 @@
-"""A law, the cases that it is tried on, and what is said when one breaks it."""
+"""Properties, the cases that they are tested on, and the error for a violation."""
 
 import contextlib
 import os
@@ -15,32 +15,33 @@ from torch import Tensor
 
 from bass.errors import check_integer
 
-CHEAP, COSTLY = 800, 60  # cases that are tried to make a broken one smaller
+CHEAP, COSTLY = 800, 60  # most cases that are tried to shrink a failing one
 PHASES = (Phase.generate, Phase.shrink)
-NO_ERROR = "it does its work without an error."
+NO_ERROR = "it runs without an error."
 
 
 class Enough(BaseException):
-    """The case is small enough; Hypothesis lets it pass, since it is no `Exception`."""
+    """Ends shrinking: the case is small enough. Hypothesis passes on what is no `Exception`."""
 
 
 class ExactnessError(AssertionError):
-    """A strategy broke a law.
+    """A strategy violates a property.
 
-    `law` is a sentence; `case` the smallest one found, in which `found` is not what was `expected`.
+    `law`: the property, a sentence. `case`: the smallest failing one. `expected` and `found`: what
+    differs in it.
     """
 
     def __init__(self, name: str, law: str, expected: str, found: str, case: str) -> None:
         super().__init__(
-            f"`{name}` broke a law: {law}\n  expected: {expected}\n  found: {found}\n  smallest "
-            f"case: {case}"
+            f"`{name}` violates a property: {law}\n  expected: {expected}\n  found: {found}\n"
+            f"  smallest case: {case}"
         )
         self.law, self.expected, self.found, self.case = law, expected, found, case
 
 
 @dataclass
 class Proof:
-    """The laws of one strategy, tried one after the other; the first that is broken ends it.
+    """Tests the properties of one strategy in order, up to the first violation.
 
     `seed`: of cases and of samples.
     """
@@ -56,17 +57,17 @@ class Proof:
         check_integer("seed", self.seed, 0)
 
     def require(self, law: str, holds: bool, expected: object, found: object) -> None:
-        """Of the case at hand."""
+        """Check a property of the current case."""
         self.law = law
         if not holds:
             self.break_(expected, found)
 
     def break_(self, expected: object, found: object) -> NoReturn:
-        """The law named last does not hold."""
+        """Raise `ExactnessError` for the current property."""
         raise ExactnessError(self.name, self.law, shown(expected), shown(found), shown(self.case))
 
     def attempt(self, law: str, case: object, action: Callable[[], Any]) -> Any:
-        """Do it for one case; what is raised meanwhile breaks the law."""
+        """Run `action` for one case; an exception in it is a violation."""
         self.law, self.case = law, case
         try:
             return action()
@@ -85,9 +86,7 @@ class Proof:
         examples: int | None = None,
         most: int = CHEAP,
     ) -> None:
-        """Draw cases, the same in every run; one in which the law is broken is made as small as
-        Hypothesis can.
-        """
+        """Draw cases, the same in every run. Hypothesis shrinks a failing one."""
         broken: list[ExactnessError] = []
         smaller = 0
 
@@ -112,7 +111,7 @@ class Proof:
                 self.attempt(law, case, lambda: action(case))
             except ExactnessError as error:
                 if broken and error.law != broken[0].law:
-                    reject()  # another law than the one that is being made small
+                    reject()  # another property than the one that is shrinking
                 broken.append(error)
                 raise
 
@@ -122,16 +121,14 @@ class Proof:
         except (Exception, Enough):
             if not broken:
                 raise
-        # the last is the smallest; of a strategy that breaks a law now and then, one that was seen
+        # the last is the smallest; for a strategy that fails at random, one that occurred
         if broken:
             raise broken[-1] from broken[-1].__cause__
 
 
 @contextlib.contextmanager
 def no_files() -> Iterator[None]:
-    """Hypothesis keeps what it learns of the source in a folder, and does without where it cannot
-    make one.
-    """
+    """Point Hypothesis's cache at a folder that cannot exist, so that it writes no files."""
     before = vars(configuration).get("__hypothesis_home_directory")
     configuration.set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
     try:
@@ -141,7 +138,7 @@ def no_files() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """A value as a person reads it: numbers to four digits, arrays and tensors as lists."""
+    """A value for people: numbers with four digits, arrays and tensors as lists."""
     if isinstance(value, str):
         return value
     if isinstance(value, Tensor):

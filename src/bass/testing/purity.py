@@ -1,5 +1,5 @@
-"""What a pure function must not do: change what it is given, or depend on the clock or on a global
-generator.
+"""Tests of purity: a function does not change its arguments, nor depend on clocks or global
+generators.
 """
 
 import contextlib
@@ -14,15 +14,12 @@ import numpy as np
 from torch import Tensor
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
-# in what `__reduce_ex__` gives, from here on: fresh iterators over what a container such as a deque
-# holds
+# From this index on, `__reduce_ex__` returns fresh iterators over the items of a container.
 ITEMS = 3
 
 
 def content(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """A value's whole content, as nested tuples that can be compared; two of equal content are
-    equal.
-    """
+    """A value's whole content as nested tuples, which are equal for equal content."""
     if value is None or isinstance(value, bool | int | str | bytes | float | complex | type):
         return type(value).__name__, repr(value)
     if id(value) in above:
@@ -48,7 +45,7 @@ def content(value: Any, above: tuple[int, ...] = ()) -> Any:
         )
     try:
         reduced = value.__reduce_ex__(4)
-    except TypeError:  # a function made on the spot, a module, a lock: it is what it is
+    except TypeError:  # a local function, a module, a lock: compare by identity
         return type(value).__name__, id(value)
     if isinstance(reduced, str):
         return reduced
@@ -72,8 +69,8 @@ def holds_tensor(value: Any) -> bool:
 
 @contextlib.contextmanager
 def another_world(start: float, tick: float, seed: int) -> Iterator[None]:
-    """Clocks that begin at `start` and go on by `tick` seconds at each look, and global generators
-    of this seed.
+    """Clocks that begin at `start` and advance by `tick` seconds per read, and global generators
+    with this seed.
     """
     looks = 0
 

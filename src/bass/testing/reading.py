@@ -1,4 +1,4 @@
-"""How to read a row's position out of each of the library's views."""
+"""Reads a row's position from each of the library's views."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
-"""Laws of a whole engine: greedy decoding equals the truth, and the joint law of the first tokens
-is the target's.
+"""Properties of a whole engine: greedy decoding equals the truth, and the joint distribution of the
+first tokens is the target's.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ from bass.testing.worlds import LlamaWorld, TableWorld, World
 
 CPU = torch.device("cpu")
 PROMPT = (0, 2)
-# of the narrow worlds: a mistake may show in long rows alone
+# for narrow worlds: some defects show only in long rows
 LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
 MANY = 2  # batches of many requests
-NEW = 2  # tokens whose joint law is tested
-BEYOND = 2  # tokens more that are generated, so that drafts are longer than the law
+NEW = 2  # tokens whose joint distribution is tested
+BEYOND = 2  # further generated tokens, so that drafts are longer than that
 ROWS = 8192  # of a batch of samples
 PER_EXAMPLE = 768  # samples
 
-GREEDY = "with temperature 0, every request gets the target's greedy output, token for token."
+GREEDY = "at temperature 0, every request gets the target's greedy output, token for token."
 LAW = "the first two tokens are distributed as the target's own."
 
 
 @functools.cache
 def wide() -> TableWorld:
-    """A table that hashes its whole memory: one stale or missing token anywhere in a row's past
-    changes what follows.
+    """A table that hashes its whole memory: one stale or missing token in a row's past changes all
+    later ones.
     """
     return TableWorld()
 
 
 @functools.cache
 def narrow() -> TableWorld:
-    """Three tokens: in a wide vocabulary, noise that is used twice hides."""
+    """Three tokens: a wide vocabulary hides noise that is used twice."""
     return TableWorld(vocab=3, order=2, seed=1, sharpness=1.2, likeness=0.5)
 
 
@@ -66,10 +66,7 @@ def world_for(target_layers: int, is_narrow: bool = False) -> World:
 
 
 def greedy_tokens(world: World, work: Work) -> list[list[int]]:
-    """What each request must get.
-
-    Each prompt's output is computed once, as long as any request may ask for it.
-    """
+    """The expected tokens of each request. Each prompt's output is computed once."""
     whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
     return [
         ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)
@@ -79,7 +76,7 @@ def greedy_tokens(world: World, work: Work) -> list[list[int]]:
 def prove_greedy(
     proof: Proof, setup: Setup, examples: int, law: str = GREEDY, sizes: tuple = SIZES
 ) -> None:
-    """The law `GREEDY` for drawn requests with prompts of these sizes."""
+    """Test `GREEDY` on drawn requests with prompts of these sizes."""
 
     def attempt(work: Work) -> None:
         expected = greedy_tokens(setup.world, work)
@@ -97,12 +94,12 @@ def for_requests(
     vocab: int,
     sizes: tuple = SIZES,
 ) -> None:
-    """Try drawn requests, of which a broken one is made small; then a few of many."""
+    """Test drawn requests, and shrink a failing case; then test a few large batches."""
 
     def drawn(work: Work) -> None:
         try:
             attempt(work)
-        except NearTie:  # what rounding decides proves nothing
+        except NearTie:  # rounding would decide
             reject()
 
     def many(work: Work) -> None:
@@ -123,7 +120,7 @@ def prove_law(
     new: int = NEW,
     prompt: tuple = PROMPT,
 ) -> None:
-    """The law `LAW` of the first `new` tokens for one warp, by a test of false-failure rate
+    """Test `LAW` on the first `new` tokens with one warp, at the false-failure rate
     `FALSE_FAILURE`.
     """
     samples = PER_EXAMPLE * proof.examples
@@ -132,8 +129,8 @@ def prove_law(
         batch=min(ROWS, samples),
     )
     expected = joint_law(setup.world, list(prompt), new, options)
-    told = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
-    case = f"{told}, {options}, {samples} samples of seed {proof.seed}"
+    reported = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
+    case = f"{reported}, {options}, {samples} samples of seed {proof.seed}"
 
     def attempt() -> None:
         tokens = warped.outcome(same_prompt(list(prompt), new + BEYOND, samples, proof.seed)).tokens
@@ -151,7 +148,7 @@ def follows(
     false_failure: float,
     of: str = "",
 ) -> None:
-    """The counts are those of samples of the law `expected`."""
+    """Check that the counts are samples of the distribution `expected`."""
     test = LawTest(expected, int(counts.sum()), false_failure)
     never = (counts > 0) & (expected == 0)
     distance = test.distance(counts)
@@ -169,7 +166,7 @@ def follows(
 
 
 def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 4) -> str:
-    """The entries of a law where two others differ most."""
+    """The entries of a distribution at which two others differ most."""
     order = np.argsort(-np.abs(expected - found), axis=None)[:most]
     places = [tuple(int(i) for i in np.unravel_index(cell, law.shape)) for cell in order]
     return ", ".join(f"{' '.join(map(str, place))}: {law[place]:.3f}" for place in sorted(places))

@@ -1,14 +1,14 @@
 """Statistical assertions that state how often a correct engine fails them, and which bias they are
 sure to see.
 
-Let p be the true law of n independent samples over finitely many cells, p̂ their empirical law, and
-TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
+Let p be the distribution of n independent samples over finitely many cells, p̂ the empirical one,
+and TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
 inequality, for every n,
 
     P(TV(p̂, p) >= E TV(p̂, p) + s) <= exp(-2 n s²),    E TV(p̂, p) <= ½ Σ sqrt(p_i (1 - p_i) / n).
 
 Hence TV(p̂, p) > `threshold` happens to a correct engine with a probability of at most
-FALSE_FAILURE. If instead the samples follow a law q with TV(q, p) = δ, then E TV(p̂, p) >= δ
+FALSE_FAILURE. If instead the samples follow q with TV(q, p) = δ, then E TV(p̂, p) >= δ
 (Jensen: TV is convex and E p̂ = q), so the same inequality, downwards, makes the assertion fail
 with probability 1 - MISS or more for every δ >= `detectable`. Nothing here is asymptotic.
 """
@@ -26,7 +26,7 @@ SEEN_BIAS = 0.029
 
 @dataclass(frozen=True)
 class LawTest:
-    """The test of n samples against the law `expected` (any shape, sums to 1)."""
+    """A test of n samples against the distribution `expected` (any shape, sums to 1)."""
 
     expected: Float[np.ndarray, "..."]
     n: int
@@ -34,7 +34,7 @@ class LawTest:
 
     @property
     def threshold(self) -> float:
-        """The distance that a correct engine exceeds with probability `false_failure` at most."""
+        """The distance that a correct engine exceeds with probability at most `false_failure`."""
         p = self.expected
         return float(
             0.5 * np.sqrt(p * (1 - p) / self.n).sum()
@@ -47,7 +47,7 @@ class LawTest:
         return self.threshold + float(np.sqrt(np.log(1 / MISS) / (2 * self.n)))
 
     def distance(self, counts: Int[np.ndarray, "..."]) -> float:
-        """Total variation between the samples and the law."""
+        """Total variation between the samples and the distribution."""
         assert counts.shape == self.expected.shape
         assert counts.sum() == self.n
         return float(0.5 * np.abs(counts / self.n - self.expected).sum())
@@ -56,11 +56,11 @@ class LawTest:
 def assert_law(
     counts: Int[np.ndarray, "..."], expected: Float[np.ndarray, "..."], must_see: float = SEEN_BIAS
 ) -> None:
-    """The samples counted follow the law; a bias of `must_see` would not have gone unnoticed."""
+    """Assert that the counts follow `expected`, with a test that detects a bias of `must_see`."""
     np.testing.assert_allclose(expected.sum(), 1, atol=1e-9)
     test = LawTest(expected, int(counts.sum()))
     assert test.detectable <= must_see, (
-        f"{test.n} samples see a bias of {test.detectable:.4f}, not one of {must_see}: take more"
+        f"{test.n} samples detect a bias of {test.detectable:.4f}, not of {must_see}: use more"
     )
     assert (counts[expected == 0] == 0).all(), "something impossible was sampled"
     distance = test.distance(counts)
@@ -71,7 +71,7 @@ def assert_law(
 
 
 def count(samples: Int[np.ndarray, "n tokens"], vocab: int) -> Int[np.ndarray, "..."]:
-    """How often each sequence of tokens occurs: an array with one axis per token."""
+    """The number of occurrences of each sequence of tokens: an array with one axis per token."""
     counts = np.zeros((vocab,) * samples.shape[1], dtype=np.int64)
     np.add.at(counts, tuple(samples.T), 1)
     return counts

@@ -1,9 +1,8 @@
-"""Hypothesis strategies for what the parts of the library are given: distributions, drafts,
-requests, feedback.
+"""Hypothesis strategies for inputs of the library's parts: distributions, drafts, requests,
+feedback.
 
-What is drawn is annotated with plain containers: a type checker looks at some item of a
-`list[int]`, chosen by the global generator, and Hypothesis allows nobody to draw from that while it
-draws.
+Drawn values are annotated with bare containers: a type checker would check a random item of a
+`list[int]` with the global generator, which Hypothesis forbids while it draws.
 """
 
 import itertools
@@ -60,8 +59,8 @@ def problems(draw: Draw, vocab: int, length: int, deterministic: bool) -> Proble
 
 @st.composite
 def batches(draw: Draw, deterministic: bool) -> tuple:
-    """Problems of one batch with their own lengths, 0 among them, and its common k, which may
-    exceed them all.
+    """Problems of one batch with separate lengths, including 0, and a common k, which may exceed
+    all lengths.
     """
     vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
@@ -73,7 +72,7 @@ def batches(draw: Draw, deterministic: bool) -> tuple:
 def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
     """One problem of two tokens whose draft is long.
 
-    Its distributions depend on the last token alone, so that it is told in a line.
+    Its distributions depend only on the last token, so a message shows them in one line.
     """
     length = draw(st.integers(4, longest))
     known = draw(problems(2, 1, False))
@@ -190,18 +189,18 @@ class Moment:
     seconds: float
 
     def feedback(self, lengths: np.ndarray) -> Feedback:
-        """Of a step in which these lengths were asked for."""
+        """The feedback of a step with these requested lengths."""
         active = np.array(self.active)
         drafted = np.minimum(lengths, self.most).astype(np.int64) * active
         return Feedback(drafted, np.minimum(drafted, self.kept), active, self.seconds)
 
     def __str__(self) -> str:
-        told = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
+        reported = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
         rows = (
             f"active {[int(a) for a in self.active]}, at most {list(self.most)} drafted and "
             f"{list(self.kept)} accepted"
         )
-        return f"{told}{rows} in {shown(self.seconds)} s"
+        return f"{reported}{rows} in {shown(self.seconds)} s"
 
 
 @dataclass(frozen=True)

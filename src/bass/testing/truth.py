@@ -1,6 +1,4 @@
-"""What the engine must do, in the plainest way: recompute everything for every token, in
-float64.
-"""
+"""The expected output of the engine: recomputes everything for every token, in float64."""
 
 import functools
 import itertools
@@ -8,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from einops import rearrange
 from jaxtyping import Float
 
 from bass.testing.worlds import World
@@ -17,7 +16,7 @@ SMALLEST_GAP = 1e-4
 
 
 class NearTie(AssertionError):
-    """The model of a test leaves it to rounding which token is the most probable."""
+    """In the test's model, rounding decides which token is the most probable."""
 
 
 def greedy(world: World, prompt: list[int], limit: int, eos: tuple[int, ...] = ()) -> list[int]:
@@ -49,7 +48,7 @@ def _greedy(world: World, prompt: tuple[int, ...], new: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Softmax:
-    """Temperature and top-p in float64, by a sort: what `bass.sampling.Sampling` does with them."""
+    """Temperature and top-p in float64, by a sort: the reference of `bass.sampling.Sampling`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -71,7 +70,7 @@ class Softmax:
 def joint_law(
     world: World, prompt: list[int], new: int, probs: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Float[np.ndarray, "..."]:
-    """The target's law of the first `new` tokens, an array with one axis per token.
+    """The target's joint distribution of the first `new` tokens, with one axis per token.
 
     `probs`: of prefixes and their logits.
     """
@@ -81,5 +80,6 @@ def joint_law(
             [[*prompt, *tail] for tail in itertools.product(range(world.vocab), repeat=n)],
             dtype=np.int64,
         )
-        law = (law[:, None] * probs(prefixes, world.oracle("target", prefixes))).reshape(-1)
+        following = probs(prefixes, world.oracle("target", prefixes))
+        law = rearrange(law[:, None] * following, "prefix token -> (prefix token)")
     return law.reshape((world.vocab,) * new)

@@ -1,4 +1,4 @@
-"""Drafts and target distributions as a verifier gets them, many samples of each problem in one
+"""Inputs of a verifier: drafts and target distributions, many samples of each problem in one
 batch.
 """
 

@@ -1,4 +1,4 @@
-"""Wrappers that look over a scorer's shoulder."""
+"""Wrappers that check every pass of a scorer."""
 
 from dataclasses import dataclass, field
 from typing import final
@@ -14,11 +14,10 @@ from bass.records import Features, RowAssignment, Scored, Sequences, Window
 @final
 @dataclass
 class Witness(ForwardingRowStore, Scorer):
-    """Holds what was fed to a scorer at each (row, position), and asserts what every query may rely
-    on.
+    """Records the token that a scorer read at each (row, position), and checks every query.
 
-    A query at position p attends to 0..p of its row, so at each of these places the scorer must
-    have been fed the token that is committed there; above the committed ones, the drafted token.
+    A query at position p attends to 0..p of its row, so the scorer must have read the committed
+    token at each of these positions, and the drafted token above the committed ones.
     """
 
     scorer: Scorer
@@ -60,7 +59,7 @@ class Witness(ForwardingRowStore, Scorer):
             )
             assert max(used, default=-1) < int(s.limits[row]), f"row {row} goes beyond its limit"
             if self.is_target:
-                assert used, "the target was not asked about an active row"
+                assert used, "an active row has no window"
                 assert used[0] == length - 1, (
                     f"row {row}'s window starts at {used[0]}, its last committed token is at "
                     f"{length - 1}"

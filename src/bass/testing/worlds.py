@@ -1,8 +1,8 @@
 """Small target and draft models with an oracle: the next-token logits after any prefix, recomputed
-from nothing in float64.
+from scratch in float64.
 
-A world gives scorers to the engine, and the oracle to the test. The oracle shares no code with what
-it judges: no cache, no positions, no backend.
+The engine uses a world's scorers, the test its oracle. The oracle shares no code with the tested
+engine: no cache, no positions, no backend.
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ from bass.ops.linear import Linear
 from bass.records import CacheBudget, Features, RowAssignment, Scored, Window
 from bass.testing.dense import dense_logits
 
-# A cache class, and a backend class or what else makes a backend, that speak the same view.
+# A cache class, and a callable that makes a backend for its view.
 Pairing = tuple[type, Callable[[], AttentionBackend[Any, Any]]]
 POISON = 1e4  # finite, because NaN * 0 fails correct masked attention too
 
@@ -51,12 +51,12 @@ class World(Protocol):
 @final
 @dataclass
 class TableScorer(Scorer):
-    """Looks the logits up in a table by a hash of the last `order` tokens of its memory, in place
-    of attention.
+    """Looks up logits in a table by a hash of the last `order` tokens of its memory, instead of
+    attention.
 
     Its memory is addressed by (row, position) like a cache, so one wrong, missing or stale token in
-    the last `order` positions changes everything. No floating-point sum: windows and single tokens
-    give the same bits.
+    the last `order` positions changes the result. It sums no floats: windows and single tokens give
+    the same bits.
     """
 
     table: Float[Tensor, "entries vocab"]

@@ -1,4 +1,4 @@
-"""Conversations as text, by the checkpoint's own template."""
+"""Conversations as text, by the checkpoint's own chat template."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class ChatTemplates:
     def read(
         cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]
     ) -> "ChatTemplates":
-        """Those of chat_template.jinja and additional_chat_templates/, or else those of
+        """The templates of chat_template.jinja and additional_chat_templates/, or else those of
         tokenizer_config.json.
         """
         more = islice((folder / "additional_chat_templates").glob("*.jinja"), MOST_FILES + 1)
@@ -69,12 +69,12 @@ class ChatTemplates:
         name: str = "default",
         add_generation_prompt: bool = True,
     ) -> str:
-        """The conversation as one text, special tokens included; `add_generation_prompt` opens the
+        """The conversation as one text, including special tokens; `add_generation_prompt` opens the
         assistant's turn.
 
         Templates come with checkpoints and are not trusted: each runs in Jinja's sandbox, in a
-        process of its own, for a second of processor time at most (which takes a tenth of a second
-        longer than rendering it here).
+        separate process, for at most a second of processor time (a tenth of a second slower than in
+        this process).
         """
         check_messages(messages)
         if name not in self.templates:
@@ -108,7 +108,9 @@ class ChatTemplates:
 
 
 def check_messages(messages: Any) -> None:
-    """A conversation is a list of messages with a role and a content, both texts."""
+    """Raise an error unless a conversation is a list of messages with a role and a content, both
+    strings.
+    """
     if (
         isinstance(messages, str | bytes | Mapping)
         or not isinstance(messages, Sequence)
@@ -128,7 +130,7 @@ def check_messages(messages: Any) -> None:
 
 
 def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """What `template_process` says of the template, or that it did not end within its limits."""
+    """The result of `template_process` for the template, or that it exceeded its limits."""
     where = [find_spec(name) for name in ("jinja2", "markupsafe")]
     path = [
         str(Path(spec.origin).parents[1])
@@ -137,7 +139,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     ]
     try:
         longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
-        asked = json.dumps(
+        requested = json.dumps(
             {"path": path, "template": template, "values": values, "longest": longest}
         )
     except (TypeError, ValueError, RecursionError) as error:
@@ -150,7 +152,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
     try:
         ended = subprocess.run(
             command,
-            input=asked,
+            input=requested,
             capture_output=True,
             encoding="utf-8",
             env=kept,
@@ -171,7 +173,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _by_name(listed: Any) -> dict[Any, Any]:
-    """Templates of a list of {name, template}; anything else is left to be refused."""
+    """Templates of a list of {name, template}; other values are checked later."""
     if isinstance(listed, Mapping):
         return dict(listed)
     if isinstance(listed, list) and all(isinstance(entry, Mapping) for entry in listed):

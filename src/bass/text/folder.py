@@ -57,7 +57,7 @@ def assemble(
     else:
         assert pieces is not None
         fast = pieces.plain(_renamed(pieces.vocabulary, special))
-    asked = (
+    requested = (
         {}
         if loaded
         else {
@@ -67,13 +67,15 @@ def assemble(
         }
     )
     if kind is not None and kind.add_bos is not None:
-        asked = {"add_bos_token": kind.add_bos} | asked
+        requested = {"add_bos_token": kind.add_bos} | requested
     fast.no_truncation()  # a stored setting of somebody's training run; prompts are taken whole
     fast.no_padding()
     fast.encode_special_tokens = bool(settings.get("split_special_tokens"))
     special.join(fast)
-    if asked or fast.post_processor is None or (kind is not None and kind.own_ends):
-        special.frame(fast, asked.get("add_bos_token", False), asked.get("add_eos_token", False))
+    if requested or fast.post_processor is None or (kind is not None and kind.own_ends):
+        special.frame(
+            fast, requested.get("add_bos_token", False), requested.get("add_eos_token", False)
+        )
     if kind is not None and kind.special_again:
         special.forget_flags(fast)
     return fast, special.texts

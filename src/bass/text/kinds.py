@@ -23,7 +23,7 @@ Merges = list[tuple[str, str]]
 @dataclass(frozen=True)
 class Kind:
     """One class: how it is built, its default special tokens, and whether it adds a
-    beginning-of-sequence token unasked.
+    beginning-of-sequence token by default.
     """
 
     build: Callable[[dict[str, int], Merges, Settings], Tokenizer]

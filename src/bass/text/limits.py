@@ -1,8 +1,8 @@
-"""How much the files of a tokenizer may ask for.
+"""Limits on the files of a tokenizer.
 
-A file of a kilobyte can have a text doubled fifty times, and one with an id of a billion has
-whoever goes through the ids wait for minutes. The limits are several times what any tokenizer known
-needs; what is beyond them is refused before it is built.
+A file of a kilobyte can double a text fifty times, and an id of a billion makes a loop over the ids
+take minutes. The limits are several times the needs of any known tokenizer; a file beyond them is
+an error before anything is built.
 """
 
 import base64
@@ -59,8 +59,8 @@ _ESCAPED = re.compile(r"\\(?:[pP]\{\w*\}|x\{\w*\}|[^kgRX1-9])|\[(?:\\.|[^\]\\])+
 
 
 def check_vocabulary(vocabulary: Any) -> None:
-    """Refuse, with a ValueError, a vocabulary (token -> id, or a list of tokens with their scores)
-    of too many, long or sparse tokens.
+    """Raise `ValueError` for a vocabulary (token -> id, or a list of tokens with their scores) of
+    too many, long or sparse tokens.
     """
     ids = (
         [index for index in vocabulary.values() if isinstance(index, int)]
@@ -76,9 +76,9 @@ def check_vocabulary(vocabulary: Any) -> None:
 
 
 def check_added(tokens: Iterable[Any], grown: int = 1) -> None:
-    """Refuse, with a ValueError, too many or too long added tokens.
+    """Raise `ValueError` for too many or too long added tokens.
 
-    `grown`: characters that normalizers make of one of theirs.
+    `grown`: characters that normalizers make of one character.
     """
     texts = [str(token) for token in tokens]
     letters = sum(map(len, texts))
@@ -93,14 +93,14 @@ def check_added(tokens: Iterable[Any], grown: int = 1) -> None:
 
 
 def check_merges(count: int) -> None:
-    """Refuse, with a ValueError, too many merges."""
+    """Raise `ValueError` for too many merges."""
     _at_most(MOST_MERGES, count, "merges")
 
 
 def check_json(said: Any) -> None:
-    """Refuse, with a ValueError, a parsed tokenizer.json that asks for too much.
+    """Raise `ValueError` for a parsed tokenizer.json beyond the limits.
 
-    What is garbled is left to who reads it.
+    Its reader reports invalid values.
     """
     if not isinstance(said, Mapping):
         return

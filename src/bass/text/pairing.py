@@ -1,4 +1,4 @@
-"""Whether two models mean the same by their token ids."""
+"""Whether token ids have the same meaning in two models."""
 
 import json
 from typing import Any
@@ -10,11 +10,12 @@ _REMEDY = "Use a draft that was trained with the target's tokenizer."
 
 
 def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> None:
-    """Refuse a target and a draft whose token ids mean different things, and say what differs.
+    """Raise `PairingError`, with the first difference, if token ids of target and draft differ in
+    meaning.
 
-    The tokenizers' vocabularies count, not the padded ones of the models; and what decides how a
-    text is split. What is put around a text or made of the ids does not: the target's tokenizer
-    alone does that.
+    It compares the tokenizers' vocabularies, not the padded ones of the models, and everything that
+    decides how a text is split. It ignores special tokens around a text and decoding: only the
+    target's tokenizer does these.
     """
     if target is None or draft is None:
         return

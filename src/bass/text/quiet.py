@@ -1,4 +1,4 @@
-"""Standard error without what the library `tokenizers` prints when it panics."""
+"""Standard error without the messages that the library `tokenizers` prints when it panics."""
 
 import contextlib
 import os

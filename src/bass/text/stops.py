@@ -1,4 +1,4 @@
-"""Where the first of many stop strings is in a text that grows."""
+"""Finds the first of many stop strings in a growing text."""
 
 from collections.abc import Iterable
 from typing import final

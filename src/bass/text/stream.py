@@ -1,4 +1,4 @@
-"""Text as its tokens come."""
+"""Text of tokens as they arrive."""
 
 from codecs import IncrementalDecoder, getincrementaldecoder
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ _MOST_INCOMPLETE = 4  # tokens: a character that is incomplete has three bytes a
 @final
 @dataclass
 class TextStream:
-    """Turns tokens into text that no later token changes.
+    """Converts tokens to text that no later token changes.
 
-    The pieces and the flushed rest make up what the tokenizer decodes the tokens to at once; so do,
-    after every token, the pieces so far and `ending()`. Where a character is made of byte tokens,
-    the pieces wait for the end of the bytes' run: a run that is not valid UTF-8 as a whole has no
+    The pieces and the flushed rest together equal the tokenizer's decoding of all tokens; so do,
+    after every token, the pieces so far and `ending()`. For characters of byte tokens, the pieces
+    wait for the end of the run of bytes: a run that is not valid UTF-8 as a whole has no
     characters.
     """
 
@@ -34,10 +34,10 @@ class TextStream:
         return "".join(map(self._push, tokens)) if whole is None else whole
 
     def ending(self, most_broken: int | None = None) -> str:
-        """What `flush` would return now.
+        """The result that `flush` would have now.
 
-        most_broken: the most replacement characters wanted of a run of bytes that is not valid so
-        far.
+        most_broken: the largest number of replacement characters for a run of bytes that is not
+        valid so far.
         """
         raw = (
             self._text_up_to(len(self._window))
@@ -53,7 +53,7 @@ class TextStream:
         return text
 
     def _at_once(self, tokens: tuple[int, ...]) -> str | None:
-        """The text of several tokens by one decoding; None where a character may be incomplete."""
+        """The text of several tokens by one decoding; None if a character may be incomplete."""
         known = [token for token in tokens if self._is_text(token)]
         if not known or known[-1] in self.tokenizer.bytes:
             return None
@@ -81,11 +81,10 @@ class TextStream:
         return self._give(text, len(self._window)) if text else ""
 
     def _settled(self, text: str) -> str:
-        """What is certain of a text that ends in an incomplete character, or in bytes that are
-        none.
+        """The final part of a text that ends in an incomplete character, or in invalid bytes.
 
-        Nothing while few tokens wait; then what the first of them decode to, unless that ends
-        within a character.
+        Empty while few tokens wait; then the decoding of the first of them, unless that ends within
+        a character.
         """
         upto = len(self._window) - _MOST_INCOMPLETE
         if upto - self._shown <= _MOST_INCOMPLETE:
@@ -154,5 +153,5 @@ class _ByteRun:
 
 
 def added_text(tokenizer: Tokenizer, before: list[int], tokens: list[int]) -> str:
-    """What `tokens` add to the text of `before`, untidied."""
+    """The text that `tokens` add to the text of `before`, without clean-up."""
     return tokenizer.raw(before + tokens)[len(tokenizer.raw(before)) :]

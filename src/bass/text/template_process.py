@@ -104,9 +104,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    asked = json.load(sys.stdin)
-    sys.path += asked["path"]
-    print(json.dumps(rendered(asked["template"], asked["values"], asked["longest"])))
+    requested = json.load(sys.stdin)
+    sys.path += requested["path"]
+    print(json.dumps(rendered(requested["template"], requested["values"], requested["longest"])))
 
 
 if __name__ == "__main__":

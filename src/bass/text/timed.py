@@ -1,4 +1,4 @@
-"""Calls into libraries that may take for ever, with an end."""
+"""Calls with a time limit, into libraries that may not return."""
 
 import threading
 import time

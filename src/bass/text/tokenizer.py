@@ -36,9 +36,9 @@ _MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of 
 @final
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to token ids and back, as the checkpoint's own files say.
+    """Text to token ids and back, by the checkpoint's own files.
 
-    `source`: the file that holds the vocabulary.
+    `source`: the file with the vocabulary.
     """
 
     fast: FastTokenizer
@@ -48,9 +48,9 @@ class Tokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> "Tokenizer | None":
-        """The tokenizer of a checkpoint folder;
+        """The tokenizer of a checkpoint folder.
 
-        None where it has none, and only token ids can be used.
+        None if it has none; then only token ids can be used.
         """
         file = source(folder)
         if file is None:
@@ -79,17 +79,17 @@ class Tokenizer:
             ) from error
 
     def cannot_fit(self, text: str, tokens: int) -> bool:
-        """Whether a text is so long that so many tokens cannot hold it, as is seen without encoding
-        it: by the longest token, of `USUAL_LENGTH` characters at least.
+        """Whether a text is too long for `most` tokens, without encoding it: by the longest token,
+        of at least `USUAL_LENGTH` characters.
         """
         return len(text) > tokens * USUAL_LENGTH and len(text) > tokens * self._longest
 
     def encode(
         self, text: str, add_special_tokens: bool = True, most: int | None = None
     ) -> list[int]:
-        """Token ids of `text`, with the special tokens that the checkpoint puts around a text.
+        """Token ids of `text`, with the special tokens that the checkpoint adds.
 
-        most: tokens that there is room for; a text that `cannot_fit` is refused before it is
+        most: the largest number of tokens; a text that `cannot_fit` is an error before it is
         encoded. Raises `RequestError` or `CheckpointError`.
         """
         if most is not None and self.cannot_fit(text, most):
@@ -130,11 +130,11 @@ class Tokenizer:
             ) from error
 
     def decode(self, ids: list[int]) -> str:
-        """Text of `ids`, special tokens left out."""
+        """Text of `ids`, without special tokens."""
         return self.tidy(self.raw(ids))
 
     def raw(self, ids: list[int]) -> str:
-        """Text of `ids` before it is tidied."""
+        """Text of `ids` before the clean-up of spaces."""
         try:
             return self.fast.decode(ids, skip_special_tokens=True)
         except _GRAVE:
@@ -146,16 +146,14 @@ class Tokenizer:
             ) from error
 
     def tidy(self, text: str) -> str:
-        """The decoded text as the checkpoint wants it seen, without the spaces that stand before
-        punctuation.
-        """
+        """The decoded text after the checkpoint's clean-up: without spaces before punctuation."""
         if self.clean_up:
             for mark, tidied in _SPACED.items():
                 text = text.replace(mark, tidied)
         return text
 
     def tidied_length(self, text: str) -> int:
-        """The length of the beginning of `text` that is tidied the same whatever follows it."""
+        """The length of the prefix of `text` whose clean-up does not depend on later text."""
         if not self.clean_up:
             return len(text)
         # What follows can change an end that begins with a space: of spaces and apostrophes, with
@@ -168,7 +166,7 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Token -> id, added tokens included."""
+        """Token -> id, including added tokens."""
         return self.fast.get_vocab(with_added_tokens=True)
 
     @functools.cached_property
@@ -183,16 +181,14 @@ class Tokenizer:
 
     @functools.cached_property
     def silent(self) -> frozenset[int]:
-        """Ids of special tokens, which are no text."""
+        """Ids of special tokens, which have no text."""
         return frozenset(
             index for index, token in self.fast.get_added_tokens_decoder().items() if token.special
         )
 
     @functools.cached_property
     def bytes(self) -> dict[int, int]:
-        """Id -> value of the tokens that stand for one byte each; the decoder makes them
-        characters.
-        """
+        """Id -> value of the tokens for single bytes, which the decoder combines to characters."""
         if self.fast.decoder is None or "ByteFallback" not in _types(
             json.loads(self.fast.decoder.__getstate__())
         ):
@@ -205,8 +201,8 @@ class Tokenizer:
 
 
 def _try(fast: FastTokenizer) -> None:
-    """Encode a text and decode every token: what the library panics at is found before it is
-    used. Its errors, which may be of this text alone, do not count.
+    """Encode a text and decode every token, so that a panic of the library is found before the
+    tokenizer is used. Errors are ignored: they may concern only this text.
     """
     with contextlib.suppress(Exception):
         within(ENCODING_SECONDS, lambda: fast.encode_batch(["", "a b"]))
@@ -215,7 +211,9 @@ def _try(fast: FastTokenizer) -> None:
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
-    """Byte-pair tokenizers keep their spaces unless the checkpoint insists."""
+    """Whether decoding cleans up spaces: byte-pair tokenizers keep them unless the checkpoint says
+    otherwise.
+    """
     insists = bool(
         settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
     )
@@ -225,7 +223,7 @@ def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:
 
 
 def _types(decoder: Any) -> Iterable[str]:
-    """The types of a decoder and of those it is made of."""
+    """The types of a decoder and of its parts."""
     if isinstance(decoder, dict):
         return [
             decoder.get("type", ""),

@@ -10,17 +10,17 @@ from bass.text.tokenizer import Tokenizer
 
 @final
 class Transcript:
-    """Takes a completion's tokens as they come, until one completes a stop string.
+    """Collects a completion's tokens until one completes a stop string.
 
     That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop
-    string. The text is this decoding, up to where the first stop string in it begins. `push` and
-    `finish` give it in pieces that are never taken back: what later tokens may change waits, and so
-    does what may be the beginning of a stop string.
+    string. The text is this decoding, up to the beginning of the first stop string in it. `push`
+    and `finish` return it in pieces that are never retracted: text that later tokens may change
+    waits, and so does text that may be the beginning of a stop string.
 
-    Later tokens can change what earlier ones decode to; the rule looks at each prefix by itself. An
-    incomplete character is a replacement character, so a stop string with one can end a completion
-    within a character. A space is there although punctuation after it would remove it. Bytes are
-    characters although a wrong byte after them would break them.
+    Later tokens can change the decoding of earlier ones; the rule applies to each prefix
+    separately. An incomplete character is a replacement character, so a stop string with one can
+    end a completion within a character. A space counts although punctuation after it would remove
+    it. Bytes count as characters although a wrong byte after them would break them.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: StopStrings | None = None) -> None:
@@ -33,7 +33,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The text, as if no more tokens came."""
+        """The text, as if no more tokens followed."""
         return "".join((*self._given, *self._held, self._stream.ending()))
 
     def push(self, tokens: Sequence[int]) -> tuple[int, str]:
@@ -54,7 +54,7 @@ class Transcript:
         return len(tokens), self._give(self._length_held - self._search.begun)
 
     def finish(self) -> str:
-        """The last piece of the text, where no stop string has ended it."""
+        """The last piece of the text, if no stop string has ended it."""
         self._hold(self._stream.flush())
         return self._give(self._length_held)
 

@@ -1,4 +1,4 @@
-"""Verifiers, by the name under which `verifier=` finds them."""
+"""Verifiers by their names for `verifier=`."""
 
 from bass.verifiers.block import Block
 from bass.verifiers.coupled import Coupled

@@ -1,5 +1,5 @@
-"""Block verification (Sun et al., 2024): the prefixes of a draft are judged as wholes, and the
-longest that passes is kept.
+"""Block verification (Sun et al., 2024): accepts the longest prefix of a draft that passes a joint
+test.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,10 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class Block(Verifier):
-    """Try every prefix of a row's draft with a uniform of its own, and keep the longest that
-    passes.
+    """Test every prefix of a row's draft with its own uniform, and accept the longest that passes.
 
-    In expectation it accepts no fewer tokens than `Rejection`, and as many as any lossless verifier
-    of one draft can.
+    In expectation it accepts at least as many tokens as `Rejection`, and the most of any lossless
+    verifier of a single draft.
     """
 
     lossless: ClassVar[bool] = True
@@ -48,14 +47,13 @@ class Block(Verifier):
 def prefix_probs(
     draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
 ) -> Float[Tensor, "batch window"]:
-    """Probability of keeping at least the first i tokens, i = 0..k, in float64: p_i = min(1,
+    """Probability of accepting at least the first i tokens, i = 0..k, in float64: p_i = min(1,
     p_(i-1) target_i / draft_i), p_0 = 1.
     """
     index = draft.tokens[..., None]
     ratio = target_probs[:, : index.shape[1]].gather(2, index)[..., 0].to(torch.float64)
     if draft.probs is not None:
-        # A probability of zero is found beyond a row's length only; there too, nothing may become
-        # NaN.
+        # Only beyond a row's length can a probability be zero; the clamp prevents NaN there.
         ratio = ratio / draft.probs.gather(2, index)[..., 0].to(torch.float64).clamp(min=1e-300)
     probs = [torch.ones_like(ratio[:, 0])]
     for i in range(index.shape[1]):
@@ -68,11 +66,11 @@ def pass_probs(
     joint: Float[Tensor, "batch window"],
     weighted: Float[Tensor, "batch window vocab"],
 ) -> Float[Tensor, "batch k"]:
-    """Probability with which the prefix of i = 1..k tokens passes: p_i at the row's own length, r_i
+    """Probability that the prefix of i = 1..k tokens passes: p_i at the row's own length, r_i
     / (r_i + 1 - p_i) before it.
 
-    Given the first i tokens, r_i, the sum of max(0, p_i target - draft) over the next, is the
-    probability of keeping just these, and 1 - p_i that of keeping fewer. `weighted` holds p_i
+    Given the first i tokens, r_i, the sum of max(0, p_i target - draft) over the next token, is the
+    probability of accepting exactly these, and 1 - p_i that of accepting fewer. `weighted` is p_i
     target.
     """
     k = draft.tokens.shape[1]
@@ -83,7 +81,7 @@ def pass_probs(
         residual = (weighted[:, 1:k] - draft.probs[:, 1:]).clamp(min=0)
     exactly = residual.sum(2, dtype=torch.float64)
     before = exactly / (exactly + 1 - joint[:, 1:k])
-    # Zero by zero: what comes next is kept for certain, so it does not matter whether this prefix
-    # passes; say that it does.
+    # Zero by zero: the next token is accepted with certainty, so this prefix has no influence; let
+    # it pass.
     before = torch.cat((before.nan_to_num(nan=1.0), joint[:, -1:]), 1)
     return torch.where(length == draft.lengths[:, None], joint[:, 1:], before)

@@ -1,6 +1,4 @@
-"""Drafts compared with the tokens that a seed and the target have determined (Daliri et al.,
-2024).
-"""
+"""Compares drafts with the tokens that the seed and the target determine (Daliri et al., 2024)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -17,13 +15,13 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class Coupled(Verifier):
-    """The token at position t is argmax of log target + Gumbel noise of (row, t); a draft is kept
-    while it is that token.
+    """The token at position t is argmax of log target + Gumbel noise of (row, t); a draft is
+    accepted while it equals that token.
 
-    So one seed gives the same tokens with every drafter, policy and length, and without any, at
-    every temperature. A drafter with noise of its own is right with probability sum(target *
-    draft); one that runs the same race (`bass.ops.noise.exponential_race`) is right with (1 - d) /
-    (1 + d) or more, d the total variation between the two.
+    So a seed determines the tokens, for every drafter, policy, length and temperature, and without
+    drafts. Acceptance is sum(target * draft) for a drafter with independent noise, and at least
+    (1 - d) / (1 + d) for one with the same exponential race (`bass.ops.noise.exponential_race`),
+    with d the total variation between target and draft.
     """
 
     lossless: ClassVar[bool] = True

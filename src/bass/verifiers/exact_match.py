@@ -1,4 +1,4 @@
-"""Drafts compared with a sample of the target."""
+"""Compares drafts with a sample of the target."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -15,10 +15,10 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class ExactMatch(Verifier):
-    """Draw a token from the target at every slot, and keep the draft while it is that token.
+    """Draw a token from the target at every slot, and accept the draft while it equals that token.
 
-    It never looks at the draft's distribution, and keeps a token with probability sum(target *
-    draft), fewer than `Rejection` unless the draft is deterministic.
+    It ignores the draft's distribution. It accepts a token with probability sum(target * draft),
+    less than `Rejection` unless the draft is deterministic.
     """
 
     lossless: ClassVar[bool] = True

@@ -14,7 +14,7 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class Rejection(Verifier):
-    """Keep a drafted token with probability min(1, target/draft); replace the first refused one
+    """Accept a drafted token with probability min(1, target/draft); replace the first rejected one
     from the residual.
     """
 

@@ -1,6 +1,6 @@
-"""Acceptance by decree, for benchmarks.
+"""Synthetic acceptance, for benchmarks.
 
-THE OUTPUT IS NOT THE TARGET'S, and no text made with it means anything.
+THE OUTPUT IS NOT THE TARGET'S, and its text means nothing.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class Synthetic(Verifier):
-    """Keep drafted token i with probability rates[i], given that all before it were kept, WHATEVER
-    THE TOKENS ARE. NOT lossless.
+    """Accept drafted token i with probability rates[i], given all before it, WHATEVER THE TOKENS
+    ARE. NOT lossless.
 
-    One number holds for every position, and the last of several for all later ones. It measures the
-    speed that a drafter of given acceptance would have; neither model's probabilities nor the
-    tokens are looked at, and only the token after the accepted ones comes from the target. Let rows
-    run to their limit (`ignore_eos`): a drafted end of sequence means nothing here.
+    One number applies to every position, and the last of several to all later ones. It measures the
+    speed of a drafter with a known acceptance. It ignores tokens and probabilities; only the token
+    after the accepted ones comes from the target. Use it with `ignore_eos`: a drafted end of
+    sequence means nothing here.
     """
 
     lossless: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = False
-    caveat: ClassVar[str] = "drafted tokens are kept by decree, so THE TEXT MEANS NOTHING"
+    caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates, so THE TEXT MEANS NOTHING"
     paper: ClassVar[str] = "ours, for benchmarks"
 
     rates: float | tuple[float, ...] = 0.8
@@ -45,7 +45,7 @@ class Synthetic(Verifier):
             )
 
     def rate(self, i: int) -> float:
-        """That of the drafted token i = 0, 1 ..."""
+        """Acceptance of the drafted token i = 0, 1 ..."""
         return (
             self.rates[min(i, len(self.rates) - 1)] if isinstance(self.rates, tuple) else self.rates
         )
@@ -55,7 +55,7 @@ class Synthetic(Verifier):
     ) -> Verdict:
         if isinstance(self.rates, tuple):
             kept = torch.empty_like(draft.tokens, dtype=torch.bool)
-            # a tensor of rates would be a copy from the host, which a CUDA graph cannot hold
+            # a tensor of rates would be a copy from the host, which a CUDA graph cannot capture
             for i in range(kept.shape[1]):
                 kept[:, i] = noise.accept[:, i] < self.rate(i)
         else:

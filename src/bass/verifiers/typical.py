@@ -17,17 +17,17 @@ from bass.records import Draft, Noise, Verdict
 @final
 @dataclass(frozen=True)
 class Typical(Verifier):
-    """Keep a drafted token whose target probability exceeds min(epsilon, delta * exp(-entropy of
+    """Accept a drafted token whose target probability exceeds min(epsilon, delta * exp(-entropy of
     the target)). NOT lossless.
 
-    What is kept is the draft's choice among the target's plausible tokens, so the output follows
-    neither model's law. With temperature 0 it is the target's greedy output.
+    It accepts the draft's choice among the target's plausible tokens, so the output has neither
+    model's distribution. At temperature 0 it is the target's greedy output.
     """
 
     lossless: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = (
-        "plausible tokens are kept, so the text follows neither model's distribution"
+        "plausible tokens are accepted, so the text follows neither model's distribution"
     )
     paper: ClassVar[str] = "Cai et al., 2024 (Medusa)"
 
@@ -52,8 +52,8 @@ class Typical(Verifier):
 def typical(
     draft: Draft, target_probs: Float[Tensor, "batch window vocab"], epsilon: float, delta: float
 ) -> Bool[Tensor, "batch k"]:
-    """Whether each drafted token is plausible enough: a lower probability will do where the target
-    is unsure (entropy in nats).
+    """Whether each drafted token is plausible enough: the higher the target's entropy (in nats),
+    the lower the threshold.
     """
     judged = target_probs[:, : draft.tokens.shape[1]].to(
         torch.promote_types(target_probs.dtype, torch.float32)

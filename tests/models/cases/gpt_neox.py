@@ -1,4 +1,4 @@
-"""GPT-NeoX: both orders of its halves, how much of a head turns, biases, ties, rope scaling."""
+"""GPT-NeoX: both orders of its halves, the rotary share of a head, biases, ties, rope scaling."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ _SIZES = {
 }
 CASES: dict[str, dict[str, Any]] = {
     "side by side": _SIZES,
-    "in turn, all turns, tied": {
+    "in turn, all rotary, tied": {
         **_SIZES,
         "use_parallel_residual": False,
         "rotary_pct": 1.0,
         "tie_word_embeddings": True,
     },
-    "no biases, half turns, other base, tanh gelu, large epsilon": {
+    "no biases, half rotary, other base, tanh gelu, large epsilon": {
         **_SIZES,
         "attention_bias": False,
         "rotary_pct": 0.5,

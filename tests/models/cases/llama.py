@@ -31,11 +31,11 @@ CASES: dict[str, dict[str, Any]] = {
     "yarn": {
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}
     },
-    "yarn, original context beside the others": {
+    "yarn, original context next to the others": {
         "original_max_position_embeddings": 32,
         "rope_scaling": {"rope_type": "yarn", "factor": 3.0},
     },
-    "llama3, original context beside the others": {
+    "llama3, original context next to the others": {
         "original_max_position_embeddings": 16,
         "rope_scaling": {
             "rope_type": "llama3",

@@ -1,4 +1,4 @@
-"""Phi-3: fused tensors, heads that turn in part, windows, and the short factors of longrope."""
+"""Phi-3: fused tensors, partially rotated heads, windows, and the short factors of longrope."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _longrope(pairs: int, **more: Any) -> dict[str, Any]:
 
 CASES: dict[str, dict[str, Any]] = {
     "multi-head, window of 5": {"num_key_value_heads": 4, "sliding_window": 5},
-    "grouped, tied, three quarters turn": {
+    "grouped, tied, three quarters rotary": {
         "tie_word_embeddings": True,
         "partial_rotary_factor": 0.75,
         "hidden_size": 128,
@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 48,
         "rope_scaling": _longrope(8),
     },
-    "longrope, half turns": {
+    "longrope, half rotary": {
         "partial_rotary_factor": 0.5,
         "original_max_position_embeddings": 64,
         "max_position_embeddings": 256,

@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "a model is not told what another drafter proposed",
         "EnsembleDrafter.propose",
-        "tell(drafter, sequences, known, merged.lengths - own.lengths, span)",
-        "() and tell(drafter, sequences, known, merged.lengths - own.lengths, span)",
+        "feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
+        "() and feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
         (
             FED,
             AFTER,
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "a model is told one token too few of another's draft",
-        "ensemble.tell",
+        "ensemble.feed",
         "lengths[:, None]",
         "lengths[:, None] - 1",
         (
@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "every part of an ensemble drafts for every row",
         "EnsembleDrafter.propose",
-        "torch.where(draft.lengths != 0, 0, asked)",
-        "asked",
+        "torch.where(draft.lengths != 0, 0, requested)",
+        "requested",
         (DRAFTERS,),
     ),
     Mutant(

@@ -274,7 +274,7 @@ MUTANTS = (
         (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",),
     ),
     Mutant(
-        "rows in flight begin anew at every admission",
+        "rows in flight begin again at every admission",
         "Slots.admit",
         "(np.arange(len(self.requests)), self.capacities.copy())",
         "(np.arange(len(self.requests)), 0 * self.capacities)",

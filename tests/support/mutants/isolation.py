@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         "a part of an ensemble has the lengths that cut its draft",
         "EnsembleDrafter.propose",
-        "asked.clone()",
-        "asked",
+        "requested.clone()",
+        "requested",
         (f"{WRITES}::test_a_part_of_an_ensemble_that_writes_to_its_lengths",),
     ),
     Mutant(

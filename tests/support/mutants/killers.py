@@ -61,7 +61,7 @@ TWINS, ABOVE, READS = (
 
 ROWS_TEST = "kernels/test_batch_state.py"
 EARLY = ("kernels/test_hopper_gemm.py::test_products_equal_their_twins_wherever_they_are_cut",)
-TURNED = ("kernels/test_hopper_attention.py::test_one_kernel_turns_stores_and_attends_as_three_do",)
+ROTATED = ("kernels/test_hopper_attention.py::test_one_kernel_rotates_stores_attends_as_three_do",)
 NORMED = ("kernels/test_hopper_gemm_residual.py::test_a_norm_between_two_products_takes_no_kernel",)
 OBSERVED, STATES = (
     f"laws/test_8_features.py::test_{name}"

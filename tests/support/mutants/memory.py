@@ -51,11 +51,8 @@ MUTANTS = (
     Mutant(
         "all layers share the first layer's window",
         "MaskPlan.bias",
-        "torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)",
-        (
-            "next(iter(self._biases.values()), None) if self._biases else torch.where(visible[:, "
-            "None], zero, -torch.inf).repeat(1, 1, groups, 1)"
-        ),
+        "return self._biases[window]",
+        "return next(iter(self._biases.values()))",
         (ATTENTION,),
     ),
     Mutant(
@@ -68,8 +65,8 @@ MUTANTS = (
     Mutant(
         "the mask is laid out window by window",
         "MaskPlan.bias",
-        "torch.where(visible[:, None], zero, -torch.inf).repeat(1, 1, groups, 1)",
-        "torch.where(visible[:, None], zero, -torch.inf).repeat_interleave(groups, 2)",
+        "'batch window span -> batch 1 (group window) span'",
+        "'batch window span -> batch 1 (window group) span'",
         (ATTENTION,),
     ),
     Mutant(
@@ -181,7 +178,7 @@ MUTANTS = (
         (OUTLIVE,),
     ),
     Mutant(
-        "a row that begins anew keeps its blocks",
+        "a row that begins again keeps its blocks",
         "PagedCache.reserve",
         "assignment.continuing[:, None] & (at < counts)",
         "at < counts",

@@ -5,7 +5,7 @@ from support.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "a cell is held against plain decoding at another batch",
+        "a cell is compared with autoregressive decoding at another batch",
         "work.HOW",
         (
             "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', "
@@ -20,7 +20,7 @@ MUTANTS = (
         (LIKEST,),
     ),
     Mutant(
-        "every repeat is held against the first one of plain decoding",
+        "every repeat is compared with the first one of autoregressive decoding",
         "_compared",
         "of_plain[number]",
         "of_plain[0]",
@@ -201,7 +201,7 @@ MUTANTS = (
         ("unit/test_report_work.py::test_every_verifier_that_is_not_lossless_is_named",),
     ),
     Mutant(
-        "a speed-up is over plain decoding with another target",
+        "a speed-up is over autoregressive decoding with another target",
         "Winner.plain_for",
         "one.same_target == cell.same_target",
         "True",

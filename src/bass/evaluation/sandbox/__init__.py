@@ -1,16 +1,16 @@
-"""Runs generated programs, which nobody has read, and judges them by tests that they cannot see.
+"""Runs untrusted generated programs, and tests them with tests that they cannot read.
 
-A program is taken to be hostile. It runs in a process of its own that has limits of time, memory
-and writing, and in which the kernel refuses sockets, signals and new processes (seccomp) and, where
-it has Landlock, files that Python does not need. What it protects: files and processes of the user,
-the tests, and the verdict, which another process gives. What it does not protect against: defects
-of the kernel, and measuring what else the machine does.
+A program is assumed to be hostile. It runs in a separate process with limits on time, memory and
+writes. The kernel denies it sockets, signals and new processes (seccomp) and, with Landlock, files
+that Python does not need. The sandbox protects files and processes of the user, the tests, and the
+verdict, which comes from another process. It does not protect against defects of the kernel, or
+against measuring other load on the machine.
 
     judge        `Sandbox`: starts a checker for each program and reads its verdict
-    checker      the process that decides: it knows the tests, and asks the candidate
-    candidate    the process that runs the program and answers
-    confine      what a process does to itself before that: `Limits`, seccomp, Landlock
-    syscalls     the calls to the kernel that are left
+    checker      the process that holds the tests, and calls the candidate
+    candidate    the process that runs the program and returns values
+    confine      how a process confines itself before that: `Limits`, seccomp, Landlock
+    syscalls     the allowed calls to the kernel
     values       plain values as JSON between the two
 
 The last five import the standard library alone: the processes start once for each program, with as

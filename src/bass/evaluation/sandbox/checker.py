@@ -1,5 +1,5 @@
-"""The process that decides: it starts the one with the program, then runs the tests, which only it
-knows, on what that one answers.
+"""The process that decides: it starts the process of the program, then runs the tests, which it
+alone holds, on the returned values.
 
 Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before",
 "names", "tests"}. On standard output two lines: {"layers"} or {"refused"}, when both processes are

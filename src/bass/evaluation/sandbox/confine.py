@@ -1,9 +1,9 @@
-"""What a process does to itself before it runs a program that nobody has read. Standard library
-only; Linux; needs no privileges.
+"""How a process confines itself before it runs an untrusted program. Standard library only; Linux;
+needs no privileges.
 
-Three layers that cannot be taken off again: resource limits; a filter of calls to the kernel
-(seccomp), without which no program is run; and, where the kernel has it, a list of the folders that
-can be read and of the one that can be written (Landlock).
+Three layers that cannot be removed again: resource limits; a filter of system calls (seccomp),
+without which no program runs; and, if the kernel has it, a list of readable folders and of the
+writable one (Landlock).
 """
 
 import ctypes
@@ -115,9 +115,9 @@ def wall(scratch: str | None) -> bool:
 
 
 def confine(limits: Limits, writes: bool) -> None:
-    """Confine this process for good, after `wall`. `writes`: whether there is a folder to write to.
+    """Confine this process for good, after `wall`. `writes`: whether it has a folder to write to.
 
-    Raises `Unconfined` where there is no filter of system calls: then no program is to be run.
+    Raises `Unconfined` without a filter of system calls: then no program may run.
     """
     libc, column = _libc(), _column()
     _limit(limits)

@@ -45,7 +45,7 @@ class SandboxError(BassError):
 class Program:
     """Generated code, and the tests that decide on it.
 
-    code: what nobody has read. names: those of it that the tests use. before: code of the problem's
+    code: untrusted code. names: those of it that the tests use. before: code of the problem's
     own that the tests need, such as imports and helper functions, which takes the place of what the
     program has by the same name unless it is in `names`.
     """
@@ -177,7 +177,7 @@ def _read(process: subprocess.Popen[bytes], seconds: float, unwanted: int | None
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     if unwanted is not None:
-        poll.register(unwanted, 0)  # tells that it is closed, whatever is asked
+        poll.register(unwanted, 0)  # an event mask of 0 still reports that it is closed
     while len(written) <= LONGEST_VERDICT:
         ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not ready or any(handle == unwanted for handle, _ in ready):

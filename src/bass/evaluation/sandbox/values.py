@@ -1,4 +1,4 @@
-"""Plain values as JSON, between a program that nobody trusts and the checker that decides. Standard
+"""Plain values as JSON, between an untrusted program and the checker. Standard
 library only.
 
 What is decoded is made of built-in types alone, whatever the program made: an object that says it

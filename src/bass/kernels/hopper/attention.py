@@ -5,18 +5,17 @@ values, and prefetches old keys.
     `kv_store.rotate_and_store` does ;  then as `attention.ragged`:
     out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
-What a row's cache has from earlier passes hangs on nothing that the kernel before writes. So a
-program, one for each row and key head, prefetches the first old keys and values before it waits for
-the window's product. The window's own keys and values are stored, and used where they are.
+Keys and values from earlier passes do not depend on the previous kernel. So a program, one for each
+row and key head, prefetches the first old keys and values before it waits for the window's product.
+It stores the window's own keys and values, and uses them from registers.
 
     program     prefetch old keys | wait | sum, rotate, store | window's keys | old keys, by `KEYS`
 
-Rows are not split, so this is for spans up to MOST_SPAN. Positions of a row's window are
-neighbours.
+Rows are not split, so the span is at most MOST_SPAN. Positions of a row's window are consecutive.
 
-That the old keys, the positions and places are there is no matter of luck: each pass begins with a
-kernel that lets the next one begin only when all before it have ended (`embedding.embedded`, or a
-kernel of torch), and none of a pass writes them.
+The old keys, the positions and places are complete at the prefetch: each pass begins with a kernel
+that lets the next one start only when all previous ones have ended (`embedding.embedded`, or a
+kernel of torch), and no kernel of the pass writes them.
 """
 
 from typing import Any, no_type_check
@@ -31,18 +30,16 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.hopper.gemm import descriptor, multiprocessors
-from bass.kernels.shapes import Pool, Positions, Queries
+from bass.kernels.shapes import FUSED_DIMS, Pool, Positions, Queries
 from bass.kernels.triton.attention import capped
 from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)
-DIMS = (64, 128)
 MOST_ROWS = 32  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
-MOST_REGISTERS = 192  # of a thread, so that a product fits beside
-# rows of programs that a multiprocessor has room for by its registers; a program that comes later
-# asks for nothing early
+MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocessor too
+# rows of programs that fit in a multiprocessor's registers; a later program prefetches nothing
 AT_ONCE = 32
 # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
 ROOM = 65536
@@ -51,7 +48,7 @@ ROOM = 65536
 @gluon.jit
 @no_type_check
 def _angles(cos, sin, at, i, HALF: gl.constexpr):
-    """Cosines and sines of both halves of heads at the positions."""
+    """Cosines and sines for both halves of heads at the positions."""
     angle = gl.maximum(at, 0)[:, None] * (2 * HALF) + i[None, :]
     low_cos = gl.load(cos + angle).to(gl.float32)
     high_cos = gl.load(cos + angle + HALF).to(gl.float32)
@@ -66,7 +63,7 @@ def _angles(cos, sin, at, i, HALF: gl.constexpr):
 @gluon.jit
 @no_type_check
 def _summed(parts, at, part_size, live, PARTS: gl.constexpr):
-    """The summands at these places."""
+    """The partial sums at these offsets."""
     value = gl.load(parts + at, mask=live, other=0.0).to(gl.float32)
     for part in gl.static_range(1, PARTS):
         value += gl.load(parts + at + part * part_size, mask=live, other=0.0).to(gl.float32)
@@ -90,14 +87,14 @@ def _more(
     q_low, q_high, k_low, k_high, v_low, v_high, seen, top, total, low, high,
     SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr,
 ):  # fmt: skip
-    """Some more keys of each share: their scores, and what they add to its running softmax."""
+    """Add the next keys of each share, their scores and values, to its running softmax."""
     nothing = gl.zeros([q_low.shape[0], q_low.shape[1], k_low.shape[2]], gl.float32, LAYOUT)
     scores = (mma_v2(q_low, k_low, nothing) + mma_v2(q_high, k_high, nothing)) * SCALE
     if SOFTCAP is not None:
         scores = capped(scores, SOFTCAP)
     scores = gl.where(seen, scores, float("-inf"))
     higher = gl.maximum(top, gl.max(scores, 2))
-    # no key so far: -inf less -inf is not a number
+    # no key so far: -inf - -inf is NaN
     level = gl.where(higher > float("-inf"), higher, 0.0)
     weights = gl.exp(scores - level[:, :, None])
     kept = gl.exp(top - level)
@@ -153,8 +150,8 @@ def _attend_projection(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
 
-    # The window's own positions, as each part of the kernel lays them out; what is before them is
-    # old. Not from the first level's cache, which may have an earlier pass's.
+    # The window's own positions, in the layout of each part of the kernel; lower ones are old. The
+    # loads bypass the L1 cache, which may hold an earlier pass's.
     where = positions + row * position_row
     i, own = gl.arange(0, HALF, gl.SliceLayout(0, flat)), gl.arange(0, OWN, gl.SliceLayout(1, flat))
     own_at = gl.load(
@@ -208,7 +205,7 @@ def _attend_projection(
     k_low = _summed(first_head, k_place, part_size, k_live, PARTS)
     k_high = _summed(first_head + HALF, k_place, part_size, k_live, PARTS)
     v_place = k_place + kv_heads * dim
-    v_live = (own_at >= 0)[:, None]  # what is nobody's may be no number
+    v_live = (own_at >= 0)[:, None]  # values at -1 may be NaN
     v_low = _summed(first_head, v_place, part_size, v_live, PARTS)
     v_high = _summed(first_head + HALF, v_place, part_size, v_live, PARTS)
     v_low, v_high = v_low.to(kind), v_high.to(kind)
@@ -232,8 +229,8 @@ def _attend_projection(
     gl.store(v + to * v_key + at, v_low, mask=v_live)
     gl.store(v + to * v_key + at + HALF, v_high, mask=v_live)
 
-    # The window's own keys, of the first share; then the old ones, of each share its own, so that
-    # warps need not wait for each other.
+    # The window's own keys belong to the first share. Each share then has its own old keys, so that
+    # warps do not wait for each other.
     seen = (column_at[None, None, :] >= 0) & (column_at[None, None, :] <= line_at[None, :, None])
     if WINDOW is not None:
         seen = seen & (column_at[None, None, :] > line_at[None, :, None] - WINDOW)
@@ -278,7 +275,7 @@ def _attend_projection(
         )
         old_v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
         old_v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
-        if first + KEYS > old:  # beyond the old ones anything may be, even what is not a number
+        if first + KEYS > old:  # stale values beyond the old keys may be NaN
             old_v_low = gl.where(
                 (first + key_v < old)[:, :, None], old_v_low, gl.zeros_like(old_v_low)
             )
@@ -296,7 +293,7 @@ def _attend_projection(
                 start + first + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
             )  # fmt: skip
 
-    # The shares put together.
+    # Combine the shares.
     best = gl.max(top, 0)
     factor = gl.exp(top - gl.where(best > float("-inf"), best, 0.0)[None, :])
     total = gl.sum(total * factor, 0)
@@ -327,7 +324,7 @@ def _attend_projection(
 def supports(
     window: Float[Tensor, "parts batch window every dim"], k: Pool, v: Pool, span: int
 ) -> bool:
-    """Whether the kernel serves such a window, and keys and values so placed."""
+    """Whether the kernel supports this window, and keys and values in this layout."""
     _, batch, queries, every, dim = window.shape
     kv_heads = k.shape[1]
     rows = queries * (every // kv_heads - 2)
@@ -343,7 +340,7 @@ def supports(
         placed
         and alike
         and k.dtype in KINDS
-        and dim in DIMS
+        and dim in FUSED_DIMS
         and 1 <= rows <= MOST_ROWS
         and span <= MOST_SPAN
     )
@@ -362,9 +359,9 @@ def ragged(
     rule_window: int | None,
     softcap: float | None,
 ) -> Queries:
-    """`kv_store.rotate_and_store`, then `attention.ragged`, of what it `supports`.
+    """`kv_store.rotate_and_store`, then `attention.ragged`, for inputs that it `supports`.
 
-    Angles, places and positions are older than the kernel before.
+    Angles, places and positions must be complete before the previous kernel starts.
     """
     assert cos.is_contiguous() and sin.is_contiguous() and starts.is_contiguous()  # noqa: PT018  (a copy would be read before it is there)
     window = window.contiguous()

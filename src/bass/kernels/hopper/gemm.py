@@ -1,29 +1,28 @@
 """Products of the fewest rows (`triton/small_m_gemm.py`) on Hopper. Prefetches weights before the
 previous kernel ends (programmatic dependent launch).
 
-A product of few rows waits for its rows, not for its matrix. As soon as a program is on a
-multiprocessor it loads its first blocks of weights by the tensor memory accelerator, then waits for
-the previous kernel, then loads the rows that go with them. What is in flight leaves room on the
-multiprocessor for the small kernels between two products, so that these are there early, too
-(attention for up to 8 rows).
+Only the rows of a product depend on the previous kernel, the matrix does not. A program first loads
+its first blocks of weights by the tensor memory accelerator, then waits for the previous kernel,
+then loads the matching rows. The blocks in flight leave shared memory for the small kernels between
+two products, so that these start early, too (attention for up to 8 rows).
 
-A multiprocessor takes in at most 1.3 times its share of the memory's bandwidth, so one that gets
-more work than others holds all up. Work is divided equally (Osama et al. 2023, "Stream-K"): the
-blocks of all tiles of 64 rows of w, in one line, cut into one share for each multiprocessor, or for
-fewer where no share would be larger.
+A multiprocessor reads at most 1.3 times its share of the memory's bandwidth, so one with more work
+delays all others. Work is divided equally (Osama et al. 2023, "Stream-K"): the blocks of all tiles
+of 64 rows of w form one sequence, cut into one share for each multiprocessor, or for fewer if no
+share gets larger.
 
     tile            0         |         1         |         2         | ...
     program     0 ........ | 1 ........ | 2 ........ | 3 ........ | ...
 
-A tile that is cut has several pieces. Of `linear` each is a summand where programs outnumber tiles.
-Elsewhere the program that has the tile's last block adds up all of them: the others give their sums
-away before they do anything else, so that it hardly ever waits. It waits for programs of lower
-numbers only, which are on their multiprocessors before it.
+A tile that is cut has several pieces. In `linear` with more programs than tiles, each piece is a
+partial sum of the result. Otherwise the program with the tile's last block adds all of them: the
+others first write their sums to a workspace, so it rarely waits. It waits only for programs with
+lower numbers, which start before it.
 
-What enters may be rows that are still to be divided by their root mean square (`Squares`, which
-`gemm_residual.py` leaves): so is what comes out.
+Input rows may still have to be divided by their root mean square (`Squares`, from
+`gemm_residual.py`); the product applies the division to its result.
 
-Written in Gluon, Triton's dialect in which shared memory, its barriers and its copies are in sight.
+The kernels are in Gluon, Triton's dialect with explicit shared memory, barriers and copies.
 """
 
 import functools
@@ -45,7 +44,7 @@ from bass.kernels.triton.small_m_gemm import activated
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
 TILE = 64  # rows of w: what one instruction multiplies
-# bytes of a row of a tile that are asked for at a time; half as many where two tiles are
+# bytes of a row of a tile per load; half as many for two tiles
 BLOCK = 1024
 LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
 # bytes in flight of a program, or two blocks; with less memory is idle at times, with more the
@@ -71,9 +70,7 @@ class Cut:
 
 
 def rows_in_block(rows: int) -> int:
-    """Of x, with those that are not there: a power of two, and 8 at least, as instructions want
-    them.
-    """
+    """Rows of x with padding: a power of two, and at least 8, as the instructions require."""
     return max(8, 1 << (rows - 1).bit_length())
 
 
@@ -93,7 +90,7 @@ def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) 
     even = [
         tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks
     ]
-    # no more than the largest share asks for
+    # no more than the largest share needs
     programs = even[0] if even else -(-total // -(-total // processors))
     # the program of a tile's first block, as below
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]
@@ -288,8 +285,8 @@ def _product(
 
 
 def supports(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
-    """Whether the kernel knows the numbers and their places: of one type, rows that begin at
-    multiples of 16 bytes.
+    """Whether the kernel supports the matrices: one supported type, rows that begin at multiples of
+    16 bytes.
     """
     return (
         0 < len(x) <= MOST_ROWS and x.dtype == w.dtype and supports_matrix(x) and supports_matrix(w)
@@ -297,7 +294,7 @@ def supports(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> bool:
 
 
 def supports_matrix(x: Num[Tensor, "rows size"]) -> bool:
-    """Whether the kernel knows the numbers of a matrix and their places."""
+    """Whether the kernel supports a matrix's type and layout."""
     return (
         x.dtype in KINDS
         and x.stride(1) == 1
@@ -308,8 +305,8 @@ def supports_matrix(x: Num[Tensor, "rows size"]) -> bool:
 
 @dataclass(frozen=True)
 class Squares:
-    """What the product before left of a norm: x's rows are to be divided by sqrt(Σ sums / size of a
-    row + eps).
+    """The unfinished norm of rows x: the product divides them by sqrt(Σ sums / size of a row +
+    eps).
     """
 
     sums: Float32[Tensor, "tiles rows"]
@@ -381,12 +378,14 @@ def _launched(
 
 
 def descriptor(x: Tensor, rows: int, width: int) -> Any:
-    """What the tensor memory accelerator must know of a matrix. Beyond its edges it gives zeros."""
+    """The matrix's descriptor for the tensor memory accelerator. Loads beyond its edges are
+    zeros.
+    """
     layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
 
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """How many the device has."""
+    """The number of multiprocessors of the device."""
     return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,14 +1,13 @@
-"""A product that is added to the residual stream, on Hopper, and the norm after it without a kernel
-of its own.
+"""A product that adds itself to the residual stream, on Hopper, and prepares the next norm.
 
-    s' = s + x wᵀ + b ;  left for the next product: s' · weight, and the sums of the squares of s'
+    s' = s + x wᵀ + b ;  results: s', s' · weight, and the sums of the squares of s'
 
-so that (s' · weight / sqrt(mean(s'²) + eps)) wᵀ is made by it as ((s' · weight) wᵀ) /
-sqrt(mean(s'²) + eps) (`gemm.Squares`).
+The next product computes (s' · weight / sqrt(mean(s'²) + eps)) wᵀ as ((s' · weight) wᵀ) /
+sqrt(mean(s'²) + eps) (`gemm.Squares`), so the norm has no kernel of its own.
 
-As in `gemm.py`, weights are prefetched before the previous kernel ends. A program has the whole
-of some rows of w, so that it adds up by itself: tiles are narrow, at most one for each
-multiprocessor. Each warp multiplies a share of a block's columns; all are put together at the end.
+As in `gemm.py`, a program prefetches weights before the previous kernel ends. It has whole rows of
+w, so there are no partial sums: tiles are narrow, at most one for each multiprocessor. Each warp
+multiplies a share of a block's columns; the shares are added at the end.
 """
 
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from bass.kernels.hopper.gemm import (
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w
-BLOCK = 16384  # bytes of a tile that are asked for at a time
+BLOCK = 16384  # bytes of a tile per load
 BUSY = 0.7  # of the multiprocessors, at least: each takes in up to 1.3 times its share
 SHARES = 4  # of a block's columns, one for each warp
 
@@ -122,7 +121,7 @@ def _added(
 
 @dataclass(frozen=True)
 class Added:
-    """A residual stream with a product added, and what the next norm is made of."""
+    """A residual stream with a product added, and the inputs of the next norm."""
 
     stream: Float[Tensor, "rows out"]
     weighted: Float[Tensor, "rows out"]
@@ -130,13 +129,13 @@ class Added:
 
 
 def tile_for(n: int, processors: int) -> int | None:
-    """Rows of w that a program has, for a matrix of n; None where they cannot be divided well."""
+    """Rows of w of a program, for a matrix of n rows; None if they do not divide evenly enough."""
     fitting = [tile for tile in TILES if BUSY * processors <= -(-n // tile) <= processors]
     return fitting[0] if fitting else None
 
 
 def supports(rows: int, w: Float[Tensor, "out in"]) -> bool:
-    """Whether the kernel knows so many rows and this matrix, and divides it well."""
+    """Whether the kernel supports this number of rows and this matrix, and divides it evenly."""
     return (
         0 < rows <= MOST_ROWS
         and w.dtype == torch.bfloat16
@@ -152,7 +151,7 @@ def added(
     stream: Float[Tensor, "rows out"],
     weight: Float[Tensor, " out"],
 ) -> Added:
-    """stream + x wᵀ + bias, for a norm with this weight. What it `serves`."""
+    """stream + x wᵀ + bias, for a norm with this weight, for inputs that it `supports`."""
     x, stream = x.to(w.dtype), stream.contiguous()  # as a backend of the user's own may give it
     x = x if supports_matrix(x) else x.clone(memory_format=torch.contiguous_format)
     (rows, k), n = x.shape, len(w)

@@ -4,17 +4,16 @@
     out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
 over the visible positions p <= positions[b, w], of these the last `window` if that is given;
-cap(x) = softcap tanh(x / softcap). A query at -1 sees nothing; its output is zero. G query heads
-share a key head: they are laid along the queries of a block, so that keys are read once for all of
-them.
+cap(x) = softcap tanh(x / softcap). A query at -1 sees nothing; its output is zero. The G query
+heads of a key head are stacked along the queries of a block, so keys are read once for all of them.
 
     rows of a block     query 0: heads 0..G-1 | query 1: heads 0..G-1 | ...      of one key head
     keys of a row       [ split 0 ....... | split 1 ....... | split 2 .... ]     one block each,
                                                                                  KEYS at a time
 
 Each split keeps the largest score, the sum and the weighted values of its own keys (Dao, Haziza,
-Massa, Sizov 2023, "Flash-Decoding"; Milakov and Gimelshein 2018 for the running maximum); the one
-that ends last puts them together, in their order. Sums are made in float32, for float64 in float64.
+Massa, Sizov 2023, "Flash-Decoding"; Milakov and Gimelshein 2018 for the running maximum). The split
+that ends last combines them in order. Sums are in float32, for float64 in float64.
 """
 
 from typing import Any, no_type_check
@@ -38,7 +37,7 @@ from bass.kernels.triton.launch import (
     wait_for_inputs,
 )
 
-UNROLLED = tl.constexpr(8)  # splits that are put together without a loop
+UNROLLED = tl.constexpr(8)  # most splits that are combined without a loop
 MOST_TILES = 65536  # of queries, heads and rows
 # of a block, by the bytes of a number: what fits in registers at 256 dimensions of a head
 MOST_ROWS = {2: 64, 4: 32, 8: 16}
@@ -60,7 +59,7 @@ def capped(scores, SOFTCAP: tl.constexpr):
 @triton.jit
 @no_type_check
 def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.constexpr):
-    """What one split adds to the weighted values at the common level."""
+    """The weighted values of one split, rescaled to the common maximum."""
     weight = tl.exp(
         tl.load(tops + split * count + rows, mask=inside, other=float("-inf"), cache_modifier=".cg")
         - level
@@ -194,7 +193,7 @@ def _attend(
             visible = visible & (key[None, :] > own[:, None] - WINDOW)
         scores = tl.where(visible, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
-        # no key so far: -inf less -inf is not a number
+        # no key so far: -inf - -inf is NaN
         level = tl.where(higher > float("-inf"), higher, 0.0)
         weights = tl.exp(scores - level[:, None])
         kept = tl.exp(top - level)
@@ -281,9 +280,7 @@ def padded(
     softcap: float | None,
     splits: int | None = None,
 ) -> Queries:
-    """BASS-PAD (Qian et al., 2024): one launch, each row of which walks through all `span`
-    positions.
-    """
+    """BASS-PAD (Qian et al., 2024): one launch, in which each row reads all `span` positions."""
     return _launch("padded", q, k, v, None, positions, span, (scale, window, softcap), splits)
 
 

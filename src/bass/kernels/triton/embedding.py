@@ -1,4 +1,4 @@
-"""Rows of a table."""
+"""Looks up rows of a table."""
 
 from typing import Any, no_type_check
 
@@ -19,7 +19,7 @@ def _embedded(
     table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr
 ):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    wait_for_all(PDL)  # a pass begins here, and its kernels ask for old keys before they wait
+    wait_for_all(PDL)  # a pass begins here, and its kernels prefetch old keys before they wait
     token = tl.load(tokens + row * token_stride).to(tl.int64)
     value = tl.load(
         table + token * stride + i,
@@ -32,7 +32,7 @@ def _embedded(
 def embedded(
     table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows size"]:
-    """The rows of the table that the tokens name; not a number for a token that is none."""
+    """The rows of the table for the tokens; NaN for an invalid token."""
     out, flat, size = (
         table.new_empty(*tokens.shape, table.shape[1]),
         tokens.reshape(-1),

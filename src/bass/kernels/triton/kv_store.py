@@ -1,9 +1,9 @@
-"""A window's queries, keys and values completed; keys and values stored.
+"""Completes a window's queries, keys and values, and stores keys and values.
 
     y = Σ_i partial_sums_i ;  the heads of q and k normalised: y / sqrt(mean(y²) + eps) · weight,
     and rotated: y cos + (y with its halves swapped) · signed sin; k and v to their slots
 
-Sums are made in float32; the partial sums come from products whose K was divided.
+Sums are in float32; the partial sums come from products with a divided K.
 """
 
 from dataclasses import dataclass
@@ -109,11 +109,11 @@ def rotate_and_store(
     place: Int[Tensor, "batch ..."] | None = None,
     page: int | None = None,
 ) -> Float[Tensor, "batch window heads dim"]:
-    """Add up a window's partial sums, normalise and rotate its queries and keys, write keys and
-    values, and return the queries. -1 is written nowhere.
+    """Add a window's partial sums, normalise and rotate its queries and keys, write keys and
+    values, and return the queries. Nothing is written for position -1.
 
-    The heads of `parts` are those of q, of k and of v. `angles`: cosines and signed sines of all
-    positions; None: nothing is rotated.
+    The heads of `parts` are those of q, k and v, in this order. `angles`: cosines and signed sines
+    of all positions; None: no rotary embedding.
 
     Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
     k[place[b, p // page] + p % page]. The last axis of k and v is contiguous.

@@ -1,10 +1,10 @@
-"""Rows in 8 bits, as they are before a product of quantized numbers.
+"""Quantizes rows to 8 bits for a product.
 
     top = max(max |x|, SMALLEST) ;  q = round(x · (L / top)) ;  scale = top / L
 
-L is the largest number of q's type, 127 (int8) or 448 (e4m3); halves go to the even number. One
-program for each row. A row with a number that is none has a scale that is none. Triton's
-interpreter cuts e4m3 off, so that there the kernel rounds by itself.
+L is the largest number of q's type, 127 (int8) or 448 (e4m3); rounding is half to even. One program
+for each row. The scale of a row with NaN is NaN. Triton's interpreter truncates e4m3, so there the
+kernel rounds itself.
 """
 
 from typing import Any, no_type_check
@@ -38,9 +38,7 @@ def in_8_bits(
     INTEGER: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """A row's numbers in float32 -> the same, rounded to numbers of the narrow type, times a scale;
-    and that scale.
-    """
+    """A row in float32, scaled and rounded to the narrow type, and the scale."""
     top = _larger(tl.reduce(tl.abs(value), 0, _larger), SMALLEST)
     value *= tl.div_rn(tl.full((), LARGEST, tl.float32), top)
     if INTEGER:

@@ -6,8 +6,8 @@
     offset_rms   norm(x) = x / sqrt(mean(x²) + eps) · (1 + weight)
     layer        norm(x) = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias
 
-n is in 8 bits with a scale if the next product wants that. `through` is such a norm, or nothing.
-Sums are made in float32; the partial sums come from products whose K was divided.
+n is in 8 bits with a scale if the next product is quantized. `through` is such a norm, or the
+identity. Sums are in float32; the partial sums come from products with a divided K.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from bass.kernels.triton.quantize import in_8_bits, options
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm's numbers. `kind`: rms, offset_rms or layer, as above."""
+    """The parameters of a norm. `kind`: rms, offset_rms or layer, as above."""
 
     weight: Float[Tensor, " size"] | None
     eps: float
@@ -36,7 +36,7 @@ class Norm:
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
 def _loaded(weight, bias, i, live, KIND: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
-    """What a norm multiplies by, and what it adds."""
+    """The weight and the bias of a norm."""
     scale = tl.full(i.shape, 1.0, tl.float32)
     shift = tl.zeros(i.shape, dtype=tl.float32)
     if WEIGHT:
@@ -51,7 +51,7 @@ def _loaded(weight, bias, i, live, KIND: tl.constexpr, WEIGHT: tl.constexpr, BIA
 @triton.jit
 @no_type_check
 def _unit(x, live, size, eps, KIND: tl.constexpr):
-    """A row of mean square 1, after its mean is taken away if the norm does so."""
+    """The row scaled to mean square 1, for `layer` after subtracting its mean."""
     if KIND == "layer":
         x = tl.where(live, x - tl.sum(x, 0) / size, 0.0)
     return x * tl.rsqrt(tl.sum(x * x, 0) / size + eps)
@@ -114,7 +114,7 @@ def add_norm(
     """The stream with `parts`, and `others` if there are two, added, and its norm, in `kind` (int8
     or e4m3) with a scale for each row if that is given.
 
-    Without parts the stream is given back as it is. `through`: an rms or offset_rms.
+    Without parts the stream is returned unchanged. `through`: an rms or offset_rms.
     """
     stream, (rows, size) = stream.contiguous(), stream.shape
     normed = torch.empty_like(stream, dtype=kind)

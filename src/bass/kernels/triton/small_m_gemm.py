@@ -3,17 +3,17 @@
     linear   y[m, n] = Σ_k x[m, k] w[n, k] + b[n]
     gated    y[m, i] = act(Σ_k x[m, k] w[i, k]) · Σ_k x[m, k] w[I + i, k]
 
-w is read once, in tiles of BN rows, and K is divided among `splits` programs where there are too
-few tiles to fill the chip. So the result of `linear` is a stack of `splits` summands, [splits, M,
-N], which the next kernel adds up as it reads them. (Letting the program that ends last add them up
-was slower on an H200, and so was norming x on its way into the product: docs/log.md.)
+w is read once, in tiles of BN rows. If the tiles are too few to fill the GPU, `splits` programs
+share K. So the result of `linear` is a stack of partial sums [splits, M, N], which the next kernel
+adds as it reads them. (On an H200 it was slower to let the last program add them, or to normalise x
+as the product reads it: docs/log.md.)
 
-x and w may be quantized, with a scale for each row of either. Products of e4m3 are added up by the
-tensor cores with fewer bits than float32 has: a relative 1e-3 at most over 11,008 of them, of what
-quantization itself loses a twentieth.
+x and w may be quantized, with a scale for each row of either. Tensor cores add products of e4m3
+with fewer bits than float32: a relative error of at most 1e-3 over 11,008 products, a twentieth of
+the error of quantization.
 
-Kernels are launched with programmatic dependent launch: the next one may begin while this one ends,
-and waits before it reads what this one writes (Hopper and later; elsewhere they follow each other).
+Kernels use programmatic dependent launch: the next one may begin while this one ends, and waits
+before it reads what this one writes (Hopper and later; elsewhere they run one after the other).
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def _product(
     """
     m, k = tl.arange(0, BM), tl.arange(0, BK)
     stop = tl.minimum(first + SIZE, k_size)
-    # Rows of x beyond the last are not read: many reads of one place slow all of them down.
+    # Rows of x beyond the last are masked: many reads of one address slow all of them down.
     x_rows, x_live = x + m[None, :] * k_size, (m < rows)[None, :]
     wait_for_inputs(PDL)
     total = tl.zeros((BN, BM), dtype=SUM)
@@ -96,7 +96,7 @@ def _linear(
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
     m = tl.arange(0, BM)
-    # Rows of w beyond the last are the last one again, and nothing of them is stored.
+    # Rows of w beyond the last read the last one again, and are not stored.
     w_rows = w + tl.minimum(n, n_size - 1).to(tl.int64)[:, None] * k_size
     result = _product(
         x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, EVEN, X_SCALED,
@@ -175,11 +175,11 @@ def linear(
     dtype: torch.dtype | None = None,
     tile: Tile | None = None,
 ) -> Float[Tensor, "splits rows out"]:
-    """The summands of x wᵀ + b for up to MOST_ROWS rows.
+    """The partial sums of x wᵀ + b for up to MOST_ROWS rows.
 
-    x: numbers, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`;
-    quantized weights may meet numbers. The summands are in float32; a single one is in `dtype`, by
-    default x's.
+    x: floats, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`;
+    quantized weights with float x are supported. Partial sums are in float32; a single one is in
+    `dtype`, by default x's.
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
     tile = tile or tile_for(
@@ -238,11 +238,11 @@ def tile_for(
     """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k
     numbers of `size` bytes.
 
-    room: bytes of shared memory that a program may have; where they are fewer than an H100's, tiles
-    are smaller and fewer in flight.
+    room: bytes of shared memory of a program; below an H100's, tiles are smaller and fewer are in
+    flight.
 
-    A rule drawn from some 3,000 tiles that were timed on an H200 (docs/log.md): programs in equal
-    numbers for all multiprocessors, one each with deep queues or three with short ones.
+    The rule comes from about 3,000 tiles timed on an H200 (docs/log.md): the same number of
+    programs for all multiprocessors, one with deep queues or three with short ones.
     """
     bm, bk = block_rows(rows), 256 // size
     tiles, wide = -(-n // 64), -(-n // 128)
@@ -280,9 +280,7 @@ def _evenness(programs: int) -> float:
 
 
 def block_rows(rows: int) -> int:
-    """The rows of x that a program holds: a power of two, and 16 at least, as products of blocks
-    want them.
-    """
+    """Rows of x of a program: a power of two, and at least 16, as `tl.dot` requires."""
     return max(16, 1 << (rows - 1).bit_length())
 
 

@@ -1,14 +1,13 @@
-"""What is no distribution, of a draft or of the target, is flagged on the device: no host read.
+"""Flags invalid distributions of a draft or of the target on the device, without a host read.
 
-    valid_part         a draft, cut to what was requested, and what is wrong with it
-    with_target_flags  a row's flag, and what is wrong with the target's distributions
+    valid_part         a draft, clipped to the requested lengths, and its flags
+    with_target_flags  the rows' flags, with those of the target's distributions
 
-    masses             of a chunk of each distribution that counts: its sum and its least
-                       probability
-    flag               of these sums over the chunks of a row
+    masses             the sum and the least probability of each chunk of each used distribution
+    flag               the flags from these sums over the chunks of a row
 
-Each reads the distributions once, by many programs, and puts together what they found in a second
-launch. `bass.ops.batch_state` says what they compute.
+Many programs read each distribution once, and a second launch combines their results.
+`bass.ops.batch_state` defines the results.
 """
 
 from typing import Any, no_type_check
@@ -37,9 +36,7 @@ def _masses(
     requested, lengths, probs, sums, least, k, vocab, prob_row, prob_slot,
     SIZE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Of a chunk of each distribution within its row's length: its sum and its least
-    probability.
-    """
+    """The sum and the least probability of a chunk of each distribution within its row's length."""
     row, slot, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     wait_for_inputs(PDL)
     if slot < tl.minimum(tl.load(requested + row), tl.load(lengths + row)):
@@ -54,7 +51,7 @@ def _masses(
 @triton.jit
 @no_type_check
 def _flag(sums, least, row, counts, i, k, chunks, CHUNKS: tl.constexpr):
-    """What is wrong with those distributions of a row that count."""
+    """The flags of a row's used distributions."""
     c = tl.arange(0, CHUNKS)
     place = (row * k + i)[:, None] * chunks + c[None, :]
     mask = counts[:, None] & (c < chunks)[None, :]

@@ -1,0 +1,119 @@
+"""What `bass info` and `bass generate` say about kernels, for devices that are not there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from bass.attention import SDPA, TritonPad, TritonRagged
+from bass.caches import PaddedCache, SplitCache
+from bass.cli import kernels
+from bass.models.decoder import CausalDecoder
+from bass.models.gemma3_text import Gemma3Text, Gemma3TextConfig
+from bass.models.gpt2 import GPT2, GPT2Config
+from bass.models.llama import Llama, LlamaConfig
+from bass.ops.dispatch import Capability, Unsupported
+from bass.quantization import QUANTIZATIONS, quantize
+from unit.checkpoints import Pair, Said
+
+NO_GPU = Unsupported("`cpu` is no CUDA device", "use one")
+NO_HOPPER = Unsupported("`cuda` is no Hopper GPU", "use an H100 or H200")
+HOPPER, OTHER, CPU = Capability(None, None), Capability(None, NO_HOPPER), Capability(NO_GPU, NO_GPU)
+CUDA = torch.device("cuda")
+
+
+def setting(capability: Capability = HOPPER, **changed: Any) -> kernels.Setting:
+    values = {"dtype": torch.bfloat16, "cache": SplitCache, "attention": TritonRagged()}
+    return kernels.Setting(capability, **values | changed)
+
+
+def llama(dim: int = 64) -> Llama:
+    return Llama(LlamaConfig(32, 2 * dim, 64, 1, 2, 1, dim, 16), dtype=torch.bfloat16)
+
+
+def no(decoder: CausalDecoder, where: kernels.Setting) -> dict[str, str]:
+    return {part: why for part, why in kernels.by_part(decoder, where).items() if why}
+
+
+def test_llama_runs_by_kernels_throughout_on_hopper() -> None:
+    assert no(llama(), setting()) == {}
+    assert kernels.in_short(llama(), setting()) == "all"
+    assert kernels.lines(llama(), setting(), CUDA)[0].split() == (
+        ["kernels", "on", "cuda,", "bfloat16,", "`split`", "cache"]
+    )
+
+
+@pytest.mark.parametrize("decoder", [llama(), GPT2(GPT2Config(32, 16, 8, 1, 2))])
+def test_a_device_without_kernels_is_one_line(decoder: CausalDecoder) -> None:
+    where = setting(CPU)
+    assert kernels.lines(decoder, where, torch.device("cpu")) == [
+        f"{'kernels':20}off: `cpu` is no CUDA device"
+    ]
+    assert kernels.in_short(decoder, where) == "off (`cpu` is no CUDA device)"
+
+
+def test_float64_has_no_kernels() -> None:
+    assert kernels.in_short(llama(), setting(dtype=torch.float64)) == (
+        "off (no kernel computes in float64)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        (setting(OTHER), "`cuda` is no Hopper GPU"),
+        (setting(dtype=torch.float16), "the model computes in float16, not bfloat16"),
+        (
+            setting(cache=PaddedCache, attention=TritonPad()),
+            "the cache is `padded`, not `split`",
+        ),
+    ],
+)
+def test_the_fused_path_names_what_is_against_it(where: kernels.Setting, reason: str) -> None:
+    assert no(llama(), where) == {kernels.FUSED: reason}
+
+
+def test_the_fused_path_needs_whole_weights_and_heads_of_a_known_size() -> None:
+    assert no(llama(32), setting()) == {kernels.FUSED: "heads have 32 dimensions, not 64 or 128"}
+    quantized = llama()
+    quantize(quantized, QUANTIZATIONS["int8"]())
+    assert no(quantized, setting()) == {kernels.FUSED: "weights are quantized"}
+
+
+def test_a_backend_of_torchs_is_named() -> None:
+    reasons = no(llama(), setting(cache=PaddedCache, attention=SDPA()))
+    assert reasons["attention"] == "backend `SDPA` runs none of ours"
+
+
+def test_an_mlp_without_a_gate_and_a_norm_of_heads_are_named() -> None:
+    gpt2 = no(GPT2(GPT2Config(32, 16, 8, 1, 2)), setting())
+    assert gpt2 == {
+        "activations": "the MLP has no gate",
+        kernels.FUSED: "a norm is `LayerNorm`, not `RMSNorm`",
+    }
+    gemma = no(Gemma3Text(Gemma3TextConfig(32, 32, 64, 1, 2, 1, 16)), setting())
+    assert gemma == {kernels.FUSED: "the block is `SandwichNorm`, not `PreNorm`"}
+
+
+def test_a_layer_and_a_norm_of_ones_own_are_named() -> None:
+    class OwnNorm(torch.nn.Module): ...
+
+    class OwnLayer(torch.nn.Module): ...
+
+    decoder: Any = llama()
+    decoder.blocks[0].mlp_norm = OwnNorm()
+    decoder.blocks[0].mlp.down = OwnLayer()
+    reasons = no(decoder, setting())
+    assert reasons["norms"] == "`OwnNorm` is a class of its own"
+    assert reasons["products"] == reasons[kernels.FUSED] == "`OwnLayer` is a class of its own"
+
+
+def test_info_and_generate_say_it(bass_command: Callable[..., Said], pair: Pair) -> None:
+    said = bass_command("info", str(pair.target))
+    assert f"{'kernels':20}off: `cpu` is no CUDA device\n" in said.out
+    said = bass_command(
+        "generate", "def", "--target", str(pair.target), "--draft", str(pair.draft),
+        "--max-new-tokens", "2",
+    )  # fmt: skip
+    assert "kernels: off (`cpu` is no CUDA device)" in " ".join(said.err.split())
