@@ -90,7 +90,7 @@ def test_a_number_for_each_row_may_be_a_column_narrow_or_one_for_all(
             *validity.valid_part(lens, n, draft, None, 9),
             *batch_state.window(tokens, lens, active, draft, n),
             batch_state.leading(kept, n),
-            batch_state.commit(*committed, lens[:0], window, n),
+            batch_state.commit(*committed, draft[:, :0], window, n),
             *committed,
             batch_state.pack_report(*told),
             rejection_sampling.emit(draft, n, probs[:, 0], uniforms.abs().clamp(max=0.9)),

@@ -59,7 +59,6 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     chunk, search, bits = request.param
     for module, name, value in (
         (kernels, "TILE", search),
-        (kernels, "LIST", chunk),
         (kernels, "CHUNK", chunk),
         (kernels, "PART", chunk // 8),
         (kernels, "BITS", bits),

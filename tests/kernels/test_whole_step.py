@@ -37,7 +37,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For vocabularies of a few tokens: rows of two chunks, found in few launches."""
     for module, name, value in (
         (sampling, "CHUNK", 4),
-        (sampling, "SEARCH", 4),
+        (sampling, "PART", 2),
+        (sampling, "TILE", 4),
         (sampling, "BITS", 8),
         (rejection_sampling, "CHUNK", 4),
     ):

@@ -218,5 +218,5 @@ def test_the_statistics_keep_their_promises() -> None:
         test.distance(random.multinomial(test.n, biased)) > test.threshold for _ in range(2000)
     )
     assert (FALSE_FAILURE, MISS) == (1e-6, 1e-3)
-    with pytest.raises(AssertionError, match="take more"):
+    with pytest.raises(AssertionError, match="use more"):
         assert_law(random.multinomial(400, law), law)

@@ -2,6 +2,7 @@
 its replay is the step.
 """
 
+import gc
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,21 @@ def test_after_a_warm_up_nothing_is_left_to_capture(models: tuple[Path, Path]) -
         ]
     assert step is llm._kept.engine.step
     assert len(step.captured) == 10
+
+
+def test_garbage_that_is_collected_meanwhile_ends_no_capture(models: tuple[Path, Path]) -> None:
+    """An engine in a cycle, as a traceback holds it, whose graphs are freed by the collector."""
+    request: dict[str, Any] = {"max_new_tokens": 9, "ignore_eos": True}
+    threshold = gc.get_threshold()
+    try:
+        for _ in range(3):
+            held: list[Any] = [bass.load(*models, device="cuda", cuda_graphs=True)]
+            held[0].generate([3, 1, 4], **request)
+            held.append(held)
+            gc.set_threshold(1)
+            del held
+    finally:
+        gc.set_threshold(*threshold)
 
 
 @pytest.fixture

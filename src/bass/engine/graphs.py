@@ -1,6 +1,8 @@
 """A step as CUDA graphs: captured once for each shape, then replayed."""
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -46,6 +48,18 @@ class Captured:
     packed: Tensor
     layout: Layout
     reports: tuple[Tensor, Tensor]  # host, pinned
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Collects no cycles of garbage: an engine or a graph in one, freed now, would end a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @final
@@ -157,7 +171,8 @@ class GraphedStep(Step):
         graph = torch.cuda.CUDAGraph()
         try:
             # its own would be on the device of the process's first
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.side):
+            capture = torch.cuda.graph(graph, pool=self.pool, stream=self.side)
+            with _without_garbage_collection(), capture:
                 self.lengths.copy_(self.asked, non_blocking=True)
                 packed, layout = self.inner.on_device(self.sequences, self.lengths, k, span)
         except RuntimeError as error:

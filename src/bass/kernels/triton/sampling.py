@@ -37,22 +37,67 @@ from bass.kernels.triton.floors import (
     tops_of,
     total_of,
 )
-from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
+from bass.kernels.triton.launch import dense, dependent, kept_zeros, wait_for_inputs
 from bass.kernels.triton.penalties import edit, is_edited
 
 CHUNK, WARPS = 4096, 8  # of tops and probs
 PART = 256  # of a chunk
-LIST, TILE, SEARCH_WARPS = 8192, 512, 16  # of a search: to make its list, and to read it
+TILE = 256  # of a search, to read its list
 BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
+
+
+@triton.jit
+@no_type_check
+def _search(
+    own, listed, tops, totals, heads, floors, masses, row, vocab, chunks,
+    inverse, top_k, top_p, min_p,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
+    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The floor of a row, of which `own` are the logits, and the mass that is kept."""
+    theirs = tops_of(tops, row, chunks, CHUNKS)
+    top = tl.max(theirs, 0)
+    need = top_p.to(tl.float32)
+    need *= total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+    # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of which
+    # all smaller ones together are less than what top_p leaves out.
+    above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
+    least = min_p
+    if top_k > 0:
+        least = 0.0
+        parts = chunks * PARTS
+        if top_k <= parts:
+            above = floor_of(
+                heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float32), True,
+                DEPTH, BITS, KEY_BITS, TILE,
+            )  # fmt: skip
+    elif top_p < 1:
+        share = need * ((1 - top_p) / top_p).to(tl.float32)
+        least = 0.999 * share / vocab
+    listed += row * vocab
+    size = listed_of(own, vocab, above, least, top, inverse, listed, SIZE)
+    if top_k > 0:
+        above = floor_of(
+            listed, size, above, 0.0, 1.0, top_k.to(tl.float32), True,
+            DEPTH, BITS, KEY_BITS, TILE,
+        )  # fmt: skip
+        need = top_p.to(tl.float32) * mass_of(listed, size, above, 0.0, top, inverse, TILE)
+    if top_p < 1:
+        above = tl.maximum(above, floor_of(
+            listed, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
+        ))  # fmt: skip
+    tl.store(floors + row, above)
+    tl.store(masses + row, mass_of(listed, size, above, min_p, top, inverse, TILE))
 
 
 @triton.jit(do_not_specialize=["columns", "ends", "slots", "drafted_row"])
 @no_type_check
 def _tops(
     x, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-    edits, tops, totals, places, heads, scratch,
+    edits, tops, totals, places, heads, listed, floors, masses, scratch, counts,
     stride, vocab, chunks, window, columns, ends, slots, drafted_row,
     SIZE: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, DRAFTED: tl.constexpr,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, CHUNKS: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -61,7 +106,7 @@ def _tops(
     i, at = first + tl.arange(0, SIZE), row * chunks + chunk
     # older than any kernel that may still run
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
-    inverse, top_k, _, _ = options_of(sampling, sequence, vocab)
+    inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
     own = x + row * stride
     if edited:
@@ -82,57 +127,15 @@ def _tops(
         parts: tl.constexpr = SIZE // PART
         best = tl.max(tl.reshape(value, (parts, PART)), 1)
         tl.store(heads + at * parts + tl.arange(0, parts), best.to(heads.dtype.element_ty))
-
-
-@triton.jit
-@no_type_check
-def _search(
-    x, sampling, lens, prompt_lens, edits, tops, totals, heads, listed, floors, masses,
-    stride, vocab, chunks, window, columns,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
-    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    sequence, before = row // window, columns - window + 1 + row % window
-    edited = is_edited(sampling, lens, prompt_lens, sequence, before)
-    inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
-    by_count, by_mass = top_k > 0, top_p < 1
-    wait_for_inputs(PDL)
-    if by_count | by_mass | (min_p > 0):
-        own = tl.where(edited, edits + row * vocab, x + row * stride)
-        theirs = tops_of(tops, row, chunks, CHUNKS)
-        top = tl.max(theirs, 0)
-        need = top_p.to(tl.float32)
-        need *= total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
-        # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
-        # which all smaller ones together are less than what top_p leaves out.
-        above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
-        least = min_p
-        if by_count:
-            least = 0.0
-            parts = chunks * PARTS
-            if top_k <= parts:
-                above = floor_of(
-                    heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float32), True,
-                    DEPTH, BITS, KEY_BITS, TILE,
-                )  # fmt: skip
-        elif by_mass:
-            share = need * ((1 - top_p) / top_p).to(tl.float32)
-            least = 0.999 * share / vocab
-        own_list = listed + row * vocab
-        size = listed_of(own, vocab, above, least, top, inverse, own_list, SIZE)
-        if by_count:
-            above = floor_of(
-                own_list, size, above, 0.0, 1.0, top_k.to(tl.float32), True,
-                DEPTH, BITS, KEY_BITS, TILE,
+    if (top_k > 0) | (top_p < 1) | (min_p > 0):
+        tl.debug_barrier()
+        if tl.atomic_add(counts + row, 1, sem="acq_rel") == chunks - 1:  # all have come
+            tl.store(counts + row, 0)
+            _search(
+                own, listed, tops, totals, heads, floors, masses, row, vocab, chunks,
+                inverse, top_k, top_p, min_p,
+                DEPTH, BITS, KEY_BITS, SIZE // PART, SIZE, TILE, CHUNKS,
             )  # fmt: skip
-            need = top_p.to(tl.float32) * mass_of(own_list, size, above, 0.0, top, inverse, TILE)
-        if by_mass:
-            above = tl.maximum(above, floor_of(
-                own_list, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
-            ))  # fmt: skip
-        tl.store(floors + row, above)
-        tl.store(masses + row, mass_of(own_list, size, above, min_p, top, inverse, TILE))
 
 
 @triton.jit
@@ -225,10 +228,10 @@ def warp(
     flat = _rows(logits)
     columns, device = drafted.shape[1], logits.device
     tops, totals = _parts(flat)
-    chunks, parts = tops.shape[1], CHUNK // PART
+    chunks = tops.shape[1]
     places = torch.empty_like(tops, dtype=torch.int32)
     edits, listed = (torch.empty(flat.shape, dtype=flat.dtype, device=device) for _ in range(2))
-    heads = torch.empty((len(flat), chunks * parts), dtype=flat.dtype, device=device)
+    heads = torch.empty((len(flat), chunks * (CHUNK // PART)), dtype=flat.dtype, device=device)
     floors = torch.empty(len(flat), dtype=torch.int32, device=device)
     masses = torch.empty(len(flat), dtype=torch.float32, device=device)
     out = torch.empty((len(flat), vocab), dtype=torch.float32, device=device)
@@ -237,20 +240,15 @@ def warp(
     sizes = flat.stride(0), vocab, chunks, window, columns
     options = {"CHUNKS": triton.next_power_of_2(chunks), **dependent(logits)}
     tops_: Any = _tops[(len(flat), chunks)]
-    search: Any = _search[(len(flat),)]
     probs: Any = _probs[(len(flat), chunks)]
     with torch.cuda.device_of(logits):
         tops_(
             flat, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-            edits, tops, totals, places, heads, out.view(torch.int32), *sizes,
+            edits, tops, totals, places, heads, listed, floors, masses, out.view(torch.int32),
+            kept_zeros("search", triton.next_power_of_2(len(flat)), device), *sizes,
             end_tokens.shape[1], tokens.stride(0), drafted.stride(0), SIZE=CHUNK, PART=PART,
-            TILE=min(CHUNK, 32 * WARPS), DRAFTED=triton.next_power_of_2(max(columns, 1)),
-            num_warps=WARPS, **dependent(logits),
-        )  # fmt: skip
-        search(
-            flat, *rows, edits, tops, totals, heads, listed, floors, masses, *sizes,
-            DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, PARTS=parts, SIZE=LIST, TILE=TILE,
-            num_warps=SEARCH_WARPS, **options,
+            TILE=min(CHUNK, TILE), DRAFTED=triton.next_power_of_2(max(columns, 1)),
+            DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, num_warps=WARPS, maxnreg=64, **options,
         )  # fmt: skip
         probs(
             flat, *rows, edits, tops, totals, places, floors, masses, out, *sizes,
