@@ -52,7 +52,7 @@ class Captured:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Collects no cycles of garbage: an engine or a graph in one, freed now, would end a capture."""
+    """No collection of cycles: an engine or a graph that is freed meanwhile ends the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -303,22 +303,22 @@ MUTANTS = (
     Mutant(
         "a kernel's top-p leaves out the token that reaches it",
         "floor_of",
-        "tl.sum((tl.sum(found, 1) >= need).to(tl.int32), 0) - 1",
-        "tl.sum((tl.sum(found, 1) >= need).to(tl.int32), 0)",
+        "tl.sum(enough.to(tl.int32), 0) - 1",
+        "tl.sum(enough.to(tl.int32), 0)",
         ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),
     Mutant(
         "a kernel's top-p is a share of the whole, not of top-k's tokens",
         "_search",
-        "need = top_p.to(tl.float32) * mass_of(own_list, size, above, 0.0, top, inverse, TILE)",
+        "need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE)",
         "",
         ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),
     Mutant(
         "a kernel's top-p overlooks tokens that are improbable",
         "_search",
-        "0.999 * share / vocab",
-        "share",
+        "0.999 * need * (1 - top_p) / top_p / vocab",
+        "need * (1 - top_p) / top_p",
         ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),
     Mutant(

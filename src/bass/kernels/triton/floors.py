@@ -9,6 +9,7 @@ import triton.language as tl
 
 from bass.kernels.triton.launch import INTERPRETED, interpreted_range
 
+UNIT = tl.constexpr(2.0**40)  # of sums that are integers
 if INTERPRETED:
     range = interpreted_range
 
@@ -66,63 +67,53 @@ def floor_of(
     DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it among
-    `size` logits, of which those count whose keys are `above` or more.
+    `size` logits in any order, of which those with a key of `above` or more count.
 
     Digit by digit, each with 2^BITS thresholds.
     """
     j = tl.arange(0, 1 << BITS)
     floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
+    need *= tl.where(BY_COUNT, 1.0, UNIT)
     for digit in range(DEPTH):
         shift = BITS * (DEPTH - 1 - digit)
         threshold = (floor + (j.to(tl.int64) << shift))[:, None]
         # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
         # over threads ten for each threshold.
-        found = tl.zeros((1 << BITS, TILE), dtype=tl.float32)
+        found = tl.zeros((1 << BITS, TILE), dtype=tl.int64)
         for begin in range(0, size, TILE):
             i = begin + tl.arange(0, TILE)
             value = tl.load(values + i, mask=i < size, other=float("-inf"))
             key = ordered(value)
-            weight = tl.where((i < size) & (key >= above), 1.0, 0.0)
+            weight = tl.full((TILE,), 1, tl.int64)
             if not BY_COUNT:
-                weight *= tl.exp((value.to(tl.float32) - top) * inverse)
-            found += tl.where(key.to(tl.int64)[None, :] >= threshold, weight[None, :], 0.0)
+                weight = _mass(value, top, inverse)
+            weight = tl.where((i < size) & (key >= above), weight, 0)
+            found += tl.where(key.to(tl.int64)[None, :] >= threshold, weight[None, :], 0)
         # a threshold beyond the largest key has none
-        last = tl.maximum(tl.sum((tl.sum(found, 1) >= need).to(tl.int32), 0) - 1, 0)
+        enough = tl.sum(found, 1).to(tl.float64) >= need
+        last = tl.maximum(tl.sum(enough.to(tl.int32), 0) - 1, 0)
         floor += last.to(tl.int64) << shift
     return floor.to(tl.int32)
 
 
 @triton.jit
 @no_type_check
-def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
-    """Σ exp((x - top) / T) of those among `size` logits whose keys are `above` or more, and whose
-    terms are `least` or more.
-    """
-    found = tl.zeros((TILE,), dtype=tl.float32)
-    for begin in range(0, size, TILE):
-        i = begin + tl.arange(0, TILE)
-        value = tl.load(values + i, mask=i < size, other=float("-inf"))
-        e = tl.exp((value.to(tl.float32) - top) * inverse)
-        found += tl.where((i < size) & (ordered(value) >= above) & (e >= least), e, 0.0)
-    return tl.sum(found, 0)
+def _mass(value, top, inverse):
+    """exp((x - top) / T), in units of which a sum does not depend on its order."""
+    return (tl.exp((value.to(tl.float32) - top) * inverse) * UNIT).to(tl.int64)
 
 
 @triton.jit
 @no_type_check
-def listed_of(values, size, above, least, top, inverse, out, TILE: tl.constexpr):
-    """Write those among `size` logits whose keys are `above` or more, and whose terms
-    exp((x - top) / T) are `least` or more, to `out`, in their order; how many these are.
+def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
+    """Σ exp((x - top) / T) of those among `size` logits with a key of `above` or more and a term of
+    `least` or more.
     """
-    count = tl.full((), 0, tl.int32)
+    found = tl.zeros((TILE,), dtype=tl.int64)
     for begin in range(0, size, TILE):
         i = begin + tl.arange(0, TILE)
         value = tl.load(values + i, mask=i < size, other=float("-inf"))
         e = tl.exp((value.to(tl.float32) - top) * inverse)
         kept = (i < size) & (ordered(value) >= above) & (e >= least)
-        more = tl.sum(kept.to(tl.int32), 0)
-        if more > 0:
-            place = tl.cumsum(kept.to(tl.int32), 0)
-            tl.store(out + count + place - 1, value, mask=kept)
-        count += more
-    tl.debug_barrier()
-    return count
+        found += tl.where(kept, _mass(value, top, inverse), 0)
+    return tl.sum(found, 0).to(tl.float64) / UNIT

@@ -6,7 +6,8 @@
 
     tops     of a chunk of a row: penalties; its largest logit, where it first stands,
              Σ exp((x - largest) / T); and, for top_k, the largest logits of its parts
-    search   of a row: the logits that may be kept, in a list; of these, the floors
+    search   of a chunk: the logits that may be kept, in a list of the row; the program that ends
+             last finds the floors in it
     probs    of a chunk: p
 
 Options are read on the device, row by row: in rows that nothing cuts, `search` ends at once.
@@ -30,7 +31,6 @@ from torch import Tensor
 
 from bass.kernels.triton.floors import (
     floor_of,
-    listed_of,
     mass_of,
     options_of,
     ordered,
@@ -46,58 +46,13 @@ TILE = 256  # of a search, to read its list
 BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
 
 
-@triton.jit
-@no_type_check
-def _search(
-    own, listed, tops, totals, heads, floors, masses, row, vocab, chunks,
-    inverse, top_k, top_p, min_p,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
-    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr,
-):  # fmt: skip
-    """The floor of a row, of which `own` are the logits, and the mass that is kept."""
-    theirs = tops_of(tops, row, chunks, CHUNKS)
-    top = tl.max(theirs, 0)
-    need = top_p.to(tl.float32)
-    need *= total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
-    # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of which
-    # all smaller ones together are less than what top_p leaves out.
-    above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
-    least = min_p
-    if top_k > 0:
-        least = 0.0
-        parts = chunks * PARTS
-        if top_k <= parts:
-            above = floor_of(
-                heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float32), True,
-                DEPTH, BITS, KEY_BITS, TILE,
-            )  # fmt: skip
-    elif top_p < 1:
-        share = need * ((1 - top_p) / top_p).to(tl.float32)
-        least = 0.999 * share / vocab
-    listed += row * vocab
-    size = listed_of(own, vocab, above, least, top, inverse, listed, SIZE)
-    if top_k > 0:
-        above = floor_of(
-            listed, size, above, 0.0, 1.0, top_k.to(tl.float32), True,
-            DEPTH, BITS, KEY_BITS, TILE,
-        )  # fmt: skip
-        need = top_p.to(tl.float32) * mass_of(listed, size, above, 0.0, top, inverse, TILE)
-    if top_p < 1:
-        above = tl.maximum(above, floor_of(
-            listed, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
-        ))  # fmt: skip
-    tl.store(floors + row, above)
-    tl.store(masses + row, mass_of(listed, size, above, min_p, top, inverse, TILE))
-
-
 @triton.jit(do_not_specialize=["columns", "ends", "slots", "drafted_row"])
 @no_type_check
 def _tops(
     x, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-    edits, tops, totals, places, heads, listed, floors, masses, scratch, counts,
+    edits, tops, totals, places, heads, scratch,
     stride, vocab, chunks, window, columns, ends, slots, drafted_row,
     SIZE: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, DRAFTED: tl.constexpr,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, CHUNKS: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -106,7 +61,7 @@ def _tops(
     i, at = first + tl.arange(0, SIZE), row * chunks + chunk
     # older than any kernel that may still run
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
-    inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
+    inverse, top_k, _, _ = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
     own = x + row * stride
     if edited:
@@ -127,15 +82,66 @@ def _tops(
         parts: tl.constexpr = SIZE // PART
         best = tl.max(tl.reshape(value, (parts, PART)), 1)
         tl.store(heads + at * parts + tl.arange(0, parts), best.to(heads.dtype.element_ty))
+
+
+@triton.jit
+@no_type_check
+def _search(
+    x, sampling, lens, prompt_lens, edits, tops, totals, heads, listed, floors, masses, counts,
+    stride, vocab, chunks, window, columns,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
+    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence, before = row // window, columns - window + 1 + row % window
+    edited = is_edited(sampling, lens, prompt_lens, sequence, before)
+    inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
+    wait_for_inputs(PDL)
     if (top_k > 0) | (top_p < 1) | (min_p > 0):
+        theirs = tops_of(tops, row, chunks, CHUNKS)
+        top = tl.max(theirs, 0)
+        need = top_p * total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+        # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
+        # which all smaller ones together are less than what top_p leaves out.
+        above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
+        least = min_p
+        if top_k > 0:
+            least = 0.0
+            parts = chunks * PARTS
+            if top_k <= parts:
+                above = floor_of(
+                    heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float64), True,
+                    DEPTH, BITS, KEY_BITS, TILE,
+                )  # fmt: skip
+        elif top_p < 1:
+            least = (0.999 * need * (1 - top_p) / top_p / vocab).to(tl.float32)
+        own = tl.where(edited, edits + row * vocab, x + row * stride)
+        listed += row * vocab
+        i = chunk * SIZE + tl.arange(0, SIZE)
+        value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
+        e = tl.exp((value.to(tl.float32) - top) * inverse)
+        kept = (i < vocab) & (ordered(value) >= above) & (e >= least)
+        place = tl.cumsum(kept.to(tl.int32), 0)
+        start = tl.atomic_add(counts + row * 2, tl.max(place, 0), sem="relaxed")
+        tl.store(listed + start + place - 1, value, mask=kept)
         tl.debug_barrier()
-        if tl.atomic_add(counts + row, 1, sem="acq_rel") == chunks - 1:  # all have come
-            tl.store(counts + row, 0)
-            _search(
-                own, listed, tops, totals, heads, floors, masses, row, vocab, chunks,
-                inverse, top_k, top_p, min_p,
-                DEPTH, BITS, KEY_BITS, SIZE // PART, SIZE, TILE, CHUNKS,
-            )  # fmt: skip
+        if tl.atomic_add(counts + row * 2 + 1, 1, sem="acq_rel") == chunks - 1:  # all have come
+            size = tl.atomic_xchg(counts + row * 2, 0, sem="acq_rel")
+            tl.store(counts + row * 2 + 1, 0)
+            if top_k > 0:
+                above = floor_of(
+                    listed, size, above, 0.0, 1.0, top_k.to(tl.float64), True,
+                    DEPTH, BITS, KEY_BITS, TILE,
+                )  # fmt: skip
+                need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE)
+            if top_p < 1:
+                higher = floor_of(
+                    listed, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
+                )
+                above = tl.maximum(above, higher)
+            tl.store(floors + row, above)
+            mass = mass_of(listed, size, above, min_p, top, inverse, TILE)
+            tl.store(masses + row, mass.to(tl.float32))
 
 
 @triton.jit
@@ -240,15 +246,21 @@ def warp(
     sizes = flat.stride(0), vocab, chunks, window, columns
     options = {"CHUNKS": triton.next_power_of_2(chunks), **dependent(logits)}
     tops_: Any = _tops[(len(flat), chunks)]
+    search: Any = _search[(len(flat), chunks)]
     probs: Any = _probs[(len(flat), chunks)]
     with torch.cuda.device_of(logits):
         tops_(
             flat, sampling, tokens, lens, prompt_lens, end_tokens, drafted,
-            edits, tops, totals, places, heads, listed, floors, masses, out.view(torch.int32),
-            kept_zeros("search", triton.next_power_of_2(len(flat)), device), *sizes,
+            edits, tops, totals, places, heads, out.view(torch.int32), *sizes,
             end_tokens.shape[1], tokens.stride(0), drafted.stride(0), SIZE=CHUNK, PART=PART,
-            TILE=min(CHUNK, TILE), DRAFTED=triton.next_power_of_2(max(columns, 1)),
-            DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, num_warps=WARPS, maxnreg=64, **options,
+            TILE=min(CHUNK, 32 * WARPS), DRAFTED=triton.next_power_of_2(max(columns, 1)),
+            num_warps=WARPS, **dependent(logits),
+        )  # fmt: skip
+        search(
+            flat, *rows, edits, tops, totals, heads, listed, floors, masses,
+            kept_zeros("search", 2 * triton.next_power_of_2(len(flat)), device), *sizes,
+            DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, PARTS=CHUNK // PART, SIZE=CHUNK,
+            TILE=TILE, num_warps=WARPS, maxnreg=64, **options,
         )  # fmt: skip
         probs(
             flat, *rows, edits, tops, totals, places, floors, masses, out, *sizes,
