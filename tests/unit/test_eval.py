@@ -21,6 +21,7 @@ from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
 from bass.evaluation.harness import generation_options, log_likelihood
+from bass.evaluation.record_code import Parser
 from bass.evaluation.sandbox import Sandbox, judge
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
 from bass.runs.evaluation_folder import Sample, opened
@@ -179,7 +180,7 @@ BINDINGS = {
 @pytest.mark.parametrize("how", BINDINGS)
 def test_a_name_is_the_program_s_however_its_code_binds_it(how: str) -> None:
     record = MBPP | {"code": BINDINGS[how], "test_list": ["assert f(1) == 1"]}
-    assert mbpp(record, 1).names == ("f",)
+    assert mbpp(record, 1, Parser()).names == ("f",)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_name_is_the_program_s_however_its_code_binds_it(how: str) -> None:
 )
 def test_a_name_that_the_tests_use_is_found_wherever_they_do(test: str) -> None:
     code = "x = y = check = 5\ndef f(x): return x\ndef unused(): pass"
-    assert mbpp(MBPP | {"code": code, "test_list": [test]}, 1).names == ("f",)
+    assert mbpp(MBPP | {"code": code, "test_list": [test]}, 1, Parser()).names == ("f",)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_a_name_that_the_tests_use_is_found_wherever_they_do(test: str) -> None:
 )
 def test_tests_of_nothing_that_the_code_binds_are_refused(code: str, test: str) -> None:
     with pytest.raises(ValueError, match="its tests use nothing that its code defines"):
-        mbpp(MBPP | {"code": code, "test_list": [test]}, 1)
+        mbpp(MBPP | {"code": code, "test_list": [test]}, 1, Parser())
 
 
 @pytest.mark.parametrize("task", ["mbpp", "gsm8k", "summaries"])
@@ -528,11 +529,11 @@ def test_a_right_solution_passes_however_the_prompt_is_indented_and_ends(
 ) -> None:
     test = "def check(c):\n    assert c(1) == 2\n"
     record = {"task_id": "t", "prompt": prompt, "entry_point": "f", "test": test}
-    problem = humaneval(record | {"canonical_solution": solution}, 1)
+    problem = humaneval(record | {"canonical_solution": solution}, 1, Parser())
     assert Sandbox().check(problem.program(solution)).reason == "passed"
 
 
 def test_a_record_that_is_no_python_is_refused() -> None:
     record = {"task_id": "t", "prompt": "def f(:\n", "entry_point": "f", "test": "pass"}
     with pytest.raises(ValueError, match="prompt and solution together are no Python"):
-        humaneval(record | {"canonical_solution": "    return 1\n"}, 1)
+        humaneval(record | {"canonical_solution": "    return 1\n"}, 1, Parser())
