@@ -490,6 +490,33 @@ class InPlace(Spoiled):
         return super().__call__(draft, target_probs, noise)
 
 
+class Cleans(Spoiled):
+    """Replaces what is not finite where it stands."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        return super().__call__(draft, target_probs.nan_to_num_(), noise)
+
+
+class MarksDraft(Spoiled):
+    """Writes zero for what was rejected."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        if draft.probs is not None and draft.tokens.shape[1]:
+            rejected = torch.arange(draft.tokens.shape[1]) >= verdict.accepted[:, None]
+            draft.probs.masked_fill_(rejected[..., None], 0)
+        return verdict
+
+
+class MovesOn(Spoiled):
+    """Counts the positions of the noise on."""
+
+    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
+        verdict = super().__call__(draft, target_probs, noise)
+        noise.first.add_(verdict.accepted + 1)
+        return verdict
+
+
 @dataclass(frozen=True)
 class StepsRace(Verifier):
     """Coupled by its own account, but its noise begins anew in every step."""
@@ -533,6 +560,9 @@ class OwnNoise(Verifier):
         (Narrow, verifiers.SHAPES),
         (Shifted, verifiers.PREFIX),
         (InPlace, verifiers.LEAVES),
+        (Cleans, verifiers.LEAVES),
+        (MarksDraft, verifiers.LEAVES),
+        (MovesOn, verifiers.LEAVES),
         (OwnNoise, verifiers.SEED),
         pytest.param(StepsRace, verifiers.SEED, marks=pytest.mark.nightly),
     ],

@@ -13,6 +13,8 @@ class Verifier(ABC):
     """Accepts a prefix of each row's draft and adds one token. `lossless`: the output law is
     exactly the target's.
 
+    Its arguments are read-only: after the call the engine reads `draft.probs` and `target_probs`
+    again, for its checks and for what a run reports.
     `coupled`: it draws with the noise of positions, and keeps the most of a draft that was drawn
     with the same noise.
     `judges_jointly`: whether it keeps a token may depend on the target's distributions after it, so
