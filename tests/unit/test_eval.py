@@ -20,7 +20,7 @@ from bass.api.llm import load
 from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
-from bass.evaluation.harness import generation_options, log_likelihood
+from bass.evaluation.harness import generated, generation_options, log_likelihood
 from bass.evaluation.record_code import Parser
 from bass.evaluation.sandbox import Sandbox, judge
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
@@ -511,6 +511,21 @@ def test_options_of_the_harness_are_used_or_refused() -> None:
     assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
     with pytest.raises(BassError, match="`num_beams` is no option"):
         generation_options(asked | {"num_beams": 4})
+
+
+def test_the_harness_gets_each_text_by_its_own_options() -> None:
+    llm = load()
+    short, long = ({"until": [], "max_gen_toks": count} for count in (3, 12))
+    contexts = [[1, 2, 3], [4, 5], [6, 7, 8] * 400]  # the last is longer than the context
+    texts = generated(llm, [*zip(contexts, (short, long, short), strict=True)], 0)
+    alone = [
+        generated(llm, [(context[-(llm.models.target.shape.max_positions - 3) :], options)], 0)
+        for context, options in zip(contexts, (short, long, short), strict=True)
+    ]
+    assert [[text] for text in texts] == alone
+    assert len(texts[1]) > len(texts[0])
+    with pytest.raises(RequestError, match=r"`max_gen_toks=100000` leaves no room"):
+        generated(llm, [([1], {"until": [], "max_gen_toks": 100_000})], 0)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from bass.provenance.made_with import (
     source_of_bass,
     source_of_scoring,
 )
-from bass.runs.evaluation_folder import opened
+from bass.runs.evaluation_folder import Folder, opened
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
@@ -110,30 +110,16 @@ def run(parser: Parser, argv: list[str]) -> int:
         sandbox(config.program_seconds, config.program_memory, config.workers),
     )
     llm = load(**load_with)
+    whole = len(asked.problems)
     if config.skip_long:
-        kept = fitting(llm, asked.problems, stream_with["max_new_tokens"])
-        if not kept:
-            raise OptionError(
-                "None of the prompts fits the context beside `max_new_tokens`: lower it, or "
-                "`--shots`."
-            )
-        asked = replace(asked, problems=kept)
+        asked = without_long(llm, asked, stream_with["max_new_tokens"])
     check(llm, asked)
-    told = console(stderr=True)
     about = _about(config, asked, llm, named.words)
     identity = _identity(config, asked, llm, named.specs)
+    told = console(stderr=True)
     with opened(Path(config.output), identity, about) as folder:
         try:
-            with (
-                displayed(_Bars(told)) as progress,
-                heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
-            ):
-
-                def take(stage: str, done: int, total: int) -> None:
-                    progress(stage, done, total)
-                    check_interruption()
-
-                summary = evaluate(llm, asked, folder, take)
+            summary = _evaluated(llm, asked, folder, told)
         except KeyboardInterrupt:
             told.print(
                 (
@@ -151,8 +137,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page of it, with the curves.",
             markup=False,
         )
-    skipped = len(problems[: config.limit]) - len(asked.problems)
-    if skipped:
+    if skipped := whole - len(asked.problems):
         told.print(
             f"bass: {skipped} problems were left out, whose prompts do not fit the context.",
             markup=False,
@@ -160,6 +145,33 @@ def run(parser: Parser, argv: list[str]) -> int:
     for caveat in caveats(llm):
         told.print(caveat, style="bold red", markup=False)
     return 0
+
+
+def _evaluated(llm: LLM, asked: Evaluation, folder: Folder, screen: Screen) -> dict[str, Any]:
+    """The summary, with bars on the screen meanwhile; a signal to end interrupts it."""
+    with (
+        displayed(_Bars(screen)) as progress,
+        heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+    ):
+
+        def take(stage: str, done: int, total: int) -> None:
+            progress(stage, done, total)
+            check_interruption()
+
+        return evaluate(llm, asked, folder, take)
+
+
+def without_long(llm: LLM, asked: Evaluation, new_tokens: int) -> Evaluation:
+    """The evaluation without the problems whose prompts do not fit the context.
+
+    Raises `OptionError` where none is left.
+    """
+    kept = fitting(llm, asked.problems, new_tokens)
+    if not kept:
+        raise OptionError(
+            "None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`."
+        )
+    return replace(asked, problems=kept)
 
 
 def _examine(config: Namespace, wrong: Problems) -> None:
