@@ -67,8 +67,7 @@ def stepped(setup: Setup, samples: int = 53248) -> np.ndarray:
     return count(first_tokens(setup, PROMPT, 3, samples)[0], setup.world.vocab)
 
 
-@pytest.mark.parametrize("drafter", ["model", "model that stops"])
-@pytest.mark.parametrize("warp", WARPS, ids=repr)
+@matrix(strength=1, warp=WARPS, drafter=("model", "model that stops"))
 def test_the_joint_law_of_three_tokens_is_the_targets(
     warp: Sampling, drafter: str, device: torch.device
 ) -> None:

@@ -44,7 +44,8 @@ RULES = (
     AttentionRule(0.4, 2, 1.5),
     AttentionRule(1.0, softcap=2.0),
 )
-Values = Float[Tensor, "batch length heads dim"]
+Queries = Float[Tensor, "batch length heads dim"]
+Keys = Float[Tensor, "batch length kv_heads dim"]  # and values
 LONG = 17  # positions: more than a block
 PROMPTS = (3, 21, 37)  # tokens: those of the engine, shared among its rows
 # of keys, queries to each, their size
@@ -157,7 +158,7 @@ class Pass:
         kv_heads, groups, dim = self.heads
         return DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (self.other, self.rule))
 
-    def values(self) -> tuple[Values, Values, Values]:
+    def values(self) -> tuple[Queries, Keys, Keys]:
         """Queries, keys and values of every position, drawn by the seed."""
         kv_heads, groups, dim = self.heads
         batch, length = len(self.past), max(self.past) + self.window
