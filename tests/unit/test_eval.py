@@ -478,6 +478,23 @@ def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: Bas
     ] * 3
     said = bass_command("eval", "--shots", "-1", "--workers", "0")
     assert said.err.splitlines()[0] == "bass: What was asked for has 5 problems:"
+    wrong = {
+        "--data": ("nowhere.jsonl", "`nowhere.jsonl` cannot be read"),
+        "--temperature": ("-1", "`temperature=-1.0`"),
+        "--top_p": ("7", "`top_p=7.0`"),
+        "--max_new_tokens": ("0", "`max_new_tokens=0`"),
+        "--num_return_sequences": ("0", "`num_return_sequences=0`"),
+        "--program_memory": ("1", "`program_memory=1`"),
+        "--program_seconds": ("0", "`program_seconds=0.0`"),
+        "--limit": ("0", "`limit=0`"),
+    }
+    options = [text for name, (value, _) in wrong.items() for text in (name, value)]
+    output = tmp_path / "out"
+    said = bass_command("eval", "--task", "gsm8k", "--output", str(output), *options)
+    assert said.err.splitlines()[0] == f"bass: What was asked for has {len(wrong)} problems:"
+    for _, words in wrong.values():
+        assert sum(words in line for line in said.err.splitlines()) == 1, (words, said.err)
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])

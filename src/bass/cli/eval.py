@@ -39,7 +39,8 @@ from bass.evaluation.evaluate import (
     sandbox,
     with_shots,
 )
-from bass.evaluation.tasks import TASKS, read_problems
+from bass.evaluation.sources import on_hub
+from bass.evaluation.tasks import TASKS, Problem, read_problems
 from bass.interrupt import displayed, heeded
 from bass.problems import Problems
 from bass.provenance.environment import here
@@ -51,6 +52,7 @@ from bass.provenance.made_with import (
     source_of_scoring,
 )
 from bass.runs.evaluation_folder import Folder, opened
+from bass.runs.settings import examine_sampling
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
@@ -98,8 +100,14 @@ def run(parser: Parser, argv: list[str]) -> int:
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, _examine)
-    problems = with_shots(read_problems(config.task, config.data), config.shots)
+    read: list[Problem] = []
+
+    def examine(config: Namespace, wrong: Problems) -> None:
+        _examine(config, wrong)
+        read.extend(_problems(config, wrong))
+
+    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, examine)
+    problems = with_shots(read, config.shots)
     asked = Evaluation(
         config.task,
         problems[: config.limit],
@@ -174,6 +182,15 @@ def without_long(llm: LLM, asked: Evaluation, new_tokens: int) -> Evaluation:
     return replace(asked, problems=kept)
 
 
+def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
+    """Those of the data; where anything is wrong already, nothing is asked of the hub."""
+    task, data = config.task, config.data
+    if task in TASKS and data is not None and not (wrong.told and on_hub(data)):
+        with wrong.noted():
+            return read_problems(task, data)
+    return []
+
+
 def _examine(config: Namespace, wrong: Problems) -> None:
     """Note all that is wrong with the command's own options."""
     for name in ("task", "data", "output"):
@@ -183,10 +200,12 @@ def _examine(config: Namespace, wrong: Problems) -> None:
                 f"`--{name}` is missing: name the "
                 f"{'folder to write to' if name == 'output' else name}{known}."
             )
-    for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
+    counts = {"max_new_tokens": 1, "num_return_sequences": 1, "limit": 1, "shots": 0, "workers": 1}
+    for name, least in counts.items():
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
+    examine_sampling(vars(config), wrong)
     known = config.task in TASKS
     if config.task is not None and not known:
         wrong.add(str(unknown_name("task", config.task, TASKS)))
