@@ -4,6 +4,7 @@ checked by beartype.
 See `support.typecheck` for how often.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -84,6 +85,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not nightly and not gpu"
     # to make ten thousand cases and leave them out takes seconds
     matrix.made_for_the_night = "not nightly" not in config.option.markexpr
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at
+    it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -96,7 +96,13 @@ def test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier(
 
 
 @pytest.mark.parametrize(
-    "drafter", ["none", "always right", "wrong now and then", "right and wrong rows"]
+    "drafter",
+    [
+        "none",
+        "always right",
+        pytest.param("wrong now and then", marks=pytest.mark.nightly),
+        pytest.param("right and wrong rows", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_joint_law_is_the_targets_with_deterministic_drafts(
     drafter: str, device: torch.device

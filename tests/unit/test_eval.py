@@ -530,17 +530,14 @@ def test_options_of_the_harness_are_used_or_refused() -> None:
         generation_options(asked | {"num_beams": 4})
 
 
-def test_the_harness_gets_each_text_by_its_own_options() -> None:
-    llm = load()
+def test_the_harness_gets_each_text_by_its_own_options(pair: Pair) -> None:
+    llm = load(pair.target, pair.draft)
+    positions = llm.models.target.shape.max_positions
     short, long = ({"until": [], "max_gen_toks": count} for count in (3, 12))
-    contexts = [[1, 2, 3], [4, 5], [6, 7, 8] * 400]  # the last is longer than the context
-    texts = generated(llm, [*zip(contexts, (short, long, short), strict=True)], 0)
-    alone = [
-        generated(llm, [(context[-(llm.models.target.shape.max_positions - 3) :], options)], 0)
-        for context, options in zip(contexts, (short, long, short), strict=True)
-    ]
+    asked = [([1, 2, 3], short), ([4, 5], long), ([6, 7, 8] * positions, short)]
+    texts = generated(llm, asked, 0)
+    alone = [generated(llm, [(context[3 - positions :], one)], 0) for context, one in asked]
     assert [[text] for text in texts] == alone
-    assert len(texts[1]) > len(texts[0])
     with pytest.raises(RequestError, match=r"`max_gen_toks=100000` leaves no room"):
         generated(llm, [([1], {"until": [], "max_gen_toks": 100_000})], 0)
 

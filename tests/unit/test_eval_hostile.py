@@ -121,10 +121,6 @@ SLOW = {
         "humaneval",
         {"prompt": f"f'{'{1}' * 2_600}';(\\\n", "canonical_solution": ")\n"},
     ),
-    "statements in an open bracket": (
-        "humaneval",
-        {"prompt": "f;" * 4_000 + "(", "canonical_solution": ")\n"},
-    ),
     "names and scopes": (
         "mbpp",
         {"code": f"import f\n{','.join(NAMES * 10)}\n{'lambda:f,' * 440}\nf=1"},
