@@ -4,6 +4,7 @@ checked by beartype.
 See `support.typecheck` for how often.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # foun
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
 from bass.engine import graphs, slots  # noqa: E402
-from support import interpreter  # noqa: E402  (imports triton)
+from support import interpreter, matrix  # noqa: E402  (imports triton)
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
 interpreter.hasten()
@@ -82,6 +83,16 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if not config.option.markexpr:
         config.option.markexpr = "not nightly and not gpu"
+    # to make ten thousand cases and leave them out takes seconds
+    matrix.made_for_the_night = "not nightly" not in config.option.markexpr
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at
+    it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

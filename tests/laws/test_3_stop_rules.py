@@ -136,8 +136,8 @@ def test_the_joint_law_of_three_tokens_is_the_targets(
     setup = Setup(world, device, policy=policy, drafter=By(ModelDraft(), rule), warp=warp)
     tokens, drafted = first_tokens(setup, PROMPT, NEW, SAMPLES)
     assert_law(count(tokens[:, :3], 3), joint_law(world, PROMPT, 3, warp))
-    _, asked = first_tokens(setup.but(drafter=By(ModelDraft())), PROMPT, NEW, SAMPLES)
-    assert 0 < drafted.sum() < asked.sum()
+    _, asked = first_tokens(setup.but(drafter=By(ModelDraft())), PROMPT, NEW, SAMPLES // 13)
+    assert 0 < drafted.mean() < asked.mean()
 
 
 @pytest.mark.parametrize("verifier", COUPLED)

@@ -69,8 +69,7 @@ def stepped(setup: Setup, samples: int = 53248) -> np.ndarray:
     return count(first_tokens(setup, PROMPT, 3, samples)[0], setup.world.vocab)
 
 
-@pytest.mark.parametrize("drafter", ["model", "model that stops"])
-@pytest.mark.parametrize("warp", WARPS, ids=repr)
+@matrix(strength=1, warp=WARPS, drafter=("model", "model that stops"))
 def test_the_joint_law_of_three_tokens_is_the_targets(
     warp: Sampling, drafter: str, device: torch.device
 ) -> None:
@@ -99,7 +98,13 @@ def test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier(
 
 
 @pytest.mark.parametrize(
-    "drafter", ["none", "always right", "wrong now and then", "right and wrong rows"]
+    "drafter",
+    [
+        "none",
+        "always right",
+        pytest.param("wrong now and then", marks=pytest.mark.nightly),
+        pytest.param("right and wrong rows", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_joint_law_is_the_targets_with_deterministic_drafts(
     drafter: str, device: torch.device

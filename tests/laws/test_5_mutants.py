@@ -21,9 +21,13 @@ TRAPS = range(1, 19)
 def test_a_mutant_applies_in_exactly_one_place_and_leaves_valid_python(mutant: Mutant) -> None:
     file, text = planted(mutant)
     compile(text, str(file), "exec")
-    assert ast.unparse(ast.parse(text)) != ast.unparse(
-        ast.parse(find(mutant.symbol).read_text(encoding="utf-8"))
-    )
+    assert ast.unparse(ast.parse(text)) != unparsed(find(mutant.symbol))
+
+
+@functools.cache
+def unparsed(file: Path) -> str:
+    """The code of a file, without its comments."""
+    return ast.unparse(ast.parse(file.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)

@@ -2,9 +2,9 @@
 checker.
 
 A check takes longer than most of the functions that are checked. So a function is checked at its
-first calls in each test function, where wrong types and shapes show, and now and then after that;
-in the nightly tier, at every call. The cases of a parametrised test count as one: what differs
-between them, such as the strategy, is other functions with counts of their own.
+first calls in each test function, where wrong types and shapes show, and ever more seldom after
+that; in the nightly tier, at every call. The cases of a parametrised test count as one: what
+differs between them, such as the strategy, is other functions with counts of their own.
 """
 
 import dataclasses
@@ -19,9 +19,10 @@ from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-FIRST = 4  # calls of a function, counted again in each test function, that are all checked
-# a prime: calls often come in twos, fours or eights
-EVERY = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 101
+# Calls of a function that are checked, counted anew in each test function: the first ones, then
+# each time that there were four times as many. Odd numbers: calls often come in twos or fours.
+CHECKED = frozenset({1, 2, 3, 4} | {(13 * 4**n - 1) // 3 for n in range(1, 12)})
+EVERY_CALL = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # in this test function; by code, because a function within a function is made again and again
 calls: dict[CodeType, int] = {}
 _jaxtyped = jaxtyping.jaxtyped
@@ -58,7 +59,8 @@ def _now_and_then(fn: Callable[..., Any], typechecker: Any) -> Callable[..., Any
         nonlocal checked
         __tracebackhide__ = True
         calls[code] = count = calls.get(code, 0) + 1
-        if (count > FIRST and count % EVERY) or jaxtyping.config.jaxtyping_disable:
+        checks = EVERY_CALL or count in CHECKED
+        if not checks or jaxtyping.config.jaxtyping_disable:
             return fn(*args, **kwargs)
         if checked is None:  # it takes milliseconds to make, and most functions are not called
             checked = _jaxtyped(fn, typechecker=typechecker)

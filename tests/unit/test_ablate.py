@@ -450,7 +450,7 @@ def full(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("size", [100, 6000])
+@pytest.mark.parametrize("size", [pytest.param(100, marks=pytest.mark.nightly), 6000])
 def test_a_full_disk_is_told_and_nothing_is_lost(
     run: Command, tmp_path: Path, whole: Path, size: int
 ) -> None:

@@ -20,7 +20,8 @@ from bass.api.llm import load
 from bass.errors import BassError, RequestError, RunFolderError
 from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
-from bass.evaluation.harness import generation_options, log_likelihood
+from bass.evaluation.harness import generated, generation_options, log_likelihood
+from bass.evaluation.record_code import Parser
 from bass.evaluation.sandbox import Sandbox, judge
 from bass.evaluation.tasks import humaneval, mbpp, read_problems
 from bass.runs.evaluation_folder import Sample, opened
@@ -179,7 +180,7 @@ BINDINGS = {
 @pytest.mark.parametrize("how", BINDINGS)
 def test_a_name_is_the_program_s_however_its_code_binds_it(how: str) -> None:
     record = MBPP | {"code": BINDINGS[how], "test_list": ["assert f(1) == 1"]}
-    assert mbpp(record, 1).names == ("f",)
+    assert mbpp(record, 1, Parser()).names == ("f",)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_name_is_the_program_s_however_its_code_binds_it(how: str) -> None:
 )
 def test_a_name_that_the_tests_use_is_found_wherever_they_do(test: str) -> None:
     code = "x = y = check = 5\ndef f(x): return x\ndef unused(): pass"
-    assert mbpp(MBPP | {"code": code, "test_list": [test]}, 1).names == ("f",)
+    assert mbpp(MBPP | {"code": code, "test_list": [test]}, 1, Parser()).names == ("f",)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_a_name_that_the_tests_use_is_found_wherever_they_do(test: str) -> None:
 )
 def test_tests_of_nothing_that_the_code_binds_are_refused(code: str, test: str) -> None:
     with pytest.raises(ValueError, match="its tests use nothing that its code defines"):
-        mbpp(MBPP | {"code": code, "test_list": [test]}, 1)
+        mbpp(MBPP | {"code": code, "test_list": [test]}, 1, Parser())
 
 
 @pytest.mark.parametrize("task", ["mbpp", "gsm8k", "summaries"])
@@ -477,6 +478,23 @@ def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: Bas
     ] * 3
     said = bass_command("eval", "--shots", "-1", "--workers", "0")
     assert said.err.splitlines()[0] == "bass: The command has 5 problems:"
+    wrong = {
+        "--data": ("nowhere.jsonl", "`nowhere.jsonl` cannot be read"),
+        "--temperature": ("-1", "`temperature=-1.0`"),
+        "--top_p": ("7", "`top_p=7.0`"),
+        "--max_new_tokens": ("0", "`max_new_tokens=0`"),
+        "--num_return_sequences": ("0", "`num_return_sequences=0`"),
+        "--program_memory": ("1", "`program_memory=1`"),
+        "--program_seconds": ("0", "`program_seconds=0.0`"),
+        "--limit": ("0", "`limit=0`"),
+    }
+    options = [text for name, (value, _) in wrong.items() for text in (name, value)]
+    output = tmp_path / "out"
+    said = bass_command("eval", "--task", "gsm8k", "--output", str(output), *options)
+    assert said.err.splitlines()[0] == f"bass: The command has {len(wrong)} problems:"
+    for _, words in wrong.values():
+        assert sum(words in line for line in said.err.splitlines()) == 1, (words, said.err)
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
@@ -512,6 +530,18 @@ def test_options_of_the_harness_are_used_or_refused() -> None:
         generation_options(asked | {"num_beams": 4})
 
 
+def test_the_harness_gets_each_text_by_its_own_options(pair: Pair) -> None:
+    llm = load(pair.target, pair.draft)
+    positions = llm.models.target.shape.max_positions
+    short, long = ({"until": [], "max_gen_toks": count} for count in (3, 12))
+    asked = [([1, 2, 3], short), ([4, 5], long), ([6, 7, 8] * positions, short)]
+    texts = generated(llm, asked, 0)
+    alone = [generated(llm, [(context[3 - positions :], one)], 0) for context, one in asked]
+    assert [[text] for text in texts] == alone
+    with pytest.raises(RequestError, match=r"`max_gen_toks=100000` leaves no room"):
+        generated(llm, [([1], {"until": [], "max_gen_toks": 100_000})], 0)
+
+
 @pytest.mark.parametrize(
     ("prompt", "solution"),
     [
@@ -528,11 +558,11 @@ def test_a_right_solution_passes_however_the_prompt_is_indented_and_ends(
 ) -> None:
     test = "def check(c):\n    assert c(1) == 2\n"
     record = {"task_id": "t", "prompt": prompt, "entry_point": "f", "test": test}
-    problem = humaneval(record | {"canonical_solution": solution}, 1)
+    problem = humaneval(record | {"canonical_solution": solution}, 1, Parser())
     assert Sandbox().check(problem.program(solution)).reason == "passed"
 
 
 def test_a_record_that_is_no_python_is_refused() -> None:
     record = {"task_id": "t", "prompt": "def f(:\n", "entry_point": "f", "test": "pass"}
     with pytest.raises(ValueError, match="prompt and solution together are no Python"):
-        humaneval(record | {"canonical_solution": "    return 1\n"}, 1)
+        humaneval(record | {"canonical_solution": "    return 1\n"}, 1, Parser())

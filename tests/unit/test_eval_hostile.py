@@ -16,7 +16,7 @@ import pytest
 
 from bass.analysis.evaluated import _asked, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
-from bass.evaluation import sources, tasks
+from bass.evaluation import record_code, sources
 from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.tasks import read_problems
 from bass.report.evaluation import page
@@ -103,7 +103,7 @@ def test_code_that_takes_the_parser_long_is_refused_soon(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "MOST_CODE", 2 * tasks.LONGEST_CODE)
+    monkeypatch.setattr(record_code, "MOST_CODE", 2 * record_code.LONGEST_CODE)
     good = MBPP if task == "mbpp" else HUMANEVAL
     records = [good | changes | {"task_id": str(i)} for i in range(4)]
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
@@ -112,6 +112,34 @@ def test_code_that_takes_the_parser_long_is_refused_soon(
         read_problems(task, tmp_path / "bad.jsonl")
     assert time.process_time() - began < 2
     assert len(str(caught.value).splitlines()) == 1
+
+
+NAMES = [f"{a}{b}" for a in "abcdefghj" for b in "qwtuvxyzklmpbc"]
+# each record near the limit of one, and parsed as often as a record can be
+SLOW = {
+    "an f-string in an open bracket": (
+        "humaneval",
+        {"prompt": f"f'{'{1}' * 2_600}';(\\\n", "canonical_solution": ")\n"},
+    ),
+    "names and scopes": (
+        "mbpp",
+        {"code": f"import f\n{','.join(NAMES * 10)}\n{'lambda:f,' * 440}\nf=1"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("task", "changes"), SLOW.values(), ids=SLOW)
+def test_many_records_that_take_the_parser_long_are_refused_soon(
+    task: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    record = (MBPP if task == "mbpp" else HUMANEVAL) | changes
+    (tmp_path / "bad.jsonl").write_text(
+        "".join(json.dumps(record | {"task_id": str(i)}) + "\n" for i in range(200))
+    )
+    began = time.process_time()
+    with pytest.raises(RequestError, match="characters of code in all, and"):
+        read_problems(task, tmp_path / "bad.jsonl")
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("task", ["humaneval", "mbpp", "gsm8k", "summaries"])

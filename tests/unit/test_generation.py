@@ -103,7 +103,7 @@ def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:
     assert {c.finish_reason for c in result.completions} == {"length"}
 
 
-@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("k", [pytest.param(0, marks=pytest.mark.nightly), 3])
 def test_a_row_ends_with_the_first_of_several_end_tokens(
     folders: tuple[Path, Path], k: int
 ) -> None:

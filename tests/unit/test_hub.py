@@ -259,7 +259,7 @@ def test_what_cannot_be_had_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
     ("environment", "words"),
     [
         ({"HF_ENDPOINT": NOWHERE}, ("cannot be reached", "connect to the network")),
-        ({"HF_HUB_OFFLINE": "1"}, ("unset HF_HUB_OFFLINE",)),
+        pytest.param({"HF_HUB_OFFLINE": "1"}, ("unset HF_HUB_OFFLINE",), marks=pytest.mark.nightly),
     ],
 )
 def test_without_a_network_one_sentence_says_so(

@@ -1,4 +1,4 @@
-"""Imports go one way; siblings do not know each other; files stay small."""
+"""Imports go one way; siblings do not know each other; files and functions are short."""
 
 import ast
 from pathlib import Path
@@ -101,6 +101,22 @@ def test_a_file_of_the_api_imports_only_from_what_comes_before_it(path: Path) ->
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_file_is_over_400_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_no_function_is_over_60_lines() -> None:
+    """But for kernels, which cannot be split."""
+    functions = [
+        (str(path.relative_to(SOURCE)), node)
+        for path in FILES
+        if package(path) != "kernels"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert not [
+        f"{path}: {node.name}"
+        for path, node in functions
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= 60
+    ]
 
 
 def test_only_evaluation_knows_the_sandbox_which_knows_errors_alone() -> None:

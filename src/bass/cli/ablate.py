@@ -119,16 +119,25 @@ def run(parser: Parser, argv: list[str]) -> int:
             soft_wrap=True,
         )
         return INTERRUPTED
-    said = console()
+    return tell(ablation, summaries, time.perf_counter() - began)
+
+
+def tell(ablation: Ablation, summaries: Mapping[str, Summary], seconds: float) -> int:
+    """Print the table of the cells that were run, what is to be said of them, and which failed.
+
+    Gives the command's exit status.
+    """
+    said, below = console(), console(stderr=True)
     if not said.is_terminal:
         said.width = max(said.width, WIDTH)
-    said.print(results(made, summaries))
+    said.print(results(ablation.plan, summaries))
     doubts = [
         f"{cell}: {doubt}."
         for cell, summary in summaries.items()
         if (doubt := impossible(summary.metrics)) is not None
     ]
-    for remark in [*doubts, *remarks(RunFolder(folder)), *claims(RunFolder(folder).manifest)]:
+    folder = RunFolder(ablation.folder)
+    for remark in [*doubts, *remarks(folder), *claims(folder.manifest)]:
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     wrong = [summary for summary in summaries.values() if summary.state == "failed"]
     for summary in wrong:
@@ -140,8 +149,8 @@ def run(parser: Parser, argv: list[str]) -> int:
         )
     after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
     told = (
-        f"{len(summaries)} cells in `{folder}`, {_time(time.perf_counter() - began)}{after}. "
-        f"Next: bass report {folder}"
+        f"{len(summaries)} cells in `{ablation.folder}`, {_time(seconds)}{after}. "
+        f"Next: bass report {ablation.folder}"
     )
     below.print(told, markup=False, soft_wrap=True)
     return FAILED if wrong else 0

@@ -39,7 +39,8 @@ from bass.evaluation.evaluate import (
     sandbox,
     with_shots,
 )
-from bass.evaluation.tasks import TASKS, read_problems
+from bass.evaluation.sources import on_hub
+from bass.evaluation.tasks import TASKS, Problem, read_problems
 from bass.interrupt import displayed, heeded
 from bass.problems import Problems
 from bass.provenance.environment import here
@@ -50,7 +51,8 @@ from bass.provenance.made_with import (
     source_of_bass,
     source_of_scoring,
 )
-from bass.runs.evaluation_folder import opened
+from bass.runs.evaluation_folder import Folder, opened
+from bass.runs.settings import examine_sampling
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
@@ -98,8 +100,14 @@ def run(parser: Parser, argv: list[str]) -> int:
 
     Nothing is written before options and problems were found good.
     """
-    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, _examine)
-    problems = with_shots(read_problems(config.task, config.data), config.shots)
+    read: list[Problem] = []
+
+    def examine(config: Namespace, wrong: Problems) -> None:
+        _examine(config, wrong)
+        read.extend(_problems(config, wrong))
+
+    config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, examine)
+    problems = with_shots(read, config.shots)
     asked = Evaluation(
         config.task,
         problems[: config.limit],
@@ -110,30 +118,16 @@ def run(parser: Parser, argv: list[str]) -> int:
         sandbox(config.program_seconds, config.program_memory, config.workers),
     )
     llm = load(**load_with)
+    whole = len(asked.problems)
     if config.skip_long:
-        kept = fitting(llm, asked.problems, stream_with["max_new_tokens"])
-        if not kept:
-            raise OptionError(
-                "None of the prompts fits the context beside `max_new_tokens`: lower it, or "
-                "`--shots`."
-            )
-        asked = replace(asked, problems=kept)
+        asked = without_long(llm, asked, stream_with["max_new_tokens"])
     check(llm, asked)
-    told = console(stderr=True)
     about = _about(config, asked, llm, named.words)
     identity = _identity(config, asked, llm, named.specs)
+    told = console(stderr=True)
     with opened(Path(config.output), identity, about) as folder:
         try:
-            with (
-                displayed(_Bars(told)) as progress,
-                heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
-            ):
-
-                def take(stage: str, done: int, total: int) -> None:
-                    progress(stage, done, total)
-                    check_interruption()
-
-                summary = evaluate(llm, asked, folder, take)
+            summary = _evaluated(llm, asked, folder, told)
         except KeyboardInterrupt:
             told.print(
                 (
@@ -151,8 +145,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page of it, with the curves.",
             markup=False,
         )
-    skipped = len(problems[: config.limit]) - len(asked.problems)
-    if skipped:
+    if skipped := whole - len(asked.problems):
         told.print(
             f"bass: {skipped} problems were left out, whose prompts do not fit the context.",
             markup=False,
@@ -160,6 +153,42 @@ def run(parser: Parser, argv: list[str]) -> int:
     for caveat in caveats(llm):
         told.print(caveat, style="bold red", markup=False)
     return 0
+
+
+def _evaluated(llm: LLM, asked: Evaluation, folder: Folder, screen: Screen) -> dict[str, Any]:
+    """The summary, with bars on the screen meanwhile; a signal to end interrupts it."""
+    with (
+        displayed(_Bars(screen)) as progress,
+        heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+    ):
+
+        def take(stage: str, done: int, total: int) -> None:
+            progress(stage, done, total)
+            check_interruption()
+
+        return evaluate(llm, asked, folder, take)
+
+
+def without_long(llm: LLM, asked: Evaluation, new_tokens: int) -> Evaluation:
+    """The evaluation without the problems whose prompts do not fit the context.
+
+    Raises `OptionError` where none is left.
+    """
+    kept = fitting(llm, asked.problems, new_tokens)
+    if not kept:
+        raise OptionError(
+            "None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`."
+        )
+    return replace(asked, problems=kept)
+
+
+def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
+    """Those of the data; where anything is wrong already, nothing is asked of the hub."""
+    task, data = config.task, config.data
+    if task in TASKS and data is not None and not (wrong.told and on_hub(data)):
+        with wrong.noted():
+            return read_problems(task, data)
+    return []
 
 
 def _examine(config: Namespace, wrong: Problems) -> None:
@@ -171,10 +200,12 @@ def _examine(config: Namespace, wrong: Problems) -> None:
                 f"`--{name}` is missing: name the "
                 f"{'folder to write to' if name == 'output' else name}{known}."
             )
-    for name, least in (("limit", 1), ("shots", 0), ("workers", 1)):
+    counts = {"max_new_tokens": 1, "num_return_sequences": 1, "limit": 1, "shots": 0, "workers": 1}
+    for name, least in counts.items():
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
+    examine_sampling(vars(config), wrong)
     known = config.task in TASKS
     if config.task is not None and not known:
         wrong.add(str(unknown_name("task", config.task, TASKS)))

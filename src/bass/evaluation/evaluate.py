@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -100,9 +101,15 @@ def sandbox(
 ) -> Sandbox:
     """Where generated programs run: each for so many seconds, in so many MiB; `workers` at a time,
     or as many as there are cores.
+
+    Errors name the options of `bass eval`, `program_seconds` and `program_memory`.
     """
     limits = Limits(seconds, memory)
-    return Sandbox(limits) if workers is None else Sandbox(limits, workers)
+    try:
+        return Sandbox(limits) if workers is None else Sandbox(limits, workers)
+    except OptionError as error:
+        named = re.sub("`(seconds|memory)=", r"`program_\1=", str(error))
+        raise OptionError(named) from error
 
 
 def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:

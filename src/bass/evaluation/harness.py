@@ -17,6 +17,7 @@ from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, RequestError, install
 from bass.records import CacheBudget, Window
 from bass.sampling import Sampling
+from bass.text.tokenizer import Tokenizer
 
 SAMPLING = tuple(f.name for f in fields(Sampling))
 OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
@@ -37,24 +38,14 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
         raise OptionError(
             f"The adapter needs the package lm-eval 0.4: install it with {install('lm-eval')}."
         ) from error
-    tokenizer = llm.models.tokenizer
-    if tokenizer is None:
-        raise RequestError(
-            "The tasks of lm-evaluation-harness are texts, and the target's folder has no "
-            "tokenizer: add its files."
-        )
+    tokenizer = tokenizer_of(llm)
 
     class Model(TemplateLM):
         """The interface of `TemplateLM`: the harness splits contexts from continuations."""
 
         @property
         def eot_token_id(self) -> int:
-            if not llm.models.eos:
-                raise RequestError(
-                    "The checkpoint has no end-of-sequence token, with which a text without "
-                    "context is to begin: name one."
-                )
-            return min(llm.models.eos)
+            return end_of_text(llm)
 
         @property
         def tokenizer_name(self) -> str:
@@ -68,50 +59,78 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
         def _loglikelihood_tokens(
             self, requests: Sequence[Any], **_: Any
         ) -> list[tuple[float, bool]]:
-            return [
-                log_likelihood(llm, context, continuation) for _, context, continuation in requests
-            ]
+            return [log_likelihood(llm, *tokens) for _, *tokens in requests]
 
         def loglikelihood_rolling(
             self, requests: Sequence[Any], disable_tqdm: bool = False
         ) -> list[float]:
             longest = llm.models.target.shape.max_positions
-            sums = []
-            for (text,) in (request.args for request in requests):
-                windows = utils.get_rolling_token_windows(
-                    self.tok_encode(text), self.eot_token_id, longest, 1
-                )
-                sums.append(
-                    sum(
-                        log_likelihood(llm, *utils.make_disjoint_window(window))[0]
-                        for window in windows
+            return [
+                sum(
+                    log_likelihood(llm, *utils.make_disjoint_window(window))[0]
+                    for window in utils.get_rolling_token_windows(
+                        self.tok_encode(text), self.eot_token_id, longest, 1
                     )
                 )
-            return sums
+                for (text,) in (request.args for request in requests)
+            ]
 
         def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-            answers: dict[int, str] = {}
-            groups: dict[str, list[int]] = {}
-            for i, request in enumerate(requests):
-                groups.setdefault(repr(sorted(request.args[1].items())), []).append(i)
-            for group in groups.values():
-                options = generation_options(normalize_gen_kwargs(requests[group[0]].args[1]))
-                room = llm.models.target.shape.max_positions - options["max_new_tokens"]
-                if llm.models.draft is not None:
-                    room = min(
-                        room, llm.models.draft.shape.max_positions - options["max_new_tokens"]
-                    )
-                if room < 1:
-                    raise RequestError(
-                        f"`max_gen_toks={options['max_new_tokens']}` leaves no room for a context: "
-                        "lower it."
-                    )
-                prompts = [self.tok_encode(requests[i].args[0])[-room:] for i in group]
-                result = llm.generate(prompts, seed=seed, **options)
-                answers |= {i: c.text or "" for i, c in zip(group, result.completions, strict=True)}
-            return [answers[i] for i in range(len(requests))]
+            asked = [
+                (self.tok_encode(context), normalize_gen_kwargs(options))
+                for context, options in (request.args for request in requests)
+            ]
+            return generated(llm, asked, seed)
 
     return Model()
+
+
+def tokenizer_of(llm: LLM) -> Tokenizer:
+    """The target's. Raises `RequestError` without one."""
+    if llm.models.tokenizer is None:
+        raise RequestError(
+            "The tasks of lm-evaluation-harness are texts, and the target's folder has no "
+            "tokenizer: add its files."
+        )
+    return llm.models.tokenizer
+
+
+def end_of_text(llm: LLM) -> int:
+    """The token before a text without context. Raises `RequestError` where there is none."""
+    if not llm.models.eos:
+        raise RequestError(
+            "The checkpoint has no end-of-sequence token, with which a text without context is to "
+            "begin: name one."
+        )
+    return min(llm.models.eos)
+
+
+def generated(llm: LLM, asked: Sequence[tuple[list[int], dict[str, Any]]], seed: int) -> list[str]:
+    """The text after each context, by the harness's normalized options for it.
+
+    Those with the same options are one call of `LLM.generate`. A context that leaves no positions
+    for the new tokens loses its beginning.
+    """
+    groups: dict[str, list[int]] = {}
+    for i, (_, options) in enumerate(asked):
+        groups.setdefault(repr(sorted(options.items())), []).append(i)
+    texts: dict[int, str] = {}
+    for group in groups.values():
+        options = generation_options(asked[group[0]][1])
+        longest = longest_context(llm, options["max_new_tokens"])
+        prompts = [asked[i][0][-longest:] for i in group]
+        result = llm.generate(prompts, seed=seed, **options)
+        texts |= {i: c.text or "" for i, c in zip(group, result.completions, strict=True)}
+    return [texts[i] for i in range(len(asked))]
+
+
+def longest_context(llm: LLM, new_tokens: int) -> int:
+    """Tokens of a context that target and draft have positions for, before so many new ones."""
+    models = [one for one in (llm.models.target, llm.models.draft) if one is not None]
+    longest = min(model.shape.max_positions for model in models) - new_tokens
+    if longest < 1:
+        raise RequestError(f"`max_gen_toks={new_tokens}` leaves no room for a context: lower it.")
+    return longest
 
 
 def generation_options(asked: dict[str, Any]) -> dict[str, Any]:

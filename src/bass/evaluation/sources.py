@@ -23,7 +23,7 @@ def locate(data: str | Path) -> Path:
     """The file: a path, or `org/name[@revision]:path/of/file` of a data set on the hub, which
     `huggingface_hub` fetches and keeps.
     """
-    if isinstance(data, Path) or Path(data).exists() or not (found := HUB_FILE.fullmatch(data)):
+    if (found := on_hub(data)) is None:
         return Path(data)
     try:
         import huggingface_hub as hub
@@ -43,6 +43,13 @@ def locate(data: str | Path) -> Path:
             f"`{data}` could not be fetched from the hub ({reason}): correct the name, or give a "
             "file."
         ) from error
+
+
+def on_hub(data: str | Path) -> re.Match[str] | None:
+    """The parts of a name of a file on the hub; None for a file here."""
+    if isinstance(data, Path) or Path(data).exists():
+        return None
+    return HUB_FILE.fullmatch(data)
 
 
 def read_records(path: Path) -> Iterator[Any]:

@@ -1,11 +1,8 @@
 """Problems of the benchmarks, read from files as their authors published them."""
 
-import ast
 import contextlib
 import re
-import symtable
 import textwrap
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bass.errors import RequestError, unknown_name
+from bass.evaluation.record_code import Parser, check_length, used
 from bass.evaluation.sandbox import Program
 from bass.evaluation.sources import locate, read_records
 
-# Characters to parse, of a record's code or its tests, and of all; MBPP has 4,148 and 352,782. An
-# f-string takes the parser the longest: 25 ms for 2**13 characters, which are parsed three times.
-LONGEST_CODE, MOST_CODE = 2**13, 2**19
 # where a function has ended
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')
 
@@ -57,17 +52,10 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
     if task not in TASKS:
         raise unknown_name("task", task, TASKS)
     path = locate(data)
-    problems, code = [], 0
+    problems, parser = [], Parser()
     for number, record in enumerate(read_records(path), 1):
         try:
-            problem = TASKS[task](record, number)
-            code += PARSED[task](problem) if task in PARSED else 0
-            if code > MOST_CODE:
-                raise ValueError(
-                    f"it and those before it have {code:,} characters of code in all, and "
-                    f"{MOST_CODE:,} are the most"
-                )
-            problems.append(problem)
+            problems.append(TASKS[task](record, number, parser))
         except (
             KeyError,
             TypeError,
@@ -101,7 +89,7 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
     return problems
 
 
-def humaneval(record: dict[str, Any], number: int) -> Problem:
+def humaneval(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """Chen et al.
 
     (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's.
@@ -114,13 +102,13 @@ def humaneval(record: dict[str, Any], number: int) -> Problem:
         stop=TOP_LEVEL,
         tests=f"{_text(record, 'test')}\ncheck({entry})\n",
         names=(entry,),
-        before=_stub(prompt, solution),
+        before=_stub(prompt, solution, parser),
         opening=prompt,
         solution=solution,
     )
 
 
-def _stub(prompt: str, solution: str) -> str:
+def _stub(prompt: str, solution: str, parser: Parser) -> str:
     """The prompt as code that runs: its function does nothing, or, where the prompt ends within a
     line or a docstring, is the solution.
     """
@@ -130,12 +118,12 @@ def _stub(prompt: str, solution: str) -> str:
     indent = first[: len(first) - len(first.lstrip())] or "    "
     for code in (f"{prompt}{indent}pass\n", f"{prompt}\n{indent}pass\n", prompt + solution):
         with contextlib.suppress(SyntaxError):
-            _parsed(code)
+            parser.tree(code)
             return code
     raise ValueError("its prompt and solution together are no Python")
 
 
-def mbpp(record: dict[str, Any], number: int) -> Problem:
+def mbpp(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """Austin et al.
 
     (2021), the whole set or the sanitized one: a docstring with the text and its tests, then the
@@ -145,7 +133,7 @@ def mbpp(record: dict[str, Any], number: int) -> Problem:
     text = _text(record, "text" if "text" in record else "prompt")
     setup = _whole(record.get("test_setup_code") or "")
     imports = [_whole(line) for line in record.get("test_imports", [])]
-    names, own = _used("\n".join([setup, *tests]), _whole(code))
+    names, own = used("\n".join([setup, *tests]), _whole(code), parser)
     quoted = f"{text}\n{chr(10).join(tests)}".replace("\\", "\\\\").replace('"""', "'''")
     return Problem(
         task_id=f"MBPP/{record['task_id']}",
@@ -158,7 +146,7 @@ def mbpp(record: dict[str, Any], number: int) -> Problem:
     )
 
 
-def gsm8k(record: dict[str, Any], number: int) -> Problem:
+def gsm8k(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """Cobbe et al. (2021): a question whose answer is the number after `####`."""
     answer = final_number(_text(record, "answer").rpartition("####")[2])
     if answer is None:
@@ -173,7 +161,7 @@ def gsm8k(record: dict[str, Any], number: int) -> Problem:
     )
 
 
-def summaries(record: dict[str, Any], number: int) -> Problem:
+def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """A document and its summary:
 
     XSum (Narayan et al., 2018), or any file with both; also `turns` with `reference`.
@@ -193,16 +181,11 @@ def summaries(record: dict[str, Any], number: int) -> Problem:
     )
 
 
-TASKS: dict[str, Callable[[dict[str, Any], int], Problem]] = {
+TASKS: dict[str, Callable[[dict[str, Any], int, Parser], Problem]] = {
     "humaneval": humaneval,
     "mbpp": mbpp,
     "gsm8k": gsm8k,
     "summaries": summaries,
-}
-# characters of a problem that were parsed when it was read
-PARSED: dict[str, Callable[[Problem], int]] = {
-    "humaneval": lambda problem: len(problem.opening + problem.solution),
-    "mbpp": lambda problem: len(problem.solution + (problem.tests or "")),
 }
 
 
@@ -227,72 +210,5 @@ def _text(record: dict[str, Any], key: str) -> str:
 
 def _whole(code: str) -> str:
     """Code without the carriage returns that some records have."""
-    _check_length(code)
+    check_length(code)
     return textwrap.dedent(code.replace("\r\n", "\n"))
-
-
-def _used(tests: str, code: str) -> tuple[tuple[str, ...], list[str]]:
-    """The names that the tests take from the program: those they use and do not bind themselves,
-    and the reference solution binds, in whatever way but an import. And its imports of what they
-    use, which the tests need too.
-
-    Raises `ValueError` where they take nothing from it.
-    """
-    scope = _scope(tests)
-    own_names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_local()}
-    used = _global_uses(scope) - own_names
-    imports = [node for node in _parsed(code).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    own = [
-        node
-        for node in imports
-        if used & {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    ]
-    names = _bound(_scope(code)) & used
-    if not names:
-        raise ValueError("its tests use nothing that its code defines")
-    return tuple(sorted(names)), [ast.unparse(node) for node in own]
-
-
-def _global_uses(scope: symtable.SymbolTable) -> set[str]:
-    """The names of the module that are read in this scope and in those within it."""
-    module = scope.get_type() == "module"
-    own = {
-        symbol.get_name()
-        for symbol in scope.get_symbols()
-        if symbol.is_referenced() and (module or symbol.is_global())
-    }
-    return own.union(*map(_global_uses, scope.get_children()))
-
-
-def _bound(scope: symtable.SymbolTable) -> set[str]:
-    """The names of the module that this scope and those within it bind, but by no import."""
-    module = scope.get_type() == "module"
-    own = {
-        symbol.get_name()
-        for symbol in scope.get_symbols()
-        if symbol.is_assigned() and (module or symbol.is_declared_global())
-    }
-    return own.union(*map(_bound, scope.get_children()))
-
-
-def _parsed(code: str) -> ast.Module:
-    _check_length(code)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes that are none, as some solutions have them
-        return ast.parse(code)
-
-
-def _scope(code: str) -> symtable.SymbolTable:
-    """The names of a module, scope by scope."""
-    _check_length(code)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return symtable.symtable(code, "<code>", "exec")
-
-
-def _check_length(code: str) -> None:
-    if len(code) > LONGEST_CODE:
-        raise ValueError(
-            f"it has {len(code):,} characters of code or of tests, and {LONGEST_CODE:,} are the "
-            "most"
-        )

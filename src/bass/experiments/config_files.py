@@ -73,6 +73,20 @@ def with_overrides(
     given, problems = problems, problems or Problems()
     if quick and not faster:
         problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
+    faster, layers = _quick_part(faster, problems)
+    if quick:
+        result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
+    # an axis that is taken out overrides nothing
+    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
+    for path, value in [*(layers if quick else ()), *ordered]:
+        _override(result, path, value, problems)
+    if given is None:
+        problems.raise_any("The command line")
+    return result
+
+
+def _quick_part(faster: Any, problems: Problems) -> tuple[Mapping[str, Any], list[tuple[str, Any]]]:
+    """The `quick` part of a config, and its settings as overrides."""
     if not isinstance(faster, Mapping):
         problems.told.append(
             f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
@@ -83,50 +97,46 @@ def with_overrides(
         for key in faster
         if key not in KEYS[2:6]
     ]
-    layers = [
+    return faster, [
         (f"{part}.{key}", value)
         for part in ("base", "axes")
         for key, value in mapping(faster, part, problems).items()
     ]
-    if quick:
-        result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    # an axis that is taken out overrides nothing
-    ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
-    for path, value in [*(layers if quick else ()), *ordered]:
-        part, _, key = path.partition(".")
-        whole = result.get(part) or {}
-        if not isinstance(whole, Mapping):  # which is told when the plan is made
-            continue
-        # as options are written
-        key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
-        kept = {
-            k: v
-            for k, v in whole.items()
-            if k != key and not (part == "base" and str(k).startswith(f"{key}."))
-        }
-        if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
-            if axis in (key, key.partition(".")[0]):
-                problems.told.append(
-                    f"`{key}` is an axis of the config, and would be overridden by it: give "
-                    f"`--axes.{key} [{value}]`."
-                )
-            else:
-                problems.told.append(
-                    f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
-                    f"(`--axes.{axis} null`)."
-                )
-        gone = part == "axes" and value is None
-        if gone and key not in whole:
-            problems.told.append(unknown(f"axes.{key}", key, whole))
-        result[part] = {
-            k: value if k == key else v
-            for k, v in whole.items()
-            if k in kept or (k == key and not gone)
-        }
-        result[part] |= {} if gone else {key: value}
-    if given is None:
-        problems.raise_any("The command line")
-    return result
+
+
+def _override(result: dict[str, Any], path: str, value: Any, problems: Problems) -> None:
+    """Put one value over the config, in the place of its key and of the parameters of its key."""
+    part, _, key = path.partition(".")
+    whole = result.get(part) or {}
+    if not isinstance(whole, Mapping):  # which is told when the plan is made
+        return
+    # as options are written
+    key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
+    kept = {
+        k: v
+        for k, v in whole.items()
+        if k != key and not (part == "base" and str(k).startswith(f"{key}."))
+    }
+    if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
+        if axis in (key, key.partition(".")[0]):
+            problems.told.append(
+                f"`{key}` is an axis of the config, and would be overridden by it: give "
+                f"`--axes.{key} [{value}]`."
+            )
+        else:
+            problems.told.append(
+                f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
+                f"(`--axes.{axis} null`)."
+            )
+    gone = part == "axes" and value is None
+    if gone and key not in whole:
+        problems.told.append(unknown(f"axes.{key}", key, whole))
+    result[part] = {
+        k: value if k == key else v
+        for k, v in whole.items()
+        if k in kept or (k == key and not gone)
+    }
+    result[part] |= {} if gone else {key: value}
 
 
 def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:

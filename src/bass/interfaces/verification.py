@@ -12,6 +12,8 @@ from bass.records import Draft, History, Noise, Verdict
 class Verifier(ABC):
     """Accepts a prefix of each row's draft and adds one token.
 
+    Its arguments are read-only: after the call the engine reads `draft.probs` and `target_probs`
+    again, for its checks and its report.
     `lossless`: the output has exactly the target's distribution.
     `coupled`: its noise is keyed by position; it accepts the most of a draft that was drawn with
     the same noise.

@@ -16,7 +16,7 @@ from bass.report.claims import claims
 from bass.report.compared import compared, summed_up
 from bass.report.contrast import lead
 from bass.report.drawing import Plot
-from bass.report.paired import differences, pairs
+from bass.report.paired import Pair, differences, pairs
 from bass.report.palette import asset
 from bass.report.picture import embedded, picture
 from bass.report.plots import plots
@@ -116,6 +116,25 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         if len(common) > MOST_COMPARED
         else [*COLUMNS, *(name for name in METRICS if name not in COLUMNS)]
     )
+    html = render(
+        title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
+        facts=[
+            f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
+        ],
+        warnings=warned,
+        summary=told,
+        tables=compared_tables(common, names),
+        words=[(name, METRICS[name].doc) for name in METRICS if name in names],
+        sources=[
+            (f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False))
+            for n, r in (("A", a), ("B", b))
+        ],
+    )
+    return html, warned + told
+
+
+def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[str, Any]]:
+    """For each setting of both runs, a table of these metrics."""
     heads = [
         {"text": text}
         for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")
@@ -129,7 +148,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         if names == COLUMNS
         else ""
     )
-    tables = [
+    return [
         {
             "title": title,
             "note": note,
@@ -140,21 +159,6 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         }
         for title, lines in compared(common, names).items()
     ]
-    html = render(
-        title=f"bass: {a.path.name} (A) and {b.path.name} (B)",
-        facts=[
-            f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
-        ],
-        warnings=warned,
-        summary=told,
-        tables=tables,
-        words=[(name, METRICS[name].doc) for name in METRICS if name in names],
-        sources=[
-            (f"What was run, {n}", json.dumps(r.manifest.config, indent=2, ensure_ascii=False))
-            for n, r in (("A", a), ("B", b))
-        ],
-    )
-    return html, warned + told
 
 
 def render(check: bool = True, **values: Any) -> str:

@@ -111,12 +111,7 @@ class Settings(ModelOptions, SamplingOptions):
                 f"`seed: {self.seed}` must fit into 64 bits, and so must those of the "
                 f"{self.repeats} repeats."
             )
-        try:
-            Sampling(**{name: getattr(self, name) for name in _SAMPLING})
-        except OptionError:  # which says the first thing only
-            for name in _SAMPLING:
-                with problems.noted():
-                    Sampling(**{name: getattr(self, name)})
+        examine_sampling(vars(self), problems)
         with problems.noted("", "prompts"):
             self.read_prompts()
 
@@ -210,6 +205,16 @@ SETTINGS = {f.name: f for f in fields(Settings)}
 PLANNED = ("batch", *(f.name for f in fields(ModelOptions)))
 DEFAULTS = asdict(Settings())
 KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
+
+
+def examine_sampling(options: Mapping[str, Any], problems: Problems) -> None:
+    """Note each option of the warp that is out of its range."""
+    try:
+        Sampling(**{name: options[name] for name in _SAMPLING})
+    except OptionError:  # which says the first thing only
+        for name in _SAMPLING:
+            with problems.noted():
+                Sampling(**{name: options[name]})
 
 
 def typed_setting(name: str, value: Any) -> Any:

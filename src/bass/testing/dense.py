@@ -65,26 +65,27 @@ def dense_logits(
 
 
 def dense_attention(
-    q: Float[torch.Tensor, "rows length heads dim"],
+    q: Float[torch.Tensor, "rows queries heads dim"],
     k: Float[torch.Tensor, "rows length kv_heads dim"],
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
-) -> Float[torch.Tensor, "rows length heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, head by head and query by query: query i has only the keys up to
-    i within its window.
+) -> Float[torch.Tensor, "rows queries heads dim"]:
+    """softmax(cap(scale q kᵀ)) v, head by head and query by query, for the queries of the last
+    positions: the one at position i has only the keys up to i within its window.
     """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
+    past = k.shape[1] - q.shape[1]
     for head in range(q.shape[2]):
-        for i in range(q.shape[1]):
-            first = 0 if rule.window is None else max(i + 1 - rule.window, 0)
-            keys, values = k[:, first : i + 1, head // groups], v[:, first : i + 1, head // groups]
-            scores = (
-                einsum(q[:, i, head], keys, "rows dim, rows keys dim -> rows keys") * rule.scale
-            )
+        for query in range(q.shape[1]):
+            end = past + query + 1
+            first = 0 if rule.window is None else max(end - rule.window, 0)
+            keys, values = k[:, first:end, head // groups], v[:, first:end, head // groups]
+            scores = einsum(q[:, query, head], keys, "rows dim, rows keys dim -> rows keys")
+            scores = scores * rule.scale
             if rule.softcap is not None:
                 scores = rule.softcap * (scores / rule.softcap).tanh()
-            out[:, i, head] = einsum(
+            out[:, query, head] = einsum(
                 scores.softmax(-1), values, "rows keys, rows keys dim -> rows dim"
             )
     return out

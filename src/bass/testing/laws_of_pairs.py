@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.api.kinds import KINDS
@@ -15,7 +15,7 @@ from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
-from bass.interfaces import AttentionBackend
+from bass.interfaces import AttentionBackend, KVCache
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.testing import runs
 from bass.testing.dense import dense_attention
@@ -44,6 +44,8 @@ RULES = (
     AttentionRule(0.4, 2, 1.5),
     AttentionRule(1.0, softcap=2.0),
 )
+Queries = Float[Tensor, "batch length heads dim"]
+Keys = Float[Tensor, "batch length kv_heads dim"]  # and values
 LONG = 17  # positions: more than a block
 PROMPTS = (3, 21, 37)  # tokens: those of the engine, shared among its rows
 # of keys, queries to each, their size
@@ -145,6 +147,28 @@ class Pass:
         """The positions of each row that are in use."""
         return np.array(self.past) + self.used
 
+    @property
+    def capacities(self) -> Int[np.ndarray, " batch"]:
+        """The positions of each row."""
+        return self.ends + self.beyond
+
+    @property
+    def shape(self) -> DecoderShape:
+        """Of a decoder of two layers, each with its own rule."""
+        kv_heads, groups, dim = self.heads
+        return DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (self.other, self.rule))
+
+    def values(self) -> tuple[Queries, Keys, Keys]:
+        """Queries, keys and values of every position, drawn by the seed."""
+        kv_heads, groups, dim = self.heads
+        batch, length = len(self.past), max(self.past) + self.window
+        random = torch.Generator().manual_seed(self.seed)
+        q, k, v = (
+            torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64)
+            for heads in (kv_heads * groups, kv_heads, kv_heads)
+        )
+        return q, k, v
+
     def __str__(self) -> str:
         rows = (
             f"rows with {list(self.past)} past positions and {list(self.used)} new ones in a "
@@ -179,87 +203,86 @@ def passes(draw: Draw) -> Pass:
 def attends(
     proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case: Pass, device: torch.device
 ) -> None:
-    """The laws `DENSE` and `ABOVE`."""
-    kv_heads, groups, dim = case.heads
-    batch, length = len(case.past), max(case.past) + case.window
-    random = torch.Generator().manual_seed(case.seed)
-    q, k, v = (
-        torch.randn(batch, length, heads, dim, generator=random, dtype=torch.float64)
-        for heads in (kv_heads * groups, kv_heads, kv_heads)
-    )
-    capacities = case.ends + case.beyond
-    span = max(int(case.ends.max()), 1)
-    shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (case.other, case.rule))
-
-    def part(values: Tensor, first: tuple, count: int) -> Tensor:
-        return (
-            torch.stack([values[b, start : start + count] for b, start in enumerate(first)])
-            .float()
-            .to(device)
-        )
-
-    def output(above: float) -> Tensor:
-        cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
-
-        def attend(first: tuple, counts: tuple, width: int) -> Tensor:
-            places = [
-                [first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)
-            ]
-            positions = torch.tensor(places, device=device)
-            run = CachedAttend(
-                cache, backend, backend.plan(positions, span), positions, shape.rules
-            )
-            # another layer, which may have another rule
-            run(0, Projection.of(*(part(values, first, width) for values in (q, k, v))))
-            return run(1, Projection.of(*(part(values, first, width) for values in (q, k, v))))
-
-        everywhere = torch.arange(int(capacities.max()), device=device).expand(batch, -1)
-        everywhere = torch.where(
-            everywhere < torch.as_tensor(capacities, device=device)[:, None], everywhere, -1
-        )
-        for layer in range(2):
-            cache.write(
-                layer,
-                *(
-                    torch.full((*everywhere.shape, kv_heads, dim), sign * above, device=device)
-                    for sign in (1, -1)
-                ),
-                everywhere,
-            )
-        if max(case.past):
-            attend((0,) * batch, case.past, max(case.past))
-        return attend(case.past, case.used, case.window)
-
-    out = output(1e4)
-    for b in range(batch):
-        if case.used[b]:
-            end = int(case.ends[b])
-            mine = slice(b, b + 1), slice(end)
-            expected = dense_attention(q[mine], k[mine], v[mine], case.rule)[0, case.past[b] :]
-            got = out[b, : case.used[b]].double().cpu()
-            bad = int((~got.isfinite()).flatten(1).any(1).int().argmax()) if len(got) else 0
-            proof.require(
-                FINITE,
-                bool(got.isfinite().all()),
-                f"finite numbers in row {b}",
-                f"{got[bad].flatten().tolist()[:4]} of query {bad}",
-            )
-            near = got.shape == expected.shape and torch.allclose(
-                got, expected, rtol=1e-4, atol=1e-4
-            )
-            proof.require(
-                DENSE,
-                near,
-                f"row {b}, its first query and head: {expected[0, 0].tolist()[:4]}",
-                got[0, 0].tolist()[:4],
-            )
-    other = output(-3e3)
-    for b in range(batch):
-        ours, theirs = out[b, : case.used[b]], other[b, : case.used[b]]
-        apart = float((ours - theirs).abs().max()) if case.used[b] else 0.0
+    """The laws `FINITE`, `DENSE` and `ABOVE`."""
+    out, other = (attended(layout, backend, case, device, above) for above in (1e4, -3e3))
+    for row, used in enumerate(case.used):
+        if used:
+            require_dense(proof, case, row, out[row, :used].double().cpu())
+    for row, used in enumerate(case.used):
+        ours, theirs = out[row, :used], other[row, :used]
+        apart = float((ours - theirs).abs().max()) if used else 0.0
         proof.require(
             ABOVE,
             torch.equal(ours, theirs),
-            f"the same bits in row {b} with -3000 as with 10000 above",
+            f"the same bits in row {row} with -3000 as with 10000 above",
             f"a difference of {apart:.2g}",
         )
+
+
+def attended(
+    layout: Any,
+    backend: AttentionBackend[Any, Any],
+    case: Pass,
+    device: torch.device,
+    above: float,
+) -> Float[Tensor, "batch window heads dim"]:
+    """The second layer's output for the window, after the past, in a cache of which every position
+    held `above`, and poison what is no position.
+    """
+    batch, rules, span = len(case.past), case.shape.rules, max(int(case.ends.max()), 1)
+    budget = CacheBudget.of(case.capacities)
+    cache = poisoned(layout.allocate(case.shape, budget, device, torch.float32))
+    fill(cache, case, device, above)
+    qkv = case.values()
+
+    def attend(first: tuple, counts: tuple, width: int) -> Tensor:
+        places = [
+            [first[b] + w if w < counts[b] else -1 for w in range(width)] for b in range(batch)
+        ]
+        positions = torch.tensor(places, device=device)
+        run = CachedAttend(cache, backend, backend.plan(positions, span), positions, rules)
+        parts = [
+            torch.stack([values[b, start : start + width] for b, start in enumerate(first)])
+            for values in qkv
+        ]
+        q, k, v = (part.float().to(device) for part in parts)
+        run(0, Projection.of(q, k, v))  # another layer, which may have another rule
+        return run(1, Projection.of(q, k, v))
+
+    if max(case.past):
+        attend((0,) * batch, case.past, max(case.past))
+    return attend(case.past, case.used, case.window)
+
+
+def fill(cache: KVCache[Any], case: Pass, device: torch.device, value: float) -> None:
+    """Write a value to the keys of all positions of both layers, and its negative to the values."""
+    capacities = torch.as_tensor(case.capacities, device=device)[:, None]
+    places = torch.arange(int(case.capacities.max()), device=device).expand(len(case.past), -1)
+    positions = torch.where(places < capacities, places, -1)
+    kv_heads, _, dim = case.heads
+    keys = torch.full((*positions.shape, kv_heads, dim), value, device=device)
+    for layer in range(2):
+        cache.write(layer, keys, -keys, positions)
+
+
+def require_dense(
+    proof: Proof, case: Pass, row: int, got: Float[Tensor, "length heads dim"]
+) -> None:
+    """The laws `FINITE` and `DENSE` of one row's queries."""
+    q, k, v = (values[row : row + 1, : case.ends[row]] for values in case.values())
+    expected = dense_attention(q[:, case.past[row] :], k, v, case.rule)[0]
+    finite = got.isfinite().flatten(1).all(1)
+    bad = int((~finite).int().argmax())
+    proof.require(
+        FINITE,
+        bool(finite.all()),
+        f"finite numbers in row {row}",
+        f"{got[bad].flatten().tolist()[:4]} of query {bad}",
+    )
+    near = got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
+    proof.require(
+        DENSE,
+        near,
+        f"row {row}, its first query and head: {expected[0, 0].tolist()[:4]}",
+        got[0, 0].tolist()[:4],
+    )

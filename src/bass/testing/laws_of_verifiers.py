@@ -11,7 +11,7 @@ from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces import Verifier
 from bass.policies import Fixed
-from bass.records import Verdict
+from bass.records import Draft, Verdict
 from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.enumeration import CUTS, Cuts, judge, middle, output_laws
@@ -80,6 +80,28 @@ def check_verifier(
 
     Raises `ExactnessError`; `OptionError` for what is no verifier, or says `lossless = False`.
     """
+    made = provable(verifier, cuts)
+    proof = Proof(type(made).__name__, examples, seed)
+    for deterministic in (False, True):
+        drawn = batches(deterministic).map(lambda parts: Batch(*parts))
+        proof.for_all(
+            SHAPES,
+            st.tuples(drawn, st.integers(0, 9)).map(lambda p: replace(p[0], seed=p[1])),
+            lambda b: contract(proof, made, b),
+            most=COSTLY,
+        )
+        if not made.coupled:
+            known = CUTS.get(type(made)) if cuts is None else cuts
+            prove_output_law(proof, made, known, deterministic)
+    if made.coupled:
+        prove_coupled(proof, made)
+
+
+def provable(verifier: Any, cuts: Cuts | None) -> Verifier:
+    """The verifier that was named.
+
+    Raises `OptionError` for one that promises no law, and for `cuts` of a coupled one.
+    """
     made = make("verifier", verifier)
     name = type(made).__name__
     if not made.lossless:
@@ -91,38 +113,7 @@ def check_verifier(
         raise OptionError(
             f"`{name}` is coupled and makes its own noise, which `cuts` cannot cut: leave it out."
         )
-    proof = Proof(name, examples, seed)
-    known = CUTS.get(type(made)) if cuts is None else cuts
-    for deterministic in (False, True):
-        drawn = batches(deterministic).map(lambda parts: Batch(*parts))
-        proof.for_all(
-            SHAPES,
-            st.tuples(drawn, st.integers(0, 9)).map(lambda p: replace(p[0], seed=p[1])),
-            lambda b: contract(proof, made, b),
-            most=COSTLY,
-        )
-        if made.coupled:
-            continue
-        longest, few = (LONG, examples // 2) if known is None else (LONG_BOXES, examples // 5)
-        long, wide = (
-            these.map(lambda parts: Batch(*parts))
-            for these in (long_batches(deterministic, longest), generic_batches(deterministic))
-        )
-        for these, some in (
-            (drawn, examples),
-            (long, few),
-            *([(wide, examples)] if known is None else []),
-        ):
-            if known is None:
-                proof.for_all(
-                    LAW, these, lambda batch: law_of_samples(proof, made, batch), some, COSTLY
-                )
-            else:
-                proof.for_all(
-                    LAW, these, lambda batch: law_of_boxes(proof, made, known, batch), some, COSTLY
-                )
-    if made.coupled:
-        prove_coupled(proof, made)
+    return made
 
 
 def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
@@ -168,36 +159,43 @@ def judged(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The verdict's tokens and accepted counts, both of which keep the laws of one verdict."""
     draft, target_probs, noise = sampled.given(order)
-    untouched = sampled.given(order)
     verdict = verifier(draft, target_probs, noise)
-    pairs = [
-        (draft.tokens, untouched[0].tokens),
-        (draft.lengths, untouched[0].lengths),
-        (target_probs, untouched[1]),
-    ]
-    pairs += [(noise.uniforms, untouched[2].uniforms)]
-    pairs += (
-        [(draft.probs, untouched[0].probs)]
-        if draft.probs is not None and untouched[0].probs is not None
-        else []
+    before, probs_before, noise_before = sampled.given(order)
+    untouched = (*vars(before).values(), probs_before, *vars(noise_before).values())
+    now = (*vars(draft).values(), target_probs, *vars(noise).values())
+    kept = all(
+        ours is None or np.array_equal(ours, theirs, equal_nan=True)
+        for ours, theirs in zip(untouched, now, strict=True)
     )
-    proof.require(
-        LEAVES,
-        all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs),
-        "what was given, as before",
-        "other values in it",
-    )
-    rows, window, vocab = target_probs.shape
+    proof.require(LEAVES, kept, "what was given, as before", "other values in it")
+    tokens, accepted = arrays_of(proof, verdict, tuple(target_probs.shape[:2]))
+    require_emissions(proof, tokens, accepted, before, target_probs.shape[2])
+    return tokens, accepted
+
+
+def arrays_of(
+    proof: Proof, verdict: Verdict, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The verdict's tokens and accepted counts, integers for a window of this shape."""
+    rows, window = shape
     expected = f"integers of shapes [{rows}, {window}] and [{rows}]"
-    both = (verdict.tokens, verdict.accepted)
+    tokens, accepted = verdict.tokens, verdict.accepted
     whole = all(
         isinstance(t, torch.Tensor) and not t.is_floating_point() and t.dtype != torch.bool
-        for t in both
+        for t in (tokens, accepted)
     )
-    proof.require(SHAPES, whole, expected, f"{both[0]} and {both[1]}")
-    fits = tuple(both[0].shape) == (rows, window) and tuple(both[1].shape) == (rows,)
-    proof.require(SHAPES, fits, expected, f"shapes {list(both[0].shape)} and {list(both[1].shape)}")
-    tokens, accepted, lengths = both[0].numpy(), both[1].numpy(), draft.lengths.numpy()
+    proof.require(SHAPES, whole, expected, f"{tokens} and {accepted}")
+    fits = tuple(tokens.shape) == (rows, window) and tuple(accepted.shape) == (rows,)
+    proof.require(SHAPES, fits, expected, f"shapes {list(tokens.shape)} and {list(accepted.shape)}")
+    return tokens.numpy(), accepted.numpy()
+
+
+def require_emissions(
+    proof: Proof, tokens: np.ndarray, accepted: np.ndarray, draft: Draft, vocab: int
+) -> None:
+    """Counts within each row's length, tokens of the vocabulary, and the accepted ones first."""
+    rows, window = tokens.shape
+    lengths = draft.lengths.numpy()
     good = (accepted >= 0) & (accepted <= lengths)
     row = int((~good).argmax())
     proof.require(
@@ -215,7 +213,7 @@ def judged(
         f"tokens from 0 to {vocab - 1}",
         tokens[row, : accepted[row] + 1],
     )
-    drafts = np.concatenate((untouched[0].tokens.numpy(), np.zeros((rows, 1), dtype=np.int64)), 1)
+    drafts = np.concatenate((draft.tokens.numpy(), np.zeros((rows, 1), dtype=np.int64)), 1)
     begins = ((tokens == drafts) | (np.arange(window) >= accepted[:, None])).all(1)
     row = int((~begins).argmax())
     proof.require(
@@ -224,7 +222,6 @@ def judged(
         f"{drafts[row, : accepted[row]].tolist()} first",
         tokens[row, : accepted[row] + 1],
     )
-    return tokens, accepted
 
 
 def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
@@ -232,6 +229,26 @@ def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
     return shown(
         [row[: count + 1] for row, count in zip(tokens.tolist(), accepted.tolist(), strict=True)]
     )
+
+
+def prove_output_law(
+    proof: Proof, verifier: Verifier, cuts: Cuts | None, deterministic: bool
+) -> None:
+    """The output law on drawn batches, on batches of long drafts, and, by samples, on wide ones."""
+
+    def law(batch: Batch) -> None:
+        if cuts is None:
+            law_of_samples(proof, verifier, batch)
+        else:
+            law_of_boxes(proof, verifier, cuts, batch)
+
+    every = proof.examples
+    longest, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
+    kinds = [(batches(deterministic), every), (long_batches(deterministic, longest), few)]
+    if cuts is None:
+        kinds.append((generic_batches(deterministic), every))
+    for drawn, some in kinds:
+        proof.for_all(LAW, drawn.map(lambda parts: Batch(*parts)), law, some, COSTLY)
 
 
 def law_of_samples(proof: Proof, verifier: Verifier, batch: Batch) -> None:

@@ -1,6 +1,6 @@
 """The special and added tokens that a folder's files name, and how they join a vocabulary."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,7 @@ class SpecialTokens:
             special = {str(given[name]) for name in NAMES if given.get(name)} | {
                 str(token) for token in extra or ()
             }
-            for text, index in optional_json(folder / "added_tokens.json").items():
-                by_id[index] = AddedToken(
-                    text, normalized=text not in special, special=text in special
-                )
-            by_id |= own
+            by_id = {**_listed_ids(folder, special), **own}
         flagged = {str(token): token for token in by_id.values()}
         named = {
             name: flagged.get(str(token), token) if name in NAMES else token
@@ -139,6 +135,15 @@ class SpecialTokens:
 def optional_json(path: Path) -> dict[str, Any]:
     """What the file holds; nothing where there is none."""
     return read_json(path) if path.exists() else {}
+
+
+def _listed_ids(folder: Path, special: Set[str]) -> dict[int, AddedToken]:
+    """The tokens of added_tokens.json, by id."""
+    listed = optional_json(folder / "added_tokens.json")
+    return {
+        index: AddedToken(text, normalized=text not in special, special=text in special)
+        for text, index in listed.items()
+    }
 
 
 def _tokens_of(settings: Mapping[str, Any]) -> dict[str, Any]:
