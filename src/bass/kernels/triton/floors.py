@@ -1,5 +1,5 @@
-"""What a program finds in a row of logits: the largest one, the mass, the floors of top_k and
-top_p: see `bass.kernels.triton.sampling`.
+"""Device functions over a row of logits: the largest one, the mass, the floors of top_k and top_p,
+for `bass.kernels.triton.sampling`.
 """
 
 from typing import no_type_check
@@ -16,7 +16,7 @@ if INTERPRETED:
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
 def ordered(x):
-    """The bits of a number as an integer that is ordered as the numbers are, with one zero."""
+    """The bits of a number as an integer of the same order, with one zero."""
     if x.dtype.primitive_bitwidth == 16:
         bits = x.to(tl.int16, bitcast=True).to(tl.int32)
         size = bits & 0x7FFF
@@ -65,17 +65,17 @@ def floor_of(
     values, size, above, top, inverse, need, BY_COUNT: tl.constexpr,
     DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it among
-    `size` logits, of which those count whose keys are `above` or more.
+    """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it.
 
-    Digit by digit, each with 2^BITS thresholds.
+    Among `size` logits those with keys of at least `above` count. The search takes DEPTH digits,
+    each with 2^BITS thresholds.
     """
     j = tl.arange(0, 1 << BITS)
     floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
     for digit in range(DEPTH):
         shift = BITS * (DEPTH - 1 - digit)
         threshold = (floor + (j.to(tl.int64) << shift))[:, None]
-        # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
+        # Every thread sums its own tokens first: a comparison takes three instructions, a reduction
         # over threads ten for each threshold.
         found = tl.zeros((1 << BITS, TILE), dtype=tl.float32)
         for begin in range(0, size, TILE):
@@ -86,7 +86,7 @@ def floor_of(
             if not BY_COUNT:
                 weight *= tl.exp((value.to(tl.float32) - top) * inverse)
             found += tl.where(key.to(tl.int64)[None, :] >= threshold, weight[None, :], 0.0)
-        # a threshold beyond the largest key has none
+        # a threshold above the largest key has no tokens
         last = tl.maximum(tl.sum((tl.sum(found, 1) >= need).to(tl.int32), 0) - 1, 0)
         floor += last.to(tl.int64) << shift
     return floor.to(tl.int32)
@@ -95,8 +95,8 @@ def floor_of(
 @triton.jit
 @no_type_check
 def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
-    """Σ exp((x - top) / T) of those among `size` logits whose keys are `above` or more, and whose
-    terms are `least` or more.
+    """Σ exp((x - top) / T) over the logits with keys of at least `above` and terms of at least
+    `least`.
     """
     found = tl.zeros((TILE,), dtype=tl.float32)
     for begin in range(0, size, TILE):
@@ -110,8 +110,8 @@ def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
 @triton.jit
 @no_type_check
 def listed_of(values, size, above, least, top, inverse, out, TILE: tl.constexpr):
-    """Write those among `size` logits whose keys are `above` or more, and whose terms
-    exp((x - top) / T) are `least` or more, to `out`, in their order; how many these are.
+    """Write the logits with keys of at least `above` and terms exp((x - top) / T) of at least
+    `least` to `out`, in their order, and return their number.
     """
     count = tl.full((), 0, tl.int32)
     for begin in range(0, size, TILE):

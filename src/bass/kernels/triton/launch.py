@@ -1,5 +1,5 @@
-"""Programmatic dependent launch: a kernel that begins while the one before it ends, and waits for
-what that one writes.
+"""Programmatic dependent launch: a kernel starts while the previous one ends, and waits before it
+reads what that one writes.
 """
 
 import functools
@@ -16,7 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 @no_type_check
 def launch_dependents(PDL: tl.constexpr):
-    """Let the next kernel begin."""
+    """Allow the next kernel to start."""
     if PDL:
         gdc_launch_dependents()
 
@@ -24,7 +24,7 @@ def launch_dependents(PDL: tl.constexpr):
 @triton.jit
 @no_type_check
 def wait(PDL: tl.constexpr):
-    """Wait until the kernel before has written everything. Weights may be read before."""
+    """Wait until the previous kernel has written everything; weights may be read before."""
     if PDL:
         gdc_wait()
 
@@ -32,7 +32,7 @@ def wait(PDL: tl.constexpr):
 @triton.jit
 @no_type_check
 def wait_for_inputs(PDL: tl.constexpr):
-    """Let the next kernel begin, then wait until the one before has written everything."""
+    """Allow the next kernel to start, then wait until the previous one has written everything."""
     launch_dependents(PDL)
     wait(PDL)
 
@@ -40,26 +40,26 @@ def wait_for_inputs(PDL: tl.constexpr):
 @triton.jit
 @no_type_check
 def wait_for_all(PDL: tl.constexpr):
-    """Wait until the kernel before has written everything, then let the next one begin.
+    """Wait until the previous kernel has written everything, then allow the next one to start.
 
-    What begins after this one may read, before it waits, all that was written before this one.
+    The next kernel may then read, before its own wait, what was written before this kernel.
     """
     wait(PDL)
     launch_dependents(PDL)
 
 
 def dense(x: Tensor) -> Tensor:
-    """The tensor with its last axis without gaps."""
+    """The tensor with a contiguous last axis, copied if necessary."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def dependent(x: Tensor) -> dict[str, Any]:
     """The launch options of a kernel that calls `wait`, on the device of `x`."""
-    able = x.is_cuda and _able(x.device)
-    return {"PDL": able} | ({"launch_pdl": True} if able else {})
+    supported = x.is_cuda and _supports_pdl(x.device)
+    return {"PDL": supported} | ({"launch_pdl": True} if supported else {})
 
 
-# TRITON_INTERPRET was set when this was imported
+# whether TRITON_INTERPRET was set at import
 INTERPRETED = not isinstance(wait, triton.JITFunction)
 TRITON_DTYPES = {
     torch.int8: tl.int8,
@@ -70,19 +70,20 @@ TRITON_DTYPES = {
     torch.float64: tl.float64,
     torch.int32: tl.int32,
 }
-WIDENED = (torch.bfloat16, torch.float8_e4m3fn)  # types of which the interpreter makes no product
+WIDENED = (torch.bfloat16, torch.float8_e4m3fn)  # types whose matrix products the interpreter lacks
 
 
 def operand(dtype: torch.dtype) -> tl.dtype:
-    """The type in which numbers enter a product: their own, or float32 where the interpreter has no
-    product of it.
+    """The type of the operands of a matrix product: their own, or float32 where the interpreter has
+    no product of it.
     """
     return TRITON_DTYPES[torch.float32 if INTERPRETED and dtype in WIDENED else dtype]
 
 
 def interpreted_range(*bounds: Any) -> range:
-    """Python's `range`, for loops that the interpreter runs: its numbers are arrays of one element,
-    which NumPy 2.4 takes for no index.
+    """Python's `range` for loops in the interpreter, whose scalars are arrays of one element.
+
+    NumPy 2.4 does not accept those as indices.
     """
     return range(
         *(bound.handle.data.item() if isinstance(bound, tl.tensor) else bound for bound in bounds)
@@ -90,23 +91,24 @@ def interpreted_range(*bounds: Any) -> range:
 
 
 @functools.cache
-def _able(device: torch.device) -> bool:
+def _supports_pdl(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9
 
 
 @functools.cache
 def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
-    """Counters by which programs of a kernel meet, and which it leaves at zero.
+    """Counters with which the programs of a kernel synchronise, cached; the kernel leaves them at
+    zero.
 
-    Kernels of one name on two streams must not meet.
+    Kernels of the same name must not run on two streams at a time.
     """
     return torch.zeros(count, device=device, dtype=torch.int32)
 
 
 @functools.cache
 def gluon(device: torch.device) -> bool:
-    """Whether the kernels in Gluon serve the CUDA device: it has Hopper's instructions, and Triton
-    the Gluon that they are written in, which is that of version 3.6.
+    """Whether the Gluon kernels run on the CUDA device: it is a Hopper GPU, and Triton has version
+    3.6.
     """
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     return torch.cuda.get_device_capability(device)[0] == 9 and version == (3, 6)
