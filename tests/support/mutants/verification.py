@@ -37,7 +37,7 @@ MUTANTS = (
         "verification.rejection",
         "passed = (accept < accept_probs(draft, target_probs)) & counts",
         (
-            "passed = (accept < accept_probs(draft, target_probs)) & counts\nkept[:, "
+            "passed = (accept < accept_probs(draft, target_probs)) & counts\npassed[:, "
             ":1] = counts[:, :1]"
         ),
         (ENUMERATION,),
