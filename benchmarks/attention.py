@@ -1,5 +1,4 @@
-"""How near do the attention backends come to the bandwidth of the memory, and which of them wins
-where?
+"""How much of the memory bandwidth do the attention backends reach, and which one is the fastest?
 
     python benchmarks/attention.py [--pairs paper llama] [--windows 1 8] [--batches 1 2 4 8 16 32]
                                    [--contexts 256 512 ... 8192] [--backends pad split ragged paged
@@ -7,17 +6,19 @@ where?
 
 A decoding window over full caches in bfloat16, with the heads of two targets: "paper" (32 query
 heads, 32 key heads of 128 dimensions) and "llama" (32 and 8). Lengths are equal, or skewed: one
-row, in the middle of the batch, has the whole context and each other one an eighth of it. GB/s
-counts the keys and values that the rows really need, each once, whatever a backend reads; the
-column "q" is what queries and outputs come to, in percent of that. Time is that of one call of
-`run` in replays of a CUDA graph that goes through the caches of as many layers as hold `--rotate`
-megabytes, so that every key comes from memory; the queries, which in a model the kernel before has
-just written, stay in the L2. `plan`, which a pass makes once for all layers, is made before. The
-paged cache names its blocks in the order in which it gives them out to new rows. What the last call
-of a replay gave is compared with the float64 reference in two rows, the longest and one before it.
+row, in the middle of the batch, has the whole context, and every other row an eighth of it.
+
+GB/s counts the keys and values that the rows need, each once, whatever a backend reads. The column
+"q" is the size of queries and outputs in percent of that. The time is that of one call of `run` in
+replays of a CUDA graph. The graph cycles through the caches of as many layers as hold `--rotate`
+megabytes, so that every key comes from memory; the queries stay in the L2, as in a model, where the
+previous kernel has just written them. `plan`, which runs once per pass for all layers, is not
+timed. The paged cache assigns its blocks in the order in which it gives them to new rows. The last
+output of a replay is compared with the float64 reference in two rows: the longest and the one
+before it.
+
 Prints the bound first, a table for each pair, window and kind of lengths, answers to three
-questions, and one JSON line last. `--device cpu` with TRITON_INTERPRET=1 shows that it runs, and no
-more.
+questions, and one JSON line last. `--device cpu` with TRITON_INTERPRET=1 only shows that it runs.
 """
 
 import argparse
@@ -44,12 +45,12 @@ from bass.interfaces import AttentionBackend, KVCache
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 DTYPE = torch.bfloat16
-SKEW = 8  # the longest row over each other one
+SKEW = 8  # length of the longest row over that of every other one
 TOLERANCE = 1e-2  # |ours - reference| / |reference|; rounding to bfloat16 alone comes to 2e-3
 LEAST_SECONDS = 2e-3  # of replays between two events
 AIM = 0.7  # of the copy bandwidth, for `ragged` at this context and from this batch on
 AIM_CONTEXT, AIM_BATCH = 2048, 8
-SLACK = 1.03  # two times closer than this are a tie
+SLACK = 1.03  # two times within this ratio are a tie
 TWINS: dict[type, AttentionBackend[Any, Any]] = {
     cls.view_type: cls() for cls in (Reference, ReferenceRagged, ReferencePaged)
 }
@@ -85,26 +86,26 @@ class Case:
 
     @property
     def key_bytes(self) -> int:
-        """Of the keys and values that some query sees, in one layer."""
+        """Bytes of the keys and values that some query sees, in one layer."""
         heads = PAIRS[self.pair]
         return int(self.lengths.sum()) * heads.key * heads.dim * 2 * DTYPE.itemsize
 
     @property
     def query_bytes(self) -> int:
-        """Of the queries and outputs, in one layer."""
+        """Bytes of the queries and outputs, in one layer."""
         heads = PAIRS[self.pair]
         return self.batch * self.window * heads.query * heads.dim * 2 * DTYPE.itemsize
 
     @property
     def group(self) -> tuple[str, int, str]:
-        """What the cases of one table have in common."""
+        """The values that the cases of one table share."""
         return self.pair, self.window, "skewed" if self.skewed else "equal"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call: the median, the least and the most of the repeats; and how far the result
-    was from the reference.
+    """Seconds per call: median, least and most of the repeats; error: relative deviation from the
+    reference.
     """
 
     seconds: float
@@ -134,11 +135,11 @@ def cases(
 def seconds_per_call(
     run: Callable[[int], Tensor], layers: int, device: torch.device, repeats: int
 ) -> tuple[list[float], Tensor]:
-    """Seconds per call in each repeat, and what the last layer's call gave.
+    """Seconds per call in each repeat, and the output of the last layer's call.
 
-    On a CPU wall time, on a GPU that of a graph's replays.
+    On a CPU it is wall time, on a GPU that of a graph's replays.
     """
-    out = run(0)  # compiles what must be compiled
+    out = run(0)  # compiles the kernels
 
     def work() -> None:
         nonlocal out
@@ -172,9 +173,8 @@ def seconds_per_call(
 
 
 def copy_bandwidth(device: torch.device, repeats: int) -> float:
-    """Bytes read and written per second by a large copy.
-
-    (As a part of a graph it would be a third slower.)
+    """Bytes read and written per second by a large copy, outside of a graph, where it is a third
+    faster.
     """
     source = torch.ones(2**25 if device.type == "cpu" else 2**31, dtype=torch.uint8, device=device)
     target, times = torch.empty_like(source), []
@@ -196,7 +196,7 @@ def synchronize(device: torch.device) -> None:
 def filled(
     cache_class: type[KVCache[Any]], case: Case, layers: int, device: torch.device
 ) -> KVCache[Any]:
-    """A cache of random numbers, each row with the room that it needs."""
+    """A cache of random numbers, each row with the capacity that it needs."""
     heads = PAIRS[case.pair]
     shape = DecoderShape(
         1,
@@ -216,9 +216,9 @@ def filled(
 def measure(
     case: Case, backends: list[str], device: torch.device, rotate: int, repeats: int, check: bool
 ) -> dict[str, Timing]:
-    """Time each backend over its cache's layout;
+    """Time each backend over its cache's layout.
 
-    `rotate`: bytes of keys and values to go through before any is read again.
+    rotate: bytes of keys and values to read before any is read again.
     """
     heads, layers = PAIRS[case.pair], max(1, -(-rotate // case.key_bytes))
     rule = AttentionRule(heads.dim**-0.5)
@@ -262,9 +262,7 @@ def error_of(
     case: Case,
     rule: AttentionRule,
 ) -> float:
-    """|out - reference| / |reference| in the longest row and the one before it: the larger of the
-    two.
-    """
+    """The larger |out - reference| / |reference| of two rows: the longest and the one before it."""
     rows = slice(max(case.batch // 2 - 1, 0), case.batch // 2 + 1)
     view = cache.rows(rows.start, rows.stop).view(layer)
     twin = TWINS[type(view)]
@@ -275,10 +273,7 @@ def error_of(
 
 
 def lead(found: dict[str, Timing]) -> float | None:
-    """The time of the best other backend over that of `ragged`;
-
-    None where there is nothing to compare.
-    """
+    """The time of the fastest other backend over that of `ragged`; None without both."""
     others = [timing.seconds for name, timing in found.items() if name != "ragged"]
     return min(others) / found["ragged"].seconds if "ragged" in found and others else None
 
@@ -286,8 +281,8 @@ def lead(found: dict[str, Timing]) -> float | None:
 def reaches_the_aim(
     timings: Timings, bandwidth: float
 ) -> dict[tuple[str, int, str], tuple[float, Case]]:
-    """For each table with such cases, the lowest share of the bandwidth that `ragged` has at the
-    aim's context and batches, and where.
+    """For each table, the lowest share of the bandwidth that `ragged` reaches at the aim's context
+    and batches, and its case.
     """
     lowest: dict[tuple[str, int, str], tuple[float, Case]] = {}
     for case, found in timings.items():
@@ -299,8 +294,8 @@ def reaches_the_aim(
 
 
 def slower_than_the_paper(timings: Timings) -> list[tuple[Case, str, float]]:
-    """Where `ragged` takes longer than `pad` or `split` by more than the slack: than which, and how
-    many times as long.
+    """The cases in which `ragged` is slower than `pad` or `split` by more than the slack, with the
+    faster one and the ratio of times.
     """
     slower = []
     for case, found in timings.items():
@@ -329,7 +324,7 @@ def named(case: Case) -> str:
 
 
 def bounds(chosen: list[Case], bandwidth: float) -> Table:
-    """Microseconds that the keys and values alone take at the bandwidth."""
+    """The bound in microseconds: needed keys and values at the bandwidth."""
     contexts = sorted({case.context for case in chosen})
     table = Table(
         "pair",
@@ -356,7 +351,7 @@ def bounds(chosen: list[Case], bandwidth: float) -> Table:
 
 
 def rates(timings: Timings, bandwidth: float) -> Table:
-    """GB/s and percent of the bandwidth for the cases of one group; the best of a row is bold."""
+    """GB/s and percent of the bandwidth for the cases of a group; the fastest of a row is bold."""
     pair, window, lengths = next(iter(timings)).group
     backends = list(next(iter(timings.values())))
     columns = [
@@ -394,7 +389,7 @@ def rates(timings: Timings, bandwidth: float) -> Table:
 
 
 def answers(timings: Timings, bandwidth: float, console: Console) -> dict[str, Any]:
-    """Print what the figures say to the three questions, and give it for the record."""
+    """Print the answers to the three questions, and return them for the record."""
     lowest = reaches_the_aim(timings, bandwidth)
     console.print(
         f"\n(a) Does `ragged` reach {AIM:.0%} of the copy bandwidth at context {AIM_CONTEXT} from "
@@ -478,7 +473,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
         "--rotate",
         type=int,
         default=256,
-        help="megabytes of keys and values in all layers together, at least",
+        help="least megabytes of keys and values in all layers together",
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-check", dest="check", action="store_false")

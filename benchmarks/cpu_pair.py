@@ -1,12 +1,12 @@
-"""How fast is the embedded pair on a CPU, beside `transformers` on the same weights?
+"""How fast is the embedded pair on a CPU, compared with `transformers` on the same weights?
 
     BASS_DATA=FOLDER python benchmarks/cpu_pair.py [--threads 2] [--repeats 5] [--new-tokens 128]
     [--temperature 0.2]
 
-FOLDER holds HumanEval.jsonl.gz, whose first prompts are continued, in float32, each to the same
-number of tokens. Timed in one process, in turn, after a warm-up of each: our autoregressive
-decoding, our speculative decoding, `transformers` generate, and `transformers` with
-`assistant_model` (which has no batches). Prints the bound first, a table, and one JSON line last.
+FOLDER holds HumanEval.jsonl.gz. Its first prompts are continued in float32, each to the same number
+of tokens. In one process, in turn, after a warm-up of each, it times our autoregressive decoding,
+our speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (batch
+1 only). Prints the bound first, a table, and one JSON line last.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def read_prompts(count: int) -> list[list[int]]:
 def ours(
     llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str, Any]
 ) -> bass.Stats:
-    """Continue the prompts, `batch` at a time; the statistics of the last call."""
+    """Continue the prompts, `batch` at a time; return the statistics of the last call."""
     for first in range(0, len(prompts), batch):
         result = llm.generate(prompts[first : first + batch], ignore_eos=True, **options)
     return result.stats
@@ -61,7 +61,7 @@ def theirs(
     batch: int,
     options: dict[str, Any],
 ) -> None:
-    """The same by `transformers`, which pads on the left."""
+    """The same with `transformers`, which pads on the left."""
     sampling = {"do_sample": options["temperature"] > 0}
     if sampling["do_sample"]:
         sampling |= {"temperature": options["temperature"], "top_p": options["top_p"], "top_k": 0}
@@ -83,7 +83,7 @@ def theirs(
 
 
 def reference(folder: Path) -> PreTrainedModel:
-    """The checkpoint in `transformers`, float32, never stopping at an end of sequence."""
+    """The checkpoint in `transformers`, in float32, without end-of-sequence tokens."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     model.generation_config.eos_token_id = None
     model.config.eos_token_id = None
@@ -132,7 +132,7 @@ def main() -> None:
         "bytes of weights:"
     )
     console.print(
-        f"  plain {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token "
+        f"  autoregressive {weights[0] / peaks.bandwidth * 1e3:.2f} ms a step, one draft token "
         f"{weights[1] / peaks.bandwidth * 1e3:.2f} ms"
     )
 

@@ -1,15 +1,16 @@
-"""Which options should `make demo` have: how many samples, and how long a draft, on the embedded
-pair and a CPU?
+"""Which options suit `make demo` on a CPU: how many samples, and how long a draft?
 
     python benchmarks/demo.py [--threads 2] [--rounds 9] [--seeds 3] [--batches 1 4 8 16] [--lengths
     2 3 4 bass]
 
-Continues the prompt of `bass generate --example` up to its stop strings, as the demo does. For each
-number of samples, autoregressive decoding and every draft length run in turn, in one process, after
-a warm-up of each; a length is a number for the policy `fixed`, or a policy. Rounds go through the
-seeds. A ratio compares with the plain run of the same round: of tokens per second, and of tokens
-per second of processor time, which is what counts where the machine is busy with other processes
-(then give `--threads 1`, since threads that wait use time too). Prints the bound first, a table of
+Continues the prompt of `bass generate --example` with the embedded pair up to its stop strings, as
+the demo does. For each number of samples, autoregressive decoding and every draft length run in
+turn, in one process, after a warm-up of each. A length is a number for the policy `fixed`, or a
+policy. Rounds cycle through the seeds.
+
+A ratio compares with the autoregressive run of the same round, in tokens per second and in tokens
+per second of processor time. The latter counts where other processes use the machine; then give
+`--threads 1`, since waiting threads use processor time too. Prints the bound first, a table of
 medians with the quartiles of the ratios, and one JSON line last.
 """
 
@@ -37,7 +38,7 @@ PLAIN = "0"
 
 @dataclass(frozen=True)
 class Timed:
-    """A run, and the processor time that it took."""
+    """A run and its processor time in seconds."""
 
     stats: bass.Stats
     processor: float
@@ -49,7 +50,7 @@ class Timed:
 
 
 def run(llm: bass.LLM, samples: int, new_tokens: int, seed: int) -> Timed:
-    """The demo's request."""
+    """Run the demo's request."""
     began = time.process_time()
     options = {"num_return_sequences": samples, "max_new_tokens": new_tokens, "stop": EXAMPLE_STOPS}
     stats = llm.generate(EXAMPLE, seed=seed, **options).stats
@@ -57,7 +58,7 @@ def run(llm: bass.LLM, samples: int, new_tokens: int, seed: int) -> Timed:
 
 
 def quartiles(values: list[float]) -> str:
-    """Between which half of the values lie."""
+    """The first and the third quartile, as text."""
     low, _, high = statistics.quantiles(values, n=4)
     return f"{low:.2f} to {high:.2f}"
 
@@ -87,7 +88,7 @@ def main() -> None:
         f"Read bandwidth {bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads; load "
         f"{os.getloadavg()[0]:.2f}. Bound by bytes:"
     )
-    console.print(f"  a plain step {target:.2f} ms, a drafted token {draft:.2f} ms")
+    console.print(f"  an autoregressive step {target:.2f} ms, a drafted token {draft:.2f} ms")
 
     table = Table(
         "samples",

@@ -1,15 +1,15 @@
-"""What does speculation gain with the embedded pair on a GPU, text and acceptance being real?
+"""What does speculation gain with the embedded pair on a GPU, with real text and acceptance?
 
     [BASS_DATA=FOLDER] python benchmarks/gpu_pair.py [--batches 1 4 8 16 32] [--policies 4 bass
         measured] [--repeats 5] [--new-tokens 256] [--temperature 0.2] [--top-p 0.95] [--device
         cuda] [--results FILE]
 
-FOLDER holds HumanEval.jsonl.gz, of which a batch takes as many prompts as it has rows; without it,
-prompts of the script's own. A policy is a name, or a number for that fixed length. Autoregressive
-decoding by the same code is timed first, in the same process, and every setting runs once to warm
-up and capture its graphs, then `--repeats` times. Times are from the end of the prefill and without
-captures; those of the parts as `gpu_parts.py` says, at the median draft length. Every row runs to
-its limit. Prints a table, and one JSON line last.
+FOLDER holds HumanEval.jsonl.gz; a batch takes as many of its prompts as it has rows. Without it,
+the script generates prompts. A policy is a name, or a number for that fixed length. Autoregressive
+decoding by the same code is timed first, in the same process. Every setting runs once to warm up
+and capture its graphs, then `--repeats` times. Times start at the end of the prefill and exclude
+captures; those of the parts are measured as in `gpu_parts.py`, at the median draft length. Every
+row runs to its limit. Prints a table, and one JSON line last.
 """
 
 import argparse
@@ -42,7 +42,7 @@ COLUMNS = (
 
 
 def read_prompts(count: int) -> tuple[str, list[str]]:
-    """(where they are from, so many prompts)."""
+    """Return (the prompts' source, `count` prompts)."""
     folder = os.environ.get("BASS_DATA")
     if folder:
         with gzip.open(Path(folder) / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -58,7 +58,7 @@ def read_prompts(count: int) -> tuple[str, list[str]]:
     return "own", list(itertools.islice(made, count))
 
 
-def loaded(policy: str, asked: argparse.Namespace) -> bass.LLM:
+def loaded(policy: str, arguments: argparse.Namespace) -> bass.LLM:
     """The embedded pair with one policy."""
     how = (
         {"num_speculative_tokens": int(policy)}
@@ -66,29 +66,31 @@ def loaded(policy: str, asked: argparse.Namespace) -> bass.LLM:
         else {"policy": make("policy", policy)}
     )
     return bass.load(
-        device=asked.device,
-        cache=asked.cache,
-        attention=asked.attention,
-        max_batch_size=max(asked.batches),
+        device=arguments.device,
+        cache=arguments.cache,
+        attention=arguments.attention,
+        max_batch_size=max(arguments.batches),
         **how,
     )
 
 
-def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dict[str, Any]:
-    """Medians over the repeats."""
+def measure(llm: bass.LLM, prompts: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run one setting; returns medians over the repeats."""
     options = {
-        "max_new_tokens": asked.new_tokens,
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
+        "max_new_tokens": arguments.new_tokens,
+        "temperature": arguments.temperature,
+        "top_p": arguments.top_p,
         "ignore_eos": True,
     }
     llm.generate(prompts, **options)
-    results = [llm.generate(prompts, **options, seed=seed) for seed in range(1, asked.repeats + 1)]
+    results = [
+        llm.generate(prompts, **options, seed=seed) for seed in range(1, arguments.repeats + 1)
+    ]
     runs, steps = [r.stats for r in results], [s for r in results for s in r.trace]
 
     def median(name: str) -> Any:
         values = [value for stats in runs if (value := getattr(stats, name)) is not None]
-        # as an acceptance rate where nothing was drafted
+        # None, for example, for an acceptance rate without drafts
         return statistics.median(values) if values else None
 
     assert llm.models.tokenizer is not None
@@ -97,7 +99,7 @@ def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dic
         "ms_per_token": {name: median(name) * 1e3 for name in ("first", "last", "all")},
         "spread": [min(s.all for s in runs) * 1e3, max(s.all for s in runs) * 1e3],
         "tokens_per_second": len(prompts)
-        * asked.new_tokens
+        * arguments.new_tokens
         / statistics.median(s.seconds - s.prefill_seconds for s in runs),
         "tau": median("tau"),
         "acceptance_rate": median("acceptance_rate"),
@@ -105,7 +107,7 @@ def measure(llm: bass.LLM, prompts: list[str], asked: argparse.Namespace) -> dic
         "step_ms": statistics.median(s.seconds for s in steps) * 1e3,
         "mean_k": statistics.mean(s.k for s in steps),
         "lossless": llm.parts.verifier.lossless,
-    } | parts_in_ms(llm, steps, int(mean) + asked.new_tokens // 2)
+    } | parts_in_ms(llm, steps, int(mean) + arguments.new_tokens // 2)
 
 
 def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) -> list[str]:
@@ -141,23 +143,28 @@ def main() -> None:
     parser.add_argument("--cache", default="padded")
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--results", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     console = Console(width=170, highlight=False)
-    device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else platform.machine()
-    results, (kind, prompts) = Results(asked.results, device), read_prompts(max(asked.batches))
-    if len(prompts) < max(asked.batches):
+    device = (
+        torch.cuda.get_device_name() if arguments.device.startswith("cuda") else platform.machine()
+    )
+    results, (kind, prompts) = (
+        Results(arguments.results, device),
+        read_prompts(max(arguments.batches)),
+    )
+    if len(prompts) < max(arguments.batches):
         raise SystemExit(
-            f"There are {len(prompts)} prompts for a batch of {max(asked.batches)}: give smaller "
-            "batches."
+            f"There are {len(prompts)} prompts for a batch of {max(arguments.batches)}: give "
+            "smaller batches."
         )
-    models = {policy: loaded(policy, asked) for policy in ("0", *asked.policies)}
+    models = {policy: loaded(policy, arguments) for policy in ("0", *arguments.policies)}
     table = Table(
         *COLUMNS.split(","),
-        title=f"the embedded pair, {kind} prompts, temperature {asked.temperature}, {device}",
+        title=f"the embedded pair, {kind} prompts, temperature {arguments.temperature}, {device}",
     )
     config = {
         option: str(value) if isinstance(value, Path) else value
-        for option, value in vars(asked).items()
+        for option, value in vars(arguments).items()
     }
     how = json.dumps(
         {
@@ -165,12 +172,12 @@ def main() -> None:
             for name in ("new_tokens", "temperature", "top_p", "cache", "attention", "repeats")
         }
     )
-    for batch in asked.batches:
+    for batch in arguments.batches:
         plain: dict[str, Any] = {}
         for policy, llm in models.items():
             r = results.measured(
                 f"{policy} batch {batch} {kind} {how}",
-                lambda m=llm, b=batch: measure(m, prompts[:b], asked),
+                lambda m=llm, b=batch: measure(m, prompts[:b], arguments),
             )
             if policy == "0":
                 plain = r

@@ -1,7 +1,4 @@
-"""Where the time of a step goes on a GPU: its parts, timed as CUDA graphs of their own.
-
-For the benchmarks beside it.
-"""
+"""Measures the parts of a step on a GPU as separate CUDA graphs, for the other benchmarks."""
 
 import hashlib
 import json
@@ -28,8 +25,9 @@ WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 
 @torch.inference_mode()
 def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
-    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens;
-    draft_sampling: of draft, warps and draws.
+    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens.
+
+    draft_sampling: the share of `draft` that warps and draws take, in seconds.
     """
     step, rows = engine.step, engine.sequences
     assert isinstance(step, GraphedStep)
@@ -56,10 +54,10 @@ def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
 
 
 def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
-    """`parts_at` the engine of the last run, at its median draft length; host: the rest of a step's
-    wall time. Times in ms.
+    """`parts_at` the engine of the last run, at its median draft length, in ms.
 
-    sampling_share: warps, draws, verdict and commit, of draft and target, in a step's wall time.
+    host: the rest of a step's wall time. sampling_share: warps, draws, verdict and commit, of draft
+    and target, as a share of a step's wall time.
     """
     step, between = (
         statistics.median(times)
@@ -78,9 +76,7 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
 def synchronisations(
     llm: LLM, prompts: list[list[int]], options: dict[str, Any], tokens: tuple[int, int] = (32, 128)
 ) -> float:
-    """How often the host waits for the device in a step: by the calls of two runs that differ in
-    their number of steps.
-    """
+    """The host's waits for the device per step, from two runs with different numbers of steps."""
     counts, steps = [], []
     for new in tokens:
         with torch.profiler.profile(
@@ -95,7 +91,7 @@ def synchronisations(
 def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
     """Bytes read and written per second by a large copy, the best of 5.
 
-    (As a part of a graph it would be a third slower.)
+    It is measured outside of a graph, where a copy is a third faster.
     """
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -111,15 +107,15 @@ def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
 
 
 def commit() -> str:
-    """The commit that is checked out; empty where there is no repository."""
-    asked = ["git", "describe", "--always", "--dirty"]
+    """The checked-out commit; empty without a repository."""
+    command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(
-        asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     ).stdout.strip()
 
 
 def source() -> str:
-    """A digest of the package's source, which says more than a commit where there are changes."""
+    """A digest of the package's source, which also identifies uncommitted changes."""
     folder = Path(bass.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -128,9 +124,9 @@ def source() -> str:
 
 
 class Results:
-    """Settings and what was measured of them, kept in a file after each one, if there is a file.
+    """The results of each setting, saved to a file after each one, if a path is given.
 
-    Of another source, they are void.
+    Results of another source or device are discarded.
     """
 
     def __init__(self, path: Path | None, device: str) -> None:
@@ -142,14 +138,14 @@ class Results:
                 self.found = before["results"]
 
     def measured(self, key: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What the file says of the setting, or else what `measure` does."""
+        """The result of a setting from the file, or else from `measure`."""
         if key not in self.found:
             self.found[key] = measure()
             self.write({})
         return self.found[key]
 
     def write(self, record: dict[str, Any]) -> dict[str, Any]:
-        """All of it with `record` beside it, into the file."""
+        """Write all results and `record` to the file, and return them."""
         whole = self.of | record | {"results": self.found}
         if self.path is not None:
             part = self.path.with_suffix(".part")

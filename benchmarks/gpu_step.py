@@ -1,4 +1,4 @@
-"""How fast is a speculative step on a GPU, beside what its bytes allow?
+"""How fast is a speculative step on a GPU, compared with the bound by its bytes?
 
     python benchmarks/gpu_step.py [--pairs paper llama] [--batches 1 2 4 8 16 32] [--lengths 0 4 7
         bass] [--repeats 5] [--quantization none int8 fp8 int8-weight] [--results FILE] [--warm-up]
@@ -6,17 +6,16 @@
 
 The pairs have the shapes of real models and random weights in bfloat16: "paper", a target of 7.7B
 with a draft of 310M as in the BASS paper; "llama", Llama 3.1 8B with Llama 3.2 1B. Acceptance is
-imposed by position (`Synthetic(0.8)`: position i is kept with 0.8^i), so no text means anything.
-Prompts of 150 random tokens, 256 new ones each, temperature 1. Times are from the end of the
-prefill and without captures; every setting runs once to warm up and capture its graphs, then
-`--repeats` times. Parts of a step are timed as graphs of their own, see `gpu_parts.py`. A
-quantization is of both models.
+imposed by position (`Synthetic(0.8)`: position i is accepted with 0.8^i), so the text is
+meaningless. Prompts have 150 random tokens and 256 new ones each, at temperature 1. Times start at
+the end of the prefill and exclude captures. Every setting runs once to warm up and capture its
+graphs, then `--repeats` times. Parts of a step are timed as separate graphs, see `gpu_parts.py`. A
+quantization applies to both models.
 
-Prints the bound first, at the bandwidth of a copy, a table for people, and one JSON line last.
-`--results` keeps every setting in FILE as soon as it is measured; settings that are there of the
-same source and device are not measured again. `--warm-up` times `LLM.warm_up` for lengths 0 to 16,
-in a fresh engine and in a second one, whose kernels are compiled; `--host` counts what the host
-does in a step.
+Prints the bound first, at the bandwidth of a copy, a table, and one JSON line last. `--results`
+saves every setting to FILE as soon as it is measured; settings in FILE of the same source and
+device are not measured again. `--warm-up` times `LLM.warm_up` for lengths 0 to 16, in a new engine
+and in a second one, whose kernels are compiled. `--host` counts the host's waits in a step.
 """
 
 import argparse
@@ -58,7 +57,7 @@ PAIRS = {
         LlamaConfig(128256, 2048, 8192, 16, 32, 8, 64, 8192, tie_word_embeddings=True),
     ),
 }
-ASKED = {  # ms per token of all rows, batch 1, 2, 4, 8, 16
+GOALS = {  # goals in ms per token of all rows, at batch 1, 2, 4, 8, 16
     ("paper", "0"): (4.3, 4.3, 4.4, 4.6, 5.0),
     ("paper", "7"): (1.35, 1.38, 1.42, 1.50, 1.80),
     ("llama", "0"): (4.1, 4.1, 4.15, 4.25, 4.45),
@@ -66,7 +65,7 @@ ASKED = {  # ms per token of all rows, batch 1, 2, 4, 8, 16
 }
 OPTIONS = {"max_new_tokens": NEW, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
 COLUMNS = (
-    "pair,k,batch,ms/token,asked,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step "
+    "pair,k,batch,ms/token,goal,first,last,spread,bound,share,tokens/s,tau,MBU,MFU,GB,step "
     "ms,draft,verify,sample,host,sampling"
 )
 
@@ -74,8 +73,8 @@ COLUMNS = (
 def random_model(
     config: LlamaConfig, device: torch.device, arguments: argparse.Namespace, draft: bool = False
 ) -> CausalDecoder:
-    """Weights that keep the stream's size, so that nothing overflows; quantized as `load`
-    does it.
+    """A model with random weights that preserve the scale of the residual stream, quantized as by
+    `load`.
     """
     model = Llama(config, device, torch.bfloat16).requires_grad_(False)
     torch.manual_seed(0)
@@ -111,7 +110,7 @@ def llm_for(models: Models, length: str, batch: int, arguments: argparse.Namespa
 
 
 def random_prompts(models: Models, batch: int) -> list[list[int]]:
-    """The same ones for every setting of a batch."""
+    """Random prompts, the same for every setting of a batch size."""
     return (
         np.random.default_rng(0)
         .integers(0, models.target.shape.vocab_size, (batch, PROMPT))
@@ -120,9 +119,7 @@ def random_prompts(models: Models, batch: int) -> list[list[int]]:
 
 
 def free() -> None:
-    """Give the memory of what is no longer used back: graphs and caches of the last setting,
-    weights of the last pair.
-    """
+    """Free the graphs and caches of the last setting and the weights of the last pair."""
     gc.collect()
     torch.cuda.empty_cache()
 
@@ -130,8 +127,9 @@ def free() -> None:
 def bound_of(
     models: Models, length: str, batch: int, bandwidth: float, arguments: argparse.Namespace
 ) -> tuple[float, float]:
-    """(ms per token by bytes alone, tau) of a step, at the mean length; of a policy, at length
-    7.
+    """Return (ms per token by bytes alone, tau) of a step at the mean length of a row.
+
+    A policy is taken at length 7.
     """
     k = int(length) if length.isdigit() else 7
     cost = llm_for(models, "7", batch, arguments)._cost()
@@ -146,7 +144,7 @@ def bound_of(
 def measure(
     models: Models, length: str, batch: int, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """One setting: medians over the repeats."""
+    """Run one setting; returns medians over the repeats."""
     free()
     torch.cuda.reset_peak_memory_stats()
     llm, prompts = llm_for(models, length, batch, arguments), random_prompts(models, batch)
@@ -186,9 +184,7 @@ def measure(
 
 
 def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds to capture lengths 0 to 16, with kernels as the process and Triton's cache on disk
-    have them, then with all compiled.
-    """
+    """Seconds to capture lengths 0 to 16, with the kernels as cached, then with all compiled."""
 
     def warm_up() -> tuple[float, int]:
         free()
@@ -207,11 +203,11 @@ def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -
 
 def row_of(name: str, length: str, batch: int, r: dict[str, Any]) -> list[str]:
     """A line of the table."""
-    asked = dict(zip((1, 2, 4, 8, 16), ASKED.get((name, length), ()), strict=False)).get(batch)
+    goal = dict(zip((1, 2, 4, 8, 16), GOALS.get((name, length), ()), strict=False)).get(batch)
     ms, parts = r["ms_per_token"], r.get("parts_ms", {})
     figures = [
         f"{ms['all']:.2f}",
-        "" if asked is None else f"{asked:.2f}",
+        "" if goal is None else f"{goal:.2f}",
         f"{ms['first']:.2f}",
         f"{ms['last']:.2f}",
     ]
@@ -250,20 +246,20 @@ def main() -> None:
     parser.add_argument("--warm-up", action="store_true")
     parser.add_argument("--host", action="store_true")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
-    asked = parser.parse_args()
+    parsed = parser.parse_args()
     device, console = torch.device("cuda"), Console(width=190, highlight=False)
     bandwidth, peaks = copy_bandwidth(device), measure_peaks(device, torch.bfloat16)
-    results = Results(asked.results, torch.cuda.get_device_name())
+    results = Results(parsed.results, torch.cuda.get_device_name())
     console.print(
         f"{torch.cuda.get_device_name()}: copies {bandwidth / 1e12:.2f} TB/s, reads "
         f"{peaks.bandwidth / 1e12:.2f} TB/s, "
         f"bf16 products {peaks.flops / 1e12:.0f} TFLOP/s"
     )
     table = Table(*COLUMNS.split(","))
-    how = f"{asked.cache} {asked.attention}" + (" eager" if not asked.graphs else "")
-    for name in asked.pairs:
-        for quantization in asked.quantization:
-            arguments = argparse.Namespace(**vars(asked) | {"quantization": quantization})
+    how = f"{parsed.cache} {parsed.attention}" + (" eager" if not parsed.graphs else "")
+    for name in parsed.pairs:
+        for quantization in parsed.quantization:
+            arguments = argparse.Namespace(**vars(parsed) | {"quantization": quantization})
             free()
             target, draft = PAIRS[name]
             pair = (
@@ -272,7 +268,7 @@ def main() -> None:
             )
             models = Models(*pair, None, [], device, torch.bfloat16)
             shown = name if quantization == "none" else f"{name} {quantization}"
-            for batch in asked.batches if asked.warm_up else ():
+            for batch in parsed.batches if parsed.warm_up else ():
                 key = f"warm-up {shown} {how} batch {batch}"
                 r = results.measured(
                     key, lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a)
@@ -282,15 +278,15 @@ def main() -> None:
                     f"{shown}, batch {batch}: {r['graphs']} graphs of lengths 0 to {LONGEST} "
                     f"{times}"
                 )
-            for length in asked.lengths:
-                for batch in asked.batches:
+            for length in parsed.lengths:
+                for batch in parsed.batches:
                     bound, tau = bound_of(models, length, batch, bandwidth, arguments)
                     console.print(
                         f"{shown}, k={length}, batch {batch}: bound by bytes {bound:.2f} ms/token "
                         f"(tau {tau:.2f})"
                     )
-                    key = f"{shown} {how} k={length} batch {batch} repeats {asked.repeats}" + (
-                        " host" if asked.host else ""
+                    key = f"{shown} {how} k={length} batch {batch} repeats {parsed.repeats}" + (
+                        " host" if parsed.host else ""
                     )
                     r = results.measured(
                         key, lambda m=models, n=length, b=batch, a=arguments: measure(m, n, b, a)
@@ -307,12 +303,12 @@ def main() -> None:
                         f", host {r['between_us']['median']:.0f} us between steps (p90 "
                         f"{r['between_us']['p90']:.0f})"
                     )
-                    if asked.host:
+                    if parsed.host:
                         line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
                     console.print(line)
                     table.add_row(*row_of(shown, length, batch, r))
             del pair, models, arguments
-    if asked.lengths:
+    if parsed.lengths:
         console.print(table)
     record = {
         "benchmark": "gpu_step",
@@ -323,7 +319,7 @@ def main() -> None:
     record |= {"copy_bandwidth": bandwidth, "bandwidth": peaks.bandwidth, "flops": peaks.flops}
     config = {
         option: str(value) if isinstance(value, Path) else value
-        for option, value in vars(asked).items()
+        for option, value in vars(parsed).items()
     }
     print(json.dumps(results.write(record | {"config": config})))
 

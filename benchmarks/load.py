@@ -1,15 +1,16 @@
-"""How fast does a checkpoint load from a warm disk, beside `safetensors`' own `load_file` and plain
-reading?
+"""How fast does a checkpoint load from a warm disk, compared with `safetensors`' own `load_file`
+and a plain read?
 
     python benchmarks/load.py [--device cpu] [--dtype bfloat16] [--gigabytes 1] [--shards 1]
-    [--repeats 5] [--threads 2] python benchmarks/load.py --device cuda --shapes paper --shards 8
+        [--repeats 5] [--threads 2]
+    python benchmarks/load.py --device cuda --shapes paper --shards 8
 
-Makes a Llama checkpoint of random weights in a temporary folder (`--folder`: where), of about so
-many gigabytes or, with `--shapes paper`, of 7.7B parameters. Timed in one process, in turn, after a
-warm-up of each: our `load_decoder` in the stored type; `load_file`; and reading the files into one
-reused buffer. On a CPU `load_file` maps the file and reads nothing, so what it is measured by is
-`load_file` and then a copy of each tensor, which is what a model that owns its weights costs; the
-mapping alone is shown too. Prints the bound first, a table, and one JSON line last.
+Writes a Llama checkpoint of random weights to a temporary folder (in `--folder`), of about
+`--gigabytes` or, with `--shapes paper`, of 7.7B parameters. In one process, in turn, after a
+warm-up of each, it times our `load_decoder` in the stored type, `load_file`, and reading the files
+into one reused buffer. On a CPU `load_file` maps the file and reads nothing. The baseline there is
+`load_file` and a copy of each tensor, the cost of a model that owns its weights; the mapping alone
+is shown too. Prints the bound first, a table, and one JSON line last.
 """
 
 import argparse
@@ -48,9 +49,7 @@ def sized(total: float, dtype: torch.dtype) -> LlamaConfig:
 
 
 def write(folder: Path, config: LlamaConfig, dtype: torch.dtype, shards: int) -> None:
-    """The checkpoint: slices of one random block, since values do not matter here, but zeros
-    might.
-    """
+    """Write the checkpoint: slices of one random block, since zeros might load faster."""
     parameters = dict(Llama(config, "meta").named_parameters())
     sources = Llama.sources(config)
     shapes = {
@@ -78,7 +77,7 @@ def write(folder: Path, config: LlamaConfig, dtype: torch.dtype, shards: int) ->
 
 
 def read_plainly(paths: list[Path], buffer: memoryview) -> int:
-    """Read the files, to nowhere."""
+    """Read the files into the buffer; return the number of bytes."""
     total = 0
     for path in paths:
         with path.open("rb", buffering=0) as file:
@@ -143,7 +142,7 @@ def main() -> None:
             )
         else:
             console.print(
-                f"{total / 1e9:.2f} GB in {len(paths)} files. Yardstick: plain reading by one "
+                f"{total / 1e9:.2f} GB in {len(paths)} files. Baseline: plain reading by one "
                 f"thread (ours may use {arguments.threads})."
             )
 
@@ -159,7 +158,7 @@ def main() -> None:
                 del held
                 gc.collect()
                 if device.type == "cuda":
-                    torch.cuda.empty_cache()  # every load pays for its memory
+                    torch.cuda.empty_cache()  # every load includes the allocation of its memory
 
     median = {what: statistics.median(times) for what, times in seconds.items()}
     table = Table(

@@ -1,14 +1,14 @@
-"""Which draft-length policy is how far from the best fixed length?
+"""How far is each draft-length policy from the best fixed length?
 
     python benchmarks/policies.py [--batches 1 4 16 64] [--acceptances 0.3 0.5 0.7 0.8 0.9 0.95]
-    [--ratio C] [--seeds 3]
+        [--ratio C] [--seeds 3]
 
-A simulation, not a timing: acceptance is imposed, a step costs what the cost model of
-`bass.policies.simulate` says (measured on one H200; with --ratio C, a draft step is C of a target
-step whatever the batch), and a policy sees step times with an error of 5 %. The figure is
-milliseconds per token in steps 200 to 1000, as a percentage of the best fixed length's on the same
-draws, which is chosen in hindsight from 0..16. Prints the bound first, a table, and one JSON line
-last. The same arguments give the same figures, but for the host's time per step (last column).
+A simulation, not a timing: acceptance is imposed, the cost model of `bass.policies.simulate`
+(measured on one H200) gives the time of a step, and a policy sees step times with an error of 5 %.
+With --ratio C a draft step costs C of a target step at every batch size. The figure is milliseconds
+per token in steps 200 to 1000, in percent of that of the best fixed length, chosen in hindsight
+from 0..16 on the same draws. Prints the bound first, a table, and one JSON line last. The same
+arguments give the same figures, except for the host's time per step (last column).
 """
 
 import argparse
@@ -39,13 +39,13 @@ WARM_UP, STEPS, NOISE, LONGEST = 200, 1000, 0.05, 16
 
 
 def policies() -> dict[str, DraftLengthPolicy[Any]]:
-    """All that can be made without arguments, and autoregressive decoding."""
+    """All policies without required arguments, and autoregressive decoding."""
     return {"plain": Fixed(0), **{name: cls() for name, cls in POLICIES.items()}}
 
 
 def acceptances(constant: list[float]) -> dict[str, Acceptance]:
-    """Independent acceptance at each of these rates, and four that change with the position, the
-    row or the time.
+    """Independent acceptance at each of these rates, and four kinds that vary with position, row or
+    time.
     """
     others = {
         "per position": PerPosition(),
@@ -77,8 +77,8 @@ def main() -> None:
     console = Console()
 
     console.print(
-        "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of plain "
-        "decoding; steps 200 to 1000."
+        "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of "
+        "autoregressive decoding; steps 200 to 1000."
     )
     for batch in arguments.batches:
         target, draft = float(cost.target(batch, 0)), cost.draft(batch)

@@ -1,17 +1,17 @@
-"""What does a quantization cost in quality, and save in bytes?
+"""What does a quantization cost in quality, and how many bytes does it save?
 
     BASS_DATA=FOLDER python benchmarks/quality.py [--target T --draft D] [--documents 100]
-    [--prompts 16] [--new-tokens 256]
+        [--prompts 16] [--new-tokens 256]
 
 FOLDER (or --data) holds HumanEval.jsonl.gz and mbpp.jsonl. The pair, by default the embedded one,
-is measured in `--dtype` as it is (the baseline), in bfloat16, and by each quantization of target
-and draft:
+is measured unquantized in `--dtype` (the baseline), in bfloat16, and with each quantization of
+target and draft:
 
-* bits per byte and perplexity of the target on the first documents of both (prompt and canonical
-  solution; the first token is given);
-* greedy output for the first HumanEval prompts, by speculative decoding, against the baseline's:
-  the share of prompts with every token the same, and how many tokens are the same before the first
-  that is not (median; all of them count as `--new-tokens`);
+* bits per byte and perplexity of the target on the first documents of both sets (prompt and
+  canonical solution; the first token is given);
+* greedy output for the first HumanEval prompts, by speculative decoding, compared with the
+  baseline's: the share of prompts with all tokens equal, and the number of equal tokens before the
+  first difference (median; `--new-tokens` where all are equal);
 * tau (tokens per target call) and the share of drafted tokens that are accepted.
 
 Prints the bytes of the weights first, a table, and one JSON line last. No figure is a time.
@@ -44,7 +44,7 @@ ROWS, SPAN_STEP = 8, 64
 
 
 def read_texts(folder: Path) -> tuple[list[str], list[str], list[str]]:
-    """HumanEval's prompts, these with their solutions, and MBPP's solutions."""
+    """HumanEval's prompts, its prompts with solutions, and MBPP's solutions."""
     with gzip.open(folder / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
         problems = [json.loads(line) for line in lines]
     with (folder / "mbpp.jsonl").open(encoding="utf-8") as lines:
@@ -58,7 +58,7 @@ def read_texts(folder: Path) -> tuple[list[str], list[str], list[str]]:
 
 @torch.inference_mode()
 def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
-    """Of all tokens but the first of each document, by the target."""
+    """Bits of all tokens but the first of each document under the target."""
     models, parts, total = llm.models, llm.parts, 0.0
     documents = sorted(documents, key=len)
     for first in range(0, len(documents), ROWS):
@@ -92,7 +92,7 @@ def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
 
 
 def same_before(ours: list[int], theirs: list[int]) -> int:
-    """How many tokens are the same before the first that is not."""
+    """The number of equal tokens before the first difference."""
     return next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), len(ours))
 
 
@@ -102,7 +102,7 @@ def measure(
     prompts: list[list[int]],
     documents: list[list[int]],
 ) -> dict[str, Any]:
-    """All figures of one pair but those that need the baseline's; its output for each prompt."""
+    """Figures of one pair, and its output for each prompt to compare with the baseline's."""
     llm = bass.load(
         arguments.target,
         arguments.draft,
@@ -181,11 +181,11 @@ def main() -> None:
                 arguments, plain | {"quantization": name}, prompts, list(documents.values())
             )
     for name, figures in found.items():
-        told = ", ".join(
+        sizes = ", ".join(
             f"{role} {n / 1e6:.1f} MB"
             for role, n in zip(("target", "draft"), figures["weight_bytes"], strict=False)
         )
-        console.print(f"Weights, {name}: {told}")
+        console.print(f"Weights, {name}: {sizes}")
     dropped = len(encoded) - len(documents)
     console.print(
         f"{len(documents)} documents of {size:,} bytes, {count:,} tokens; {dropped} left out: "
@@ -194,7 +194,8 @@ def main() -> None:
 
     base, record = found["none"], {}
     title = (
-        f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each, against {base['dtype']}"
+        f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each, compared with "
+        f"{base['dtype']}"
     )
     table = Table("", "bytes", "bits/byte", "ppl", "same", "before", "tau", "accepted", title=title)
     for name, f in found.items():

@@ -1,4 +1,4 @@
-"""The values that live on the host: they need NumPy alone, no torch."""
+"""Records that live on the host: they need NumPy, but no torch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +10,8 @@ import numpy as np
 class AttentionRule:
     """How one layer attends: softmax(cap(scale * q·k)) over the visible positions.
 
-    window: a query sees the last so many positions, its own included; None: all of them. softcap:
-    scores are softcap * tanh(score / softcap); None: as they are.
+    window: a query sees the last `window` positions, its own included; None: all of them. softcap:
+    scores become softcap * tanh(score / softcap); None: unchanged.
     """
 
     scale: float
@@ -21,7 +21,7 @@ class AttentionRule:
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """What caches, backends and reports need to know of a decoder. `rules`: one per layer."""
+    """The shape of a decoder, for caches, backends and reports. `rules`: one per layer."""
 
     vocab_size: int
     heads: int
@@ -38,29 +38,26 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class CacheBudget:
-    """What the rows of a run may need, on the host:
-
-    `batch` at a time, each of them one of R requests.
-    """
+    """The storage that a run's rows may need, on the host: R requests, `batch` at a time."""
 
     batch: int
     limits: np.ndarray  # int [R], positions of each request
-    # int [R], its first positions, which requests of the same group have in common
+    # int [R], the number of first positions that requests of the same group share
     shared: np.ndarray
     groups: np.ndarray  # int [R]
 
     @classmethod
     def of(cls, capacities: np.ndarray) -> "CacheBudget":
-        """As many rows as there are extents, with nothing in common."""
+        """One row per capacity, without shared positions."""
         return cls(
             len(capacities), capacities, np.zeros_like(capacities), np.arange(len(capacities))
         )
 
     @property
     def longest(self) -> np.ndarray:
-        """The most that rows of their own need at a time, int [B]: a row holds one request.
+        """Int [B], the largest positions that the rows may need at a time; a row holds one request.
 
-        In order where there is a row for each.
+        The order is that of the requests if each has a row, else descending.
         """
         return (
             self.limits.copy()
@@ -71,19 +68,19 @@ class CacheBudget:
 
 @dataclass(frozen=True)
 class RowAssignment:
-    """Which room each row has, and with which row's first positions it begins, on the host.
+    """The capacity of each row, and the row whose first positions it starts with, on the host.
 
-    A row goes on with what it holds (its own index, all its positions), begins anew (0 positions),
-    or follows another one, which goes on or begins anew itself.
+    A row continues (its own index, all its positions), starts empty (0 positions), or copies from
+    another row, which itself continues or starts empty.
     """
 
     capacities: np.ndarray  # int [B], positions; 0 for an idle row
-    source: np.ndarray  # int [B], the row to begin with; its own index for none other
-    shared: np.ndarray  # int [B], how many of the source's positions to take
+    source: np.ndarray  # int [B], the row to copy from; its own index for none
+    shared: np.ndarray  # int [B], positions to take from the source
 
     @classmethod
     def of(cls, capacities: np.ndarray) -> "RowAssignment":
-        """Rows of these extents that go on, and take nothing from each other."""
+        """Rows of these capacities that continue and copy nothing."""
         return cls(capacities, np.arange(len(capacities)), capacities)
 
     def __getattr__(self, name: str) -> Any:
@@ -94,20 +91,20 @@ class RowAssignment:
 
     @property
     def continuing(self) -> np.ndarray:
-        """Bool [B], the rows that keep what they hold."""
+        """Bool [B], the rows that continue with their contents."""
         return (self.source == np.arange(len(self.source))) & (self.shared > 0)
 
     @property
     def followers(self) -> np.ndarray:
-        """Indices of the rows that take something from another."""
+        """Indices of the rows that copy from another row."""
         return np.flatnonzero((self.source != np.arange(len(self.source))) & (self.shared > 0))
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a policy learns from a step, on the host. Rows that were not active report zeros.
+    """What a policy learns from a step, on the host. Inactive rows have zeros.
 
-    `accepted` counts committed draft tokens, the bonus or correction not included.
+    accepted: committed draft tokens, without bonus or correction.
     """
 
     drafted: np.ndarray  # int [B]

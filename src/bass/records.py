@@ -1,4 +1,4 @@
-"""The values that travel between the parts.
+"""The values that the parts exchange.
 
 B = batch, W = window, V = vocabulary, C = capacity of a row.
 """
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-# The columns of `Sequences.sampling`, with the values that change nothing: see
+# The columns of `Sequences.sampling`, with the values that disable each option: see
 # `bass.sampling.Sampling`.
 SAMPLING_OPTIONS: dict[str, float] = {
     "temperature": 1.0,
@@ -57,11 +57,12 @@ SAMPLING_OPTIONS: dict[str, float] = {
 
 @dataclass(frozen=True)
 class Sequences:
-    """The rows in flight, on the device, updated in place so that their addresses never change.
+    """The rows of a batch, on the device, updated in place so that their addresses never change.
 
-    tokens  [ prompt | committed | free | spare ]      limits: the length at which the row is
-                       complete
-                       lens-1 ^   ^ lens               spare: one slot, for tokens that are nobody's
+        tokens  [ prompt | committed | free | spare ]
+                               lens-1 ^   ^ lens
+
+    limits: the length at which the row is complete. spare: one slot for writes that nobody reads.
     """
 
     tokens: Int[Tensor, "batch slots"]
@@ -69,7 +70,7 @@ class Sequences:
     limits: Int[Tensor, " batch"]
     active: Bool[Tensor, " batch"]
     keys: Int[Tensor, " batch"]  # of the row's noise
-    steps: Int[Tensor, " batch"]  # steps the row itself has taken
+    steps: Int[Tensor, " batch"]  # steps that the row itself has taken
     prompt_lens: Int[Tensor, " batch"]
     end_tokens: Int[Tensor, "batch ends"]  # token ids that end the row, -1 as padding
     sampling: Float64[Tensor, "batch options"]  # columns: `SAMPLING_OPTIONS`
@@ -83,9 +84,9 @@ class Sequences:
         device: torch.device,
         most_end_tokens: int = 0,
     ) -> "Sequences":
-        """`batch` idle rows of `capacity` tokens each, which the tokens `eos` end.
+        """`batch` idle rows of `capacity` tokens each, with the end tokens `eos`.
 
-        most_end_tokens: for how many of them a row has room, if more.
+        most_end_tokens: the number of end tokens that a row can hold, if more than `eos`.
         """
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -110,23 +111,23 @@ class Sequences:
         )
 
     def history(self, drafted: Int[Tensor, "batch drafted"]) -> "History":
-        """The rows' tokens and options, and these drafted tokens."""
+        """The history of the rows: their tokens and options, and these drafted tokens."""
         return History(
             self.tokens, self.lens, drafted, self.prompt_lens, self.end_tokens, self.sampling
         )
 
     @property
     def capacity(self) -> int:
-        """Tokens that a row has room for."""
+        """The number of tokens that a row can hold."""
         return self.tokens.shape[1] - 1
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens that a model reads, on the device: of the rows from `start` on, -1 as a position where
-    there is none.
+    """The tokens of one forward pass, on the device, for the rows from `start` on.
 
-    span: no position in use is beyond it; on the host.
+    positions: -1 where there is no token. span: an upper bound on the positions in use, on the
+    host.
     """
 
     tokens: Int[Tensor, "batch window"]
@@ -140,8 +141,8 @@ Features = tuple[Float[Tensor, "batch window hidden"], ...]
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model says of a window: the logits of each next token, and hidden states for drafters
-    that read them (`DraftMethod.target_features`).
+    """The output of a model for a window: the logits of each next token, and the hidden states that
+    the drafter reads (`DraftMethod.target_features`).
     """
 
     logits: Float[Tensor, "batch window vocab"]
@@ -150,12 +151,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class History:
-    """What precedes each logit: the committed tokens, then drafted ones; and how the row's next
-    token is sampled. `Sequences.history` makes it.
+    """What a warp reads of the rows: the committed tokens, then drafted ones, and the sampling
+    options.
 
-    Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`, where n is the number of
-    drafted columns. `prompt_lens`, `end_tokens` and `sampling` are those of `Sequences`, None where
-    the warp has options of its own.
+    `Sequences.history` makes it. Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`,
+    where n is the number of drafted columns. `prompt_lens`, `end_tokens` and `sampling` are those
+    of `Sequences`, None where the warp has options of its own.
     """
 
     tokens: Int[Tensor, "batch slots"]
@@ -171,8 +172,8 @@ class Noise:
     """All the randomness of one step: uniforms in (0, 1), one per row, slot and stream, each used
     once.
 
-    Slot i decides the token at position `first + i`; what a row's position shall determine,
-    whatever the step in which it is reached, can be made of `keys` and positions alone.
+    Slot i decides the token at position `first + i`. Noise that depends on a row and position
+    alone, not on the step, derives from `keys` and positions.
     """
 
     keys: Int[Tensor, " batch"]
@@ -194,8 +195,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Draft:
-    """Proposed tokens, the distributions they were drawn from, and how many of them count in each
-    row.
+    """Proposed tokens, the distributions they were drawn from, and the draft length of each row.
 
     `probs` is None for a deterministic drafter, which puts all its mass on its token.
     """
@@ -207,8 +207,9 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Row b emits `tokens[b, : accepted[b] + 1]`: the accepted draft, then one token of the
-    verifier's own.
+    """A verifier's result: row b emits `tokens[b, : accepted[b] + 1]`.
+
+    These are the accepted tokens of the draft, then one token that the verifier chose.
     """
 
     tokens: Int[Tensor, "batch window"]
@@ -217,7 +218,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class PaddedView:
-    """One layer's keys and values, every row with the same extent."""
+    """One layer's keys and values, padded: all rows have the same extent."""
 
     k: Float[Tensor, "batch extent kv_heads dim"]
     v: Float[Tensor, "batch extent kv_heads dim"]
@@ -250,17 +251,17 @@ Angles = tuple[Tensor, Tensor]  # cosines, signed sines
 
 @runtime_checkable
 class RotaryTables(Protocol):
-    """The angles of all positions: what `bass.models.rope.Rotary` knows."""
+    """Rotary angles by position; `bass.models.rope.Rotary` implements it."""
 
     @property
     @abstractmethod
     def tables(self) -> Angles:
-        """Of every position of the context [context, dim]."""
+        """The angles of every position of the context [context, dim]."""
         ...
 
     @abstractmethod
     def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        """Of these positions [batch, window, 1, dim]; those of -1 are never used."""
+        """The angles of these positions [batch, window, 1, dim]; those of -1 are not read."""
         ...
 
 
@@ -277,18 +278,18 @@ class Rotation:
 
     @property
     def tables(self) -> Angles:
-        """Of every position [context, dim], for kernels, which look positions up."""
+        """The angles of every position [context, dim], for kernels that look positions up."""
         return self.rotary.tables
 
     @cached_property
     def angles(self) -> Angles:
-        """Of the window [batch, window, 1, dim]."""
+        """The angles of the window [batch, window, 1, dim]."""
         return self.rotary.angles(self.positions)
 
     def rotate(
         self, y: Float[Tensor, "batch window heads dim"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        """The heads at their positions."""
+        """Rotate the heads by their positions."""
         cos, sin = self.angles
         if y.dtype != cos.dtype:
             cos, sin = cos.to(y.dtype), sin.to(y.dtype)
@@ -297,14 +298,14 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Projection:
-    """A window's queries, keys and values as their product leaves them.
+    """A window's queries, keys and values as their matrix product leaves them.
 
         y = Σ partial_sums ;  q, k = rotation(qk_norm(y's first heads)) ;  v = y's last heads
 
-    Whoever stores or attends completes it: by kernels, or by `rotated`.
+    The cache and the attention backend complete it, in their kernels or by `rotated`.
     """
 
-    # the heads of q, of k, of v
+    # all_heads: the heads of q, then k, then v
     partial_sums: Float[Tensor, "splits batch window all_heads dim"]
     heads: int
     kv_heads: int
@@ -319,7 +320,7 @@ class Projection:
         k: Float[Tensor, "batch window kv_heads dim"],
         v: Float[Tensor, "batch window kv_heads dim"],
     ) -> "Projection":
-        """Of heads that are complete already."""
+        """A projection of heads that are already complete."""
         return cls(torch.cat((q, k, v), 2)[None], q.shape[2], k.shape[2], q.dtype)
 
     def rotated(
@@ -329,7 +330,7 @@ class Projection:
         Float[Tensor, "batch window kv_heads dim"],
         Float[Tensor, "batch window kv_heads dim"],
     ]:
-        """q, k and v, complete."""
+        """Complete q, k and v: sum, norm, rotation."""
         parts = self.partial_sums
         y = parts[0] if len(parts) == 1 else parts.sum(0, dtype=torch.float32)
         qk, v = y.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), 2)

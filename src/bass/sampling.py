@@ -1,4 +1,4 @@
-"""The sampling options of a request, and the warps that follow them: logits to probabilities."""
+"""The sampling options of a request, and the warps that apply them: logits to probabilities."""
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
@@ -17,16 +17,18 @@ from bass.records import History
 @final
 @dataclass(frozen=True)
 class Sampling(Warp):
-    """The options of a request, in the order and with the meaning of Hugging Face's generation
-    options, and of vLLM's where it has none.
+    """The sampling options of a request, applied in this order: penalties, temperature, top_k,
+    top_p, min_p.
 
-    repetition_penalty (over the row's prompt and output; Keskar et al., 2019), frequency_penalty
-    and presence_penalty (subtracted once for each occurrence among the generated tokens, and once
-    for any), temperature (0 = the most probable token, as a one-hot distribution), top_k (0 = off),
-    top_p (1 = off; Holtzman et al., 2020), min_p (0 = off; Nguyen et al., 2024). min_new_tokens:
-    before so many, no end token has a probability. As a warp it treats all rows alike. Logits of
-    which one is NaN or infinity, or none is finite, give NaN at every temperature: they are no
-    distribution.
+    They mean what they mean in Hugging Face's generation options, and in vLLM for those that only
+    vLLM has. repetition_penalty: over the row's prompt and output (Keskar et al., 2019).
+    frequency_penalty, presence_penalty: subtracted once for each occurrence among the generated
+    tokens, and once for any. temperature: 0 = the most probable token, as a one-hot distribution.
+    top_k: 0 = off. top_p: 1 = off (Holtzman et al., 2020). min_p: 0 = off (Nguyen et al., 2024).
+    min_new_tokens: end tokens have probability 0 before this many tokens.
+
+    As a warp it treats all rows alike. Logits that contain NaN or +infinity, or no finite value,
+    give NaN at every temperature. Raises `OptionError` for a value out of range.
     """
 
     temperature: float = 1.0
@@ -56,7 +58,7 @@ class Sampling(Warp):
                 raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
 
     def packed(self, rows: int, device: torch.device) -> Float64[Tensor, "batch options"]:
-        """As `Sequences.sampling` holds them. Nothing is copied from the host."""
+        """The options as rows of `Sequences.sampling`. Nothing is copied from the host."""
         columns = [
             torch.full((rows,), float(value), dtype=torch.float64, device=device)
             for value in astuple(self)

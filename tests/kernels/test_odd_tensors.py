@@ -179,7 +179,7 @@ def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(
     support.shared_memory.cache_clear()
 
 
-def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_are_written(
+def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The device may be behind: what a graph copies from the host must stay until it has."""
@@ -187,10 +187,10 @@ def test_the_lengths_of_a_step_that_was_given_up_are_read_before_the_next_ones_a
     step: Any = object.__new__(GraphedStep)
     sequences = Sequences.empty(2, 8, [], torch.device("cpu"))
     report = torch.zeros((2, 11), dtype=torch.int64)
-    graph: Any = SimpleNamespace(replay=lambda: happened.append(step.asked.tolist()))
+    graph: Any = SimpleNamespace(replay=lambda: happened.append(step.host_lengths.tolist()))
     vars(step).update(
-        sequences=sequences, asked=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
-        under_way=None, turn=0,
+        sequences=sequences, host_lengths=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
+        in_flight=None, turn=0,
         captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(),
             reports=(report.clone(), report.clone()))},
     )  # fmt: skip

@@ -169,5 +169,5 @@ def test_parts_of_an_ensemble_observe_their_own_layers(device: torch.device) -> 
 @pytest.mark.parametrize("layer", [-1, 99, 1.5])
 def test_a_state_that_the_target_does_not_have_is_an_error(layer: Any) -> None:
     setup = Setup(WORLD, torch.device("cpu"), drafter=By(Reading((0, layer))))
-    with pytest.raises(PairingError, match=r"`Reading` reads the state .* target has 3 layers"):
+    with pytest.raises(PairingError, match=r"`Reading` reads state .* target has 3 layers"):
         setup.engine(mixed_requests(WORLD))

@@ -228,7 +228,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a stop rule without use": (
         {"base": {"drafter": "ngram", "stop_rule": "svip"}},
-        "`Ngram` runs no draft loop",
+        "`Ngram` does not apply stop rules",
     ),
     "a draft without use": (
         {"base": {"drafter": "ngram", "draft": "there"}},

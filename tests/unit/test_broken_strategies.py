@@ -96,7 +96,7 @@ def test_a_verdict_of_fewer_than_none_or_more_than_all_drafted_tokens(
 ) -> None:
     with pytest.raises(
         StrategyError,
-        match=r"`Off` kept -?\d+ of \d drafted tokens: a verdict accepts between 0 and as many",
+        match=r"`Off` accepted -?\d+ of \d drafted tokens: return a count from 0 to",
     ):
         run(Setup(TABLE, device, policy=Fixed(2), verifier=Off(by)))
 
@@ -140,7 +140,7 @@ def test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts(
     requests = [replace(r, limit=len(r.prompt) + new) for r in mixed_requests(TABLE, count=3)]
     with pytest.raises(
         StrategyError,
-        match=r"`Boasts` kept \d of \d drafted tokens: a verdict accepts between 0 and as many",
+        match=r"`Boasts` accepted \d of \d drafted tokens: return a count from 0 to",
     ):
         setup.outcome(requests)
 
@@ -149,7 +149,7 @@ def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
     with pytest.raises(
         StrategyError,
         match=(
-            r"`Few` counts accepted tokens in the shape \[1\], and there are 3 rows: give one "
+            r"`Few` returned `accepted` of shape \[1\], and there are 3 rows: return one "
             r"count for each"
         ),
     ):
@@ -296,7 +296,7 @@ class Judges(Verifier):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda verdict: None, "`Judges` answered with NoneType: give a `bass.records.Verdict`"),
+        (lambda verdict: None, "`Judges` returned NoneType: return a `bass.records.Verdict`"),
         (
             lambda v: unchecked(Verdict, tokens=v.tokens),
             "`Judges` gave a `Verdict` without `accepted`",

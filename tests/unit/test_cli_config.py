@@ -201,7 +201,7 @@ WRONG = {
         "policy: {class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: x}}}}",
         "`policy.policy.k='x'` is not of the right kind: give an integer",
     ),
-    "another form": ("policy: {k: 3}", "`policy={'k': 3}` is of another form"),
+    "another form": ("policy: {k: 3}", "`policy={'k': 3}` has the wrong form"),
     "no policy at all": ("policy: null", "`policy=None` is no policy"),
     "a number": ("policy: 3", "`policy=3` is no policy"),
     "a list for one": ("policy: [fixed]", "is no policy"),

@@ -332,7 +332,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a list of nothing": (["--drafter=ensemble", "--drafter.methods=[null]"], "is no drafter"),
     "a key that is no text": (
         ["--policy", "{class_path: fixed, init_args: {1: 2}}"],
-        "is of another form",
+        "has the wrong form",
     ),
     "no JSON inside": (
         ["--policy=lagged", "--policy.policy={k: 3"],
@@ -340,7 +340,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "another form inside": (
         ["--policy=lagged", '--policy.policy={"k": 3}'],
-        "is of another form: give `class_path`",
+        "has the wrong form: give `class_path`",
     ),
     "lacks its value": (
         ["--policy=lagged", "--policy.policy"],

@@ -181,9 +181,8 @@ def test_a_drafts_head_without_room_says_what_to_choose(
 
     monkeypatch.setattr("bass.api.loading.quantize_head", fails)
     said = (
-        r"needs 0\.0 GB on cpu with its head quantized, and more for a moment; there is no room "
-        + TOLD
-        + ": choose a smaller draft"
+        r"needs 0\.0 GB on cpu with its head quantized, and more while it is loaded; there is no "
+        r"room " + TOLD + ": choose a smaller draft"
     )
     with pytest.raises(CheckpointError, match=said):
         bass.load(pair.target, pair.draft, device="cpu", quantization="int8")

@@ -223,7 +223,7 @@ def test_lengths_of_odd_tensors(change: Change) -> None:
         with torch.inference_mode(False):
             return change(torch.full((len(x),), 2))
 
-    words = "`Lengths.lengths` returned what is no array of NumPy ("
+    words = "`Lengths.lengths` returned an object that is no NumPy array ("
     expect(Setup(TABLE, CPU, policy=Lengths(with_grad)), words, PolicyError)
 
 

@@ -70,7 +70,11 @@ def test_every_other_name_stands_for_an_option() -> None:
     ("name", "value", "words"),
     [
         ("n", 2, "Unknown option `n`: give `num_return_sequences` (samples per prompt)."),
-        ("max_tokens", 8, "Unknown option `max_tokens`: give `max_new_tokens` (at most so many"),
+        (
+            "max_tokens",
+            8,
+            "Unknown option `max_tokens`: give `max_new_tokens` (most new tokens per sample",
+        ),
         ("do_sample", False, "Unknown option `do_sample`: give `temperature` (0 is greedy)."),
         ("temprature", 0, "Unknown option `temprature`. Did you mean `temperature`"),
     ],

@@ -214,7 +214,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "parameters whose names are no texts": (
         "policy",
         {"class_path": "fixed", "init_args": {1: 2}},
-        "is of another form",
+        "has the wrong form",
     ),
     "a number": ("policy", 3, "`policy=3` is no policy: give a name (bandit, bass"),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
@@ -224,11 +224,11 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         {"init_args": {}},
         "give `class_path`, a name, and `init_args`, a mapping",
     ),
-    "a mapping with another key": ("policy", {"class_path": "fixed", "k": 3}, "is of another form"),
+    "a mapping with another key": ("policy", {"class_path": "fixed", "k": 3}, "has the wrong form"),
     "arguments that are no mapping": (
         "policy",
         {"class_path": "fixed", "init_args": [3]},
-        "is of another form",
+        "has the wrong form",
     ),
     "a class path that is a number": ("policy", {"class_path": 3}, "`policy=3` is no policy"),
     "an unknown parameter": (
@@ -263,12 +263,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "several where one is wanted": (
         "policy",
         {"class_path": "lagged", "init_args": {"policy": ["fixed"]}},
-        "`policy.policy=['fixed']` is of another form: the policy of `Lagged` is one, not several.",
+        "`policy.policy=['fixed']` has the wrong form: the policy of `Lagged` is one, not several.",
     ),
     "one where several are wanted": (
         "drafter",
         {"class_path": f"{HERE}:Several", "init_args": {"methods": "model"}},
-        "`drafter.methods='model'` is of another form: the drafter of `Several` is several, as",
+        "`drafter.methods='model'` has the wrong form: the drafter of `Several` is several, as",
     ),
 }
 
@@ -314,7 +314,7 @@ UNSAID: list[tuple[str, type, str, str]] = [
     (
         "verifier",
         NoFlag,
-        "does not say its `lossless`",
+        "does not declare `lossless`",
         "write `lossless: ClassVar[bool] = True` or `= False` into the class.",
     ),
     (
@@ -326,7 +326,7 @@ UNSAID: list[tuple[str, type, str, str]] = [
     (
         "attention",
         NoView,
-        "does not say its `view_type`",
+        "does not declare `view_type`",
         "write `view_type: ClassVar[type] = PaddedView`",
     ),
     (
@@ -338,7 +338,7 @@ UNSAID: list[tuple[str, type, str, str]] = [
     (
         "cache",
         NoLayout,
-        "does not say its `view_type`",
+        "does not declare `view_type`",
         "write `view_type: ClassVar[type] = PaddedView`",
     ),
 ]
@@ -365,7 +365,7 @@ def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> Non
     offer("bass.verifiers", quiet=f"{HERE}:NoFlag")
     entry = next(entry for entry in entries("verifier") if entry.name == "quiet")
     assert "`quiet`, which fake-strategies 1.2 offers as" in entry.problem
-    assert "does not say its `lossless`" in entry.problem
+    assert "does not declare `lossless`" in entry.problem
     assert entry.lossless is None
 
 

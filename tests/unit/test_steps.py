@@ -209,7 +209,7 @@ def test_a_warm_up_refuses_what_generate_refuses_and_lengths_that_do_not_occur(p
     llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
     with pytest.raises(
         OptionError,
-        match=r"`max_length=6` is more than the policy ever drafts: give up to 5, or None",
+        match=r"`max_length=6` is more than the policy.s longest draft: give at most 5, or None",
     ):
         llm.warm_up([3], max_length=6)
     with pytest.raises(OptionError, match=r"max_length=-1"):
@@ -290,7 +290,7 @@ def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torc
         with (
             contextlib.nullcontext()
             if reused
-            else pytest.raises(StrategyError, match="kept 4 of 3 drafted")
+            else pytest.raises(StrategyError, match="accepted 4 of 3 drafted")
         ):
             list(run)
         assert kept.idle == reused

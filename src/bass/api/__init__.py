@@ -1,1 +1,1 @@
-"""What users touch: options, loading, generation, results."""
+"""The user-facing API: options, loading, generation, results."""

@@ -1,6 +1,4 @@
-"""From a loaded pair, its strategies and a request's options to an engine: rows, caches, and a step
-over them.
-"""
+"""Builds an engine (rows, caches, step) from a loaded pair, strategies and a request's needs."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -22,8 +20,7 @@ from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 
-# an engine that is kept has room for the next multiple, so that the next request finds it large
-# enough
+# a cached engine rounds its capacities up to multiples of these, so that it serves later requests
 CAPACITY_STEP = 256
 END_TOKENS_STEP = 8
 
@@ -31,15 +28,17 @@ END_TOKENS_STEP = 8
 @final
 @dataclass(frozen=True)
 class Engine:
-    """What a run needs beside its requests and its policy."""
+    """What a run needs in addition to its requests and its policy."""
 
     sequences: Sequences
     step: Step
     budget: CacheBudget
 
     def serves(self, budget: CacheBudget, end_tokens: int) -> bool:
-        """Whether requests of this need, with up to so many end tokens, can be run with it: its
-        storage is addressed by graphs, and can be used again.
+        """Whether this engine's storage, whose addresses graphs hold, is large enough for the
+        requests.
+
+        end_tokens: the most end tokens of a request.
         """
         ours, theirs = (np.sort(r.longest) for r in (self.budget, budget))
         return (
@@ -56,9 +55,10 @@ def assemble(
     budget: CacheBudget,
     end_tokens: int,
 ) -> Engine:
-    """Allocate the caches and put the step together, for rows of up to so many end tokens.
+    """Allocate the caches and build the step, for rows of up to `end_tokens` end tokens.
 
-    With `graphs`, for later requests too: larger, and without what rows share.
+    With `graphs` later requests reuse the engine: its capacity is rounded up, and no positions are
+    shared between rows.
     """
     if graphs:
         limits = -(-budget.limits // CAPACITY_STEP) * CAPACITY_STEP
@@ -89,15 +89,14 @@ def assemble(
 
 
 def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
-    """What needed how much, and what to lower, when storage cannot be had.
+    """The error for storage that cannot be allocated: its size, and what to lower.
 
-    `row_bytes`: keys and values of one position.
+    row_bytes: keys and values of one position.
     """
     longest = int(budget.limits.max())
     return RequestError(
         f"{budget.batch} rows of {longest} positions need "
-        f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values beside the "
-        f"weights and the buffers of a step, and there is no room ({reason}): lower "
-        "`max_batch_size` or "
+        f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values in addition "
+        f"to weights and buffers, and there is no room ({reason}): lower `max_batch_size` or "
         "`max_new_tokens`."
     )

@@ -1,6 +1,4 @@
-"""One generation on its way: tokens from the engine become text, stop strings are found,
-completions collected.
-"""
+"""A running generation: decodes the engine's tokens, finds stop strings, collects completions."""
 
 from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ from bass.text import StopStrings, Tokenizer, Transcript
 
 @dataclass
 class _Sample:
-    """What has come of one request so far."""
+    """The output of one request so far."""
 
     transcript: Transcript | None  # None without a tokenizer
     token_ids: list[int] = field(default_factory=list)
@@ -24,9 +22,9 @@ class _Sample:
 
 
 class Generation:
-    """Iterate it for `StreamEvent`s as tokens are committed;
+    """A running generation: iterate it for `StreamEvent`s as tokens are committed.
 
-    `result()` finishes it, or tells what there is so far.
+    `result()` runs it to its end, or returns the output so far.
     """
 
     def __init__(
@@ -54,11 +52,11 @@ class Generation:
         return self._events
 
     def result(self, interrupted: bool = False) -> Result:
-        """Run to the end, unless `interrupted`, and return what there is.
+        """Run to the end, unless `interrupted`, and return the completions.
 
-        Samples that have not come to an end have the finish reason `time` where the time budget
-        ended the run, and else `interrupted`: the generation was closed, or is under way. Raises
-        the error that ended the run, each time, unless `interrupted`.
+        Unfinished samples have the finish reason `time` where the time budget ended the run, and
+        else `interrupted`: the generation was closed, or is still running. Raises the error that
+        ended the run, at each call, unless `interrupted`.
         """
         if not interrupted:
             for _ in self._events:
@@ -86,7 +84,7 @@ class Generation:
         return Result(completions, stats, self.run.trace.steps)
 
     def close(self) -> None:
-        """Give it up: there are no more events, and its rows are free for another request."""
+        """Stop: there are no more events, and the rows are free for another request."""
         self._events.close()
         self.run.over = True
 
@@ -97,15 +95,15 @@ class Generation:
         except Exception as error:
             self._error = error
             raise
-        # Nothing else ends a run before its samples.
+        # Only the time budget ends a run before its samples.
         self._out_of_time = self.run.time_budget is not None
 
     def _take(self, emission: Emission) -> StreamEvent:
         request, sample = self.run.requests[emission.request], self._samples[emission.request]
-        kept, text = len(emission.tokens), ""
+        count, text = len(emission.tokens), ""
         if sample.transcript is not None:
-            kept, text = sample.transcript.push(emission.tokens)
-        tokens, logprobs = emission.tokens[:kept], emission.logprobs[:kept]
+            count, text = sample.transcript.push(emission.tokens)
+        tokens, logprobs = emission.tokens[:count], emission.logprobs[:count]
         sample.token_ids += tokens
         sample.logprobs += logprobs
         sample.ended = emission.seconds

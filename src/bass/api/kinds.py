@@ -1,5 +1,5 @@
-"""The kinds of strategies, a row for each: registries, options, `bass list`, entry points and
-messages are made of it.
+"""The kinds of strategies, one row each, from which registries, options, `bass list`, entry points
+and messages are made.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ _VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
 class Kind:
     """One kind of strategy.
 
-    `about`: what such a strategy decides. `group`: the entry points of installed packages.
-    `as_class`: its class is used, since the engine makes the objects. `required`: the type of each
-    class attribute that a class must declare, and how to write it. `only_in_python`: classes that
-    have no name, and why.
+    about: what such a strategy decides. group: entry-point group of installed packages. as_class:
+    its class is used, since the engine creates the objects. required: the class attributes that a
+    class must declare, with their types and how to write them. only_in_python: classes that have no
+    name, and why.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Kind:
 
     @property
     def words(self) -> str:
-        """The name, in a sentence."""
+        """The name with spaces, for messages."""
         return self.name.replace("_", " ")
 
 
 def _claims(*names: str) -> dict[str, tuple[type, str]]:
-    """Class attributes that are True or False."""
+    """Required class attributes of type bool."""
     return {name: (bool, f"{name}: ClassVar[bool] = True` or `= False`") for name in names}
 
 
@@ -83,7 +83,7 @@ _ROWS = (
         Verifier,
         VERIFIERS,
         "bass.verifiers",
-        "which tokens to keep",
+        "which drafted tokens to accept",
         required=_claims("lossless", "coupled", "judges_jointly"),
     ),
     Kind(

@@ -1,4 +1,4 @@
-"""What users touch: `load` a target and a draft, then `generate` or `stream`."""
+"""The user's entry point: `load` a target and a draft, then `generate`, `stream` or `chat`."""
 
 import functools
 import weakref
@@ -60,39 +60,40 @@ def load(
     """Load a target and a draft; without arguments, the embedded pair.
 
     `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose
-    files `huggingface_hub` fetches and keeps. Both are Hugging Face checkpoints with safetensors;
-    their vocabularies may be padded to different sizes. `policy`, `drafter`, `stop_rule`,
-    `verifier`, `cache`, `attention` and both quantizations take a registered name,
+    files `huggingface_hub` downloads and caches. Both are Hugging Face checkpoints with
+    safetensors; their vocabularies may be padded to different sizes. `policy`, `drafter`,
+    `stop_rule`, `verifier`, `cache`, `attention` and both quantizations take a registered name,
     "package.module:Class", a class, (all but `cache`) an object of the protocol in
     `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
-    `num_speculative_tokens=k` is short for the fixed policy; 0 is plain decoding, and loads no
-    draft. `cache="auto"` is the split layout on a GPU and the padded
-    one elsewhere, or with an `attention` of your choice; `attention="auto"` takes the first backend
-    that fits the cache and is quick on the device. `device="auto"` is a GPU where there is one;
+    `num_speculative_tokens=k` is short for the fixed policy; 0 is autoregressive decoding and loads
+    no draft. `cache="auto"` is the split layout on a GPU, and the padded one elsewhere or with an
+    explicit `attention`; `attention="auto"` is the first backend that reads the cache's view,
+    starting with the fastest ones of the device. `device="auto"` is a GPU if there is one;
     `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as
-    "fp8", holds the matrices of the blocks in fewer bytes; None: as they are stored.
-    `draft_quantization` is that of the draft and of its head; None: the target's, "none": as
-    stored.
+    "fp8", stores the matrices of the blocks in fewer bytes; None: as in the checkpoint.
+    `draft_quantization` is that of the draft and of its head; None: the target's, "none": as in the
+    checkpoint.
 
-    Raises a `BassError` with one sentence: `CheckpointError`, `PairingError`, or `OptionError`.
+    Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
+    `PolicyError`.
     """
     return serve(LoadPlan.of(options_from(LoadOptions, locals(), aliases)))
 
 
 def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
-    """What a plan asks for; a `cache` may have its models already."""
+    """Load a plan's models, from `cache` where it holds them, and make its `LLM`."""
     return LLM(plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs)
 
 
 def plain(llm: "LLM") -> "LLM":
-    """The same target in the same batch without speculation; the weights are shared."""
+    """The same target, weights and batch size without speculation: autoregressive decoding."""
     parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
     return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
 
 
 @dataclass(frozen=True)
 class CachedEngine:
-    """The last engine, kept for its graphs, and the run that has it."""
+    """The last engine, cached for its graphs, and the run that uses it."""
 
     engine: Engine
     run: weakref.ref[Run]
@@ -100,9 +101,9 @@ class CachedEngine:
 
     @property
     def idle(self) -> bool:
-        """Whether another run may have it.
+        """Whether another run may use it.
 
-        What a run that failed has left in the caches, such as NaN, could reach the next one.
+        A failed run may leave NaN in the caches, which could reach the next run.
         """
         run = self.run()
         return not self.run_status.failed and (run is None or run.over)
@@ -145,7 +146,7 @@ class LLM:
         **unknown: Any,
     ) -> Result:
         """All completions of all prompts. The options are those of `stream`; `progress` shows a
-        bar of the tokens on standard error, which ends early where samples do.
+        progress bar of the tokens on standard error.
         """
         options = options_from(RequestOptions, locals(), unknown)
         return finished(self._begin(prompts, options), progress)
@@ -170,20 +171,20 @@ class LLM:
         time_budget: float | None = None,
         **unknown: Any,
     ) -> Generation:
-        """Events as tokens are committed; iterate it, or call its `result()`.
+        """Generate, and yield events as tokens are committed; iterate it, or call its `result()`.
 
         prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt":
-        text} or {"prompt_token_ids": ids}, or a list of any of these. A prompt that the list
-        repeats gets further samples, different ones: see `Completion.sample_index`. The numbers of
-        tokens, the sampling options and the penalties are one for all prompts, or a list of one for
-        each; they mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy) and,
-        presence and frequency penalties, in vLLM.
-        seed: the same call gives the same tokens again; and with a policy whose lengths depend on
-        the row's own past alone, such as `fixed`, the same seed, prompt and `sample_index` give the
-        same tokens in any batch. stop: strings before which the text ends; the tokens end with the
-        one that completes the string, see `bass.text.Transcript`. stop_token_ids: tokens that end a
-        sample, as an end of sequence does, each the last of its `token_ids`. time_budget: seconds
-        from the start, after which unfinished samples are returned with `finish_reason="time"`.
+        text} or {"prompt_token_ids": ids}, or a list of any of these. A repeated prompt gets
+        further, different samples: see `Completion.sample_index`. The numbers of tokens, the
+        sampling options and the penalties are one value for all prompts, or a list of one per
+        prompt. They mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy),
+        and in vLLM for presence and frequency penalties. seed: the same call gives the same tokens
+        again. With a policy whose lengths depend on the row's own past alone, such as `fixed`, the
+        same seed, prompt and `sample_index` give the same tokens in any batch. stop: the text ends
+        before any of these strings; the tokens end with the one that completes the string, see
+        `bass.text.Transcript`. stop_token_ids: tokens that end a sample, as an end of sequence
+        does, each the last of its `token_ids`. time_budget: seconds from the start, after which
+        unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
@@ -212,11 +213,12 @@ class LLM:
         progress: bool = False,
         **unknown: Any,
     ) -> Result:
-        """The assistant's next turn in a conversation, or in each of several: `generate` of what
-        `apply_chat_template` gives. The options are those of `generate`.
+        """Generate the assistant's next turn in one conversation, or in each of several.
+
+        It is `generate` with the prompts of `apply_chat_template`, and has its options.
         """
         options = options_from(RequestOptions, locals(), unknown)
-        # anything else is one conversation, which its template refuses in a sentence
+        # anything else is one conversation; its template raises an error for an invalid one
         talks: Any = messages
         if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
             talks = [messages]
@@ -224,17 +226,17 @@ class LLM:
         return finished(self._begin(prompts, options), progress)
 
     def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
-        """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
+        """Token ids of a conversation up to the assistant's turn, as a prompt for `generate`.
 
-        messages: each a `role` and a `content`. They are put into the target's own chat template,
-        which writes the special tokens; none is added to them. template: its name, where the
-        checkpoint has several.
+        messages: each has a `role` and a `content`. They are rendered with the target's chat
+        template, which writes the special tokens; no others are added. template: its name, where
+        the checkpoint has several.
         """
         tokenizer = self.models.tokenizer
         if tokenizer is None:
             raise RequestError(
                 "A conversation is text, and the target's folder has no tokenizer: give token ids "
-                "to `generate`, or add it."
+                "to `generate`, or add the tokenizer's files."
             )
         text = tokenizer.chat.render(messages, template)
         return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
@@ -243,13 +245,13 @@ class LLM:
         """Do now what the first of such requests would wait for. The arguments are those of
         `generate`.
 
-        Where steps run as CUDA graphs, those of all draft lengths up to `max_length` (None: the
-        policy's longest) are captured, for every span that these requests may reach; then, there as
-        elsewhere, the requests take a first step, prefill included, and are given up. The graphs
-        serve what `generate` is asked next, whatever its sampling options, if it has as many rows
-        and no longer ones; else they are dropped, and captured anew as shapes occur.
-        Without a warm-up, each is captured when it first occurs: that time counts neither as the
-        policy's nor against a `time_budget`, and is `stats.capture_seconds`.
+        Where steps run as CUDA graphs, this captures those of all draft lengths up to `max_length`
+        (None: the policy's longest), for every span that these requests may reach. Then the
+        requests take a first step, prefill included, and are dropped. Later calls of `generate`
+        reuse the graphs, whatever their sampling options, if they have as many rows and no longer
+        ones; otherwise the graphs are dropped, and each shape is captured again when it first
+        occurs. Without a warm-up, each is captured when it first occurs: that time is
+        `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
 
         Raises as `generate` does.
         """
@@ -257,8 +259,8 @@ class LLM:
         check_integer("max_length", most if max_length is None else max_length, 0)
         if max_length is not None and max_length > most:
             raise OptionError(
-                f"`max_length={max_length}` is more than the policy ever drafts: give up to "
-                f"{most}, or None."
+                f"`max_length={max_length}` is more than the policy's longest draft: give at "
+                f"most {most}, or None."
             )
         generation = self.stream(prompts, **options)
         try:
@@ -277,7 +279,7 @@ class LLM:
                 max(r.limit - len(r.prompt) for r in run.requests) - 1,
             )
             with explained(run.no_room), torch.inference_mode():
-                # the largest first: what it needs serves the others, or else there is no room
+                # the largest first: the smaller ones reuse its memory
                 for k in range(drafted, -1, -1):
                     for span in spans:
                         run.step.prepare(run.sequences, k, span)
@@ -286,12 +288,12 @@ class LLM:
             generation.close()
 
     def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
-        """Check the request, and make an engine for it."""
+        """Check the request and make an engine for it."""
         stops = stop_strings(options.stop)
         if stops and self.models.tokenizer is None:
             raise OptionError(
-                "`stop` needs text, and the target's folder has no tokenizer: add one, or cut the "
-                "token ids yourself."
+                "`stop` needs text, and the target's folder has no tokenizer: add one, or use "
+                "`stop_token_ids`."
             )
         budget = options.time_budget
         if budget is not None and not (is_finite(budget) and budget > 0):
@@ -306,17 +308,15 @@ class LLM:
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
-        """The requests and an engine for them: a new one for each call, or the last one where its
-        graphs serve them too.
-        """
+        """A run of the requests on a new engine, or on the cached one where its graphs fit them."""
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         ends = max(len(request.end_tokens) for request in requests)
         engine = self._kept.engine if self._kept is not None and self._kept.idle else None
         if engine is not None and engine.serves(budget, ends):
-            engine.sequences.active.fill_(False)  # of a run that was given up
+            engine.sequences.active.fill_(False)  # the rows of a run that was closed
         else:
             del engine
-            self._kept = None  # its storage is given back first
+            self._kept = None  # frees its storage first
 
             def too_large(reason: str) -> RequestError:
                 decoders = (self.models.target, self.models.draft)

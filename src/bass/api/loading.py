@@ -1,4 +1,4 @@
-"""Models: which ones, read and checked against each other, and kept for who needs the same."""
+"""Loads models: specification, checks of a pair, and a cache of the models loaded last."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from bass.text import Tokenizer, check_same_tokenizer
 @final
 @dataclass(frozen=True, eq=False)
 class ModelSpec:
-    """Which model is loaded, and how: what is the same has an equal spec, whoever asks for it.
+    """Which model to load, and how; equal specs can share one loaded model.
 
     checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`.
     """
@@ -37,7 +37,7 @@ class ModelSpec:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for equal specs. A quantization may be a user's class, without equality."""
+        """Equal for equal specs: a quantization may be of a user's class, without equality."""
         return self.checkpoint, str(self.device), self.dtype, repr(self.quantization)
 
     def __eq__(self, other: object) -> bool:
@@ -58,12 +58,12 @@ class Models:
     eos: list[int]
     device: torch.device
     dtype: torch.dtype
-    # of the target, of the draft
+    # of the target and the draft
     quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
 
     @classmethod
     def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
-        """Load both; that they belong together is checked before any weight is read."""
+        """Check that target and draft belong together, then load their weights."""
         ours = Checkpoint.read(target.checkpoint)
         theirs = None if draft is None else Checkpoint.read(draft.checkpoint)
         if theirs is not None:
@@ -83,18 +83,18 @@ class Models:
 @final
 @dataclass
 class ModelCache:
-    """The models that were loaded last, which serve everything that names the same ones."""
+    """Holds the models that were loaded last, for any plan that names the same ones."""
 
     _specs: tuple[ModelSpec, ModelSpec | None] | None = None
     _models: Models | None = field(default=None, repr=False)
 
     def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
-        """Those models, loaded if they are not there; what has a draft serves without it too."""
+        """The specified models, loaded if not cached; a cached pair serves without its draft."""
         known = self._specs is not None and (
             self._specs == (target, draft) or (self._specs[0] == target and draft is None)
         )
         if self._models is None or not known:
-            self._specs = self._models = None  # given back first: there may be no room for two
+            self._specs = self._models = None  # frees them first: there may be no room for two
             self._specs, self._models = (target, draft), Models.read(target, draft)
         if draft is not None or self._models.draft is None:
             return self._models
@@ -106,16 +106,14 @@ class ModelCache:
 @final
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder of which all but the weights has been read."""
+    """A checkpoint folder whose config, headers and tokenizer have been read; weights have not."""
 
     index: CheckpointIndex
     tokenizer: Tokenizer | None
 
     @classmethod
     def read(cls, spec: str | Path) -> "Checkpoint":
-        """Find the folder, fetching it if `spec` is a hub id, and read its config, headers and
-        tokenizer.
-        """
+        """Find the folder, downloading it if `spec` is a hub id, and read all but the weights."""
         folder = resolve(spec)
         return cls(read_index(folder), Tokenizer.read(folder))
 
@@ -132,9 +130,7 @@ def _load_draft(
     quantization: Quantization | None,
     size: int,
 ) -> CausalDecoder:
-    """Without ids from `size` on, the target's number of them; its head is quantized with the
-    rest.
-    """
+    """Load a draft without the token ids from `size` on; its head is quantized like its layers."""
     draft = narrow(index.load(device, dtype, quantization), size)
     if quantization is None:
         return draft
@@ -143,8 +139,8 @@ def _load_draft(
         needed = index.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
             f"`{index.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
-            "and more for a moment; there is no room "
-            f"({reason}): choose a smaller draft, or another device."
+            f"and more while it is loaded; there is no room ({reason}): choose a smaller draft, or "
+            "another device."
         )
 
     with explained(no_room):
@@ -154,9 +150,8 @@ def _load_draft(
 def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     """Raise a `PairingError` for a draft whose token ids do not mean what the target's mean.
 
-    Sizes may differ by padding alone: both have the same tokenizer, and its ids fit into the
-    smaller one. The target keeps its own padding, as without a draft; the draft's is what it has of
-    the target's ids.
+    Vocabulary sizes may differ by padding alone: both have the same tokenizer, and its ids fit into
+    the smaller one. The target keeps its padding; the draft is cut to the target's ids.
     """
     sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None

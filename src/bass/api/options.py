@@ -1,5 +1,5 @@
-"""Every option, once: `bass.load`, `LLM.generate`, the command line, the settings of ablations,
-their help and the tables of the documentation are made of these fields.
+"""Every option, defined once, for `bass.load`, `LLM.generate`, the command line, the settings of
+ablations, their help, and the tables of the documentation.
 
 `load` and `generate` repeat names, types and defaults in their signatures, for editors; a test
 compares them.
@@ -30,8 +30,8 @@ DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
 StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
 QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
-PerPrompt = T | Sequence[T]  # one for all prompts, or one for each
-# what is accepted for an option, and what other libraries call one
+PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
+# `ALIASES` are accepted; `ELSEWHERE` holds other libraries' names, for the error message
 ALIASES: dict[str, str] = {
     "num_assistant_tokens": "num_speculative_tokens",
     "gamma": "num_speculative_tokens",
@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 
 def option(default: T, help: str, kind: str | None = None) -> T:
-    """A field with its help; `kind`: of the strategy that it names."""
+    """A field with its help. kind: of the strategy that it names."""
     return field(default=default, metadata={"help": help, "kind": kind})
 
 
@@ -77,8 +77,10 @@ class ModelOptions:
     )
     draft: Checkpoint = option(None, "checkpoint of the draft, a folder or a hub id")
     policy: PolicySpec = strategy("bass", "policy")
-    cache: str | type = strategy("auto", "cache", "auto (the quickest of the device), ")
-    attention: AttentionSpec = strategy("auto", "attention", "auto (one that fits the cache), ")
+    cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
+    attention: AttentionSpec = strategy(
+        "auto", "attention", "auto (the default of cache and device), "
+    )
     verifier: VerifierSpec = strategy("rejection", "verifier")
     drafter: DrafterSpec = strategy("model", "drafter")
     stop_rule: StopRuleSpec = strategy(None, "stop_rule")
@@ -89,7 +91,7 @@ class ModelOptions:
         None, "the same for the draft alone; by default that of the target", "quantization"
     )
     cuda_graphs: Literal["auto"] | bool = option(
-        "auto", "whether steps run as CUDA graphs; auto: where the parts allow it"
+        "auto", "whether steps run as CUDA graphs; auto: where device and attention support it"
     )
 
 
@@ -101,37 +103,37 @@ class LoadOptions(ModelOptions):
         8, "rows that decode together; further samples wait for a free row"
     )
     num_speculative_tokens: int | None = option(
-        None, "short for the fixed policy; 0 is plain decoding and loads no draft"
+        None, "short for the fixed policy; 0 is autoregressive decoding and loads no draft"
     )
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """What is generated of a prompt."""
+    """Length, sampling and stop options of a request."""
 
-    max_new_tokens: PerPrompt[int] = option(256, "at most so many tokens per sample")
+    max_new_tokens: PerPrompt[int] = option(256, "most new tokens per sample")
     min_new_tokens: PerPrompt[int] = option(
-        0, "no end of sequence and no stop token before so many tokens"
+        0, "least new tokens: no end of sequence and no stop token before"
     )
     temperature: PerPrompt[float] = option(0.2, "0 is greedy")
     top_p: PerPrompt[float] = option(0.95, "keep the most probable tokens up to this sum; 1 = off")
-    top_k: PerPrompt[int] = option(0, "keep so many of the most probable tokens; 0 = off")
+    top_k: PerPrompt[int] = option(0, "number of most probable tokens to keep; 0 = off")
     min_p: PerPrompt[float] = option(
-        0.0, "drop tokens less probable than this share of the best one's; 0 = off"
+        0.0, "drop tokens below this share of the highest probability; 0 = off"
     )
     repetition_penalty: PerPrompt[float] = option(
         1.0, "divides the logits of tokens of the prompt and the output; 1 = off"
     )
     presence_penalty: PerPrompt[float] = option(
-        0.0, "is subtracted from the logits of generated tokens, -2 to 2; 0 = off"
+        0.0, "subtracted from the logits of generated tokens, -2 to 2; 0 = off"
     )
     frequency_penalty: PerPrompt[float] = option(
-        0.0, "is subtracted once for each time a token was generated, -2 to 2; 0 = off"
+        0.0, "subtracted once for each time a token was generated, -2 to 2; 0 = off"
     )
     seed: int = option(0, "the same seed gives the same tokens again")
-    stop: str | Iterable[str] | None = option((), "text before which a sample ends, or several")
-    stop_token_ids: Iterable[int] | None = option((), "token ids with which a sample ends")
-    ignore_eos: bool = option(False, "go on after an end-of-sequence token")
+    stop: str | Iterable[str] | None = option((), "strings before which a sample's text ends")
+    stop_token_ids: Iterable[int] | None = option((), "token ids that end a sample")
+    ignore_eos: bool = option(False, "continue after an end-of-sequence token")
     time_budget: float | None = option(
         None, "seconds after which unfinished samples are returned as they are"
     )
@@ -145,7 +147,7 @@ class RequestOptions(SamplingOptions):
 
 
 def for_one_prompt(hint: Any) -> Any:
-    """The annotation of an option without the list of one value for each prompt."""
+    """The annotation of an option without its list of one value per prompt."""
     first, *others = typing.get_args(hint) or (hint,)
     return first if [typing.get_origin(other) for other in others] == [Sequence] else hint
 
@@ -161,7 +163,7 @@ def kinds_of(options: type) -> dict[str, str]:
 
 
 def unknown_option(name: str, options: type) -> OptionError:
-    """That there is no such option, with what it is called here."""
+    """The error for an unknown option, with its name here where another library's was given."""
     known, right = help_of(options), ELSEWHERE.get(name)
     if right in known:
         return OptionError(f"Unknown option `{name}`: give `{right}` ({known[right]}).")
@@ -174,9 +176,9 @@ Given = TypeVar("Given", LoadOptions, RequestOptions)
 def options_from(
     options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Given:
-    """The options among the arguments of a function, and those of `others`, by their aliases.
+    """The options among the arguments of a function, and those of `others` by their aliases.
 
-    Raises an `OptionError` for a name that is none.
+    Raises an `OptionError` for an unknown name, and for an alias that contradicts its option.
     """
     values = {f.name: given[f.name] for f in fields(options)}
     for name, value in others.items():

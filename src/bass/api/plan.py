@@ -1,4 +1,4 @@
-"""What `load` was asked for, as objects that fit together, before any weight is read."""
+"""Resolves the options of `load` to models and strategies, checked before any weight is read."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from bass.ops.dispatch import runs_kernels
 @final
 @dataclass(frozen=True)
 class Strategies:
-    """The strategies a model pair is run with."""
+    """The strategies that a model pair runs with."""
 
     policy: DraftLengthPolicy[Any]
     cache: Any  # a class with `allocate`
@@ -45,7 +45,7 @@ class Strategies:
 @final
 @dataclass(frozen=True)
 class LoadPlan:
-    """Models and strategies that were found to fit together."""
+    """Models and strategies that have been checked against each other."""
 
     target: ModelSpec
     draft: ModelSpec | None  # None where none is needed
@@ -55,7 +55,7 @@ class LoadPlan:
 
     @classmethod
     def of(cls, options: LoadOptions) -> "LoadPlan":
-        """What the options ask for. Raises what `load` raises before it looks at a checkpoint."""
+        """Resolve the options. Raises what `load` raises before it reads a checkpoint."""
         target, draft = options.target, options.draft
         for name, folder in (("target", target), ("draft", draft)):
             if folder is not None and not isinstance(folder, str | Path):
@@ -67,7 +67,7 @@ class LoadPlan:
         check_max_length(policy)
         rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
         named = make("drafter", options.drafter)
-        # Plain decoding loads no draft, whichever is named.
+        # Autoregressive decoding loads no draft, even if one is named.
         method = NoDrafter() if policy.max_length == 0 else drafter_for(named, draft, rule)
         if target is None and draft is None:
             target, draft = pair.TARGET, pair.DRAFT
@@ -78,7 +78,7 @@ class LoadPlan:
         parts = Strategies(policy, layout, backend, verifier, method, rule)
         check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
         backend.check(device)
-        use_graphs(options.cuda_graphs, device, parts)  # raises where they cannot be
+        use_graphs(options.cuda_graphs, device, parts)  # raises where they are not supported
         ours, theirs = quantizations_for(
             options.quantization, options.draft_quantization, method, device
         )
@@ -96,15 +96,15 @@ class LoadPlan:
 
     @property
     def models(self) -> tuple[ModelSpec, ModelSpec | None]:
-        """What is loaded: equal for plans that the same models serve."""
+        """The specs of the models: equal for plans that can share them."""
         return self.target, self.draft
 
     def read(self, cache: ModelCache | None = None) -> Models:
-        """The models: what takes time, and may serve other plans too."""
+        """Load the models, or take them from `cache`."""
         if self.parts.drafter.needs_draft and self.draft is None:
             raise PairingError(
                 f"The target `{self.target.checkpoint}` needs a draft: give `draft=`, or "
-                "`num_speculative_tokens=0` for plain decoding."
+                "`num_speculative_tokens=0` for autoregressive decoding."
             )
         models = (cache or ModelCache()).models(*self.models)
         if self.parts.drafter.target_layers:
@@ -113,7 +113,7 @@ class LoadPlan:
 
 
 def _policy(options: LoadOptions) -> Any:
-    """The policy, which may be said by its number of tokens alone."""
+    """The policy, or the fixed one for `num_speculative_tokens`."""
     k = options.num_speculative_tokens
     if k is None:
         return options.policy
@@ -124,23 +124,23 @@ def _policy(options: LoadOptions) -> Any:
         )
     if not isinstance(k, int) or isinstance(k, bool):
         raise OptionError(
-            f"`num_speculative_tokens={k!r}` is no number of tokens: give an integer of 0 or more."
+            f"`num_speculative_tokens={k!r}` is no number of tokens: give an integer >= 0."
         )
     return {"class_path": "fixed", "init_args": {"k": k}}
 
 
 def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
-    """Refuse a policy that does not say its longest draft."""
+    """Raise `PolicyError` for a policy without a valid `max_length`."""
     most = getattr(policy, "max_length", None)
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most < 2**31:
         raise PolicyError(
-            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must say its longest "
-            "draft, 0 or more, in 32 bits."
+            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must declare its "
+            "longest draft, an integer from 0 to 2^31 - 1."
         )
 
 
 def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
-    """The cache class for `cache=`; "auto" is the layout whose default attention is the quickest on
+    """The cache class for `cache=`; "auto": the layout whose default attention is the fastest on
     the device (docs/log.md).
     """
     if cache == "auto":
@@ -149,8 +149,8 @@ def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
-    """The attention backend for `attention=`; "auto" is the first that reads what the cache gives,
-    on a GPU of the kernels.
+    """The attention backend for `attention=`; "auto": the first that reads the cache's view,
+    starting with the kernels on a GPU.
     """
     if attention != "auto":
         return make("attention", attention)
@@ -160,20 +160,18 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
         if backend.view_type is cache.view_type:
             return backend()
     raise PairingError(
-        f"No registered attention backend reads what `{cache.__name__}` gives: give `attention=`."
+        f"No registered attention backend reads the view of `{cache.__name__}`: give `attention=`."
     )
 
 
 def drafter_for(
     method: DraftMethod, draft: str | Path | None, rule: StopRule | None
 ) -> DraftMethod:
-    """The way to draft, which must have a use for the draft model and the stop rule that were
-    given.
-    """
+    """The drafter, checked: it must use the draft model and the stop rule that were given."""
     if isinstance(method, NoDrafter):
         raise OptionError(
-            "A drafter that drafts nothing is plain decoding: give `num_speculative_tokens=0` "
-            "instead of it."
+            "A drafter that drafts nothing is autoregressive decoding: give "
+            "`num_speculative_tokens=0` instead."
         )
     if draft is not None and not method.needs_draft:
         raise OptionError(
@@ -182,8 +180,8 @@ def drafter_for(
         )
     if rule is not None and not method.obeys_stop_rules:
         raise OptionError(
-            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` runs no draft loop "
-            "that it could end; leave it out."
+            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` does not apply "
+            "stop rules; leave it out."
         )
     return method
 
@@ -191,9 +189,9 @@ def drafter_for(
 def quantizations_for(
     quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
 ) -> tuple[Quantization | None, Quantization | None]:
-    """Those of the target and of the draft for `quantization=` and `draft_quantization=`;
+    """The quantizations of target and draft.
 
-    None for the latter: the target's.
+    `draft_quantization=None` means the target's.
     """
     if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
         raise OptionError(
@@ -209,7 +207,7 @@ def quantizations_for(
 
 
 def find_device(device: str) -> torch.device:
-    """The device for `device=`; "auto" is a GPU where there is one."""
+    """The device for `device=`; "auto" is a GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -225,12 +223,14 @@ def find_device(device: str) -> torch.device:
     return found
 
 
-def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bool:
-    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they can."""
-    if asked not in ("auto", True, False):
-        raise OptionError(f"`cuda_graphs={asked!r}` must be `auto`, True or False.")
-    able = device.type == "cuda" and parts.attention.capturable
-    if asked is True and not able:
+def use_graphs(requested: str | bool, device: torch.device, parts: Strategies) -> bool:
+    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where device and backend support
+    it.
+    """
+    if requested not in ("auto", True, False):
+        raise OptionError(f"`cuda_graphs={requested!r}` must be `auto`, True or False.")
+    supported = device.type == "cuda" and parts.attention.capturable
+    if requested is True and not supported:
         if device.type != "cuda":
             raise OptionError(
                 f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
@@ -241,7 +241,7 @@ def use_graphs(asked: str | bool, device: torch.device, parts: Strategies) -> bo
         valid = [n for n, b in backends.items() if b.view_type is view and b.capturable]
         raise OptionError(
             f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
-            "hold: give `cuda_graphs=False`, "
+            "capture: give `cuda_graphs=False`, "
             f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
         )
-    return able and asked is not False
+    return supported and requested is not False

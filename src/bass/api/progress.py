@@ -1,4 +1,4 @@
-"""A bar for a generation of which nothing else is seen before its end."""
+"""A progress bar for a generation."""
 
 from rich.console import Console
 from rich.progress import (
@@ -15,9 +15,11 @@ from bass.api.results import Result
 
 
 def finished(generation: Generation, progress: bool) -> Result:
-    """The generation's result; with `progress`, a bar of its tokens on standard error.
+    """Run the generation to its end and return the result; `progress` shows a bar on standard
+    error.
 
-    The bar's end is what the samples may have at most: one that ends early takes its share along.
+    The bar's total is the most tokens that the samples may have; a sample that ends early advances
+    it by its remaining share.
     """
     if not progress:
         return generation.result()

@@ -1,4 +1,4 @@
-"""What a user asks of `generate`, in any of its forms, as the engine's requests."""
+"""Converts the prompts and options of a call into the engine's requests."""
 
 import itertools
 from collections import Counter
@@ -20,7 +20,7 @@ from bass.sampling import Sampling
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
 Prompt = str | Tokens | Mapping[str, Any]
 Prompts = Prompt | Iterable[Prompt]
-MOST_SEQUENCES = 1_000_000  # of one call, whose results are held until its end
+MOST_SEQUENCES = 1_000_000  # of one call, which holds all results until its end
 _MOST_STOPS = 1_000_000
 _MOST_STOP_TOKENS = 1000
 _BYTES = bytes | bytearray | memoryview
@@ -30,9 +30,9 @@ _UNORDERED = set | frozenset
 def requests_for(models: Models, prompts: Prompts, options: RequestOptions) -> list[Request]:
     """One request per sample, prompt by prompt, each with the options of its prompt.
 
-    A request's noise is that of its prompt and sample index. Where a prompt (the same token ids)
-    stands in `prompts` several times, its occurrence j has the sample indices j * n to
-    j * n + n - 1, where n is `num_return_sequences`.
+    A request's noise depends on its prompt and sample index. Occurrence j of a repeated prompt (the
+    same token ids) has the sample indices j * n to j * n + n - 1, where n is
+    `num_return_sequences`.
 
     Raises `RequestError` or `OptionError`.
     """
@@ -58,7 +58,7 @@ def requests_for(models: Models, prompts: Prompts, options: RequestOptions) -> l
         if sampling[i].min_new_tokens > limit:
             raise OptionError(
                 f"`min_new_tokens={sampling[i].min_new_tokens}` is more than "
-                f"`max_new_tokens={limit}`: give at most so many."
+                f"`max_new_tokens={limit}`: lower it, or raise `max_new_tokens`."
             )
         if len(prompt) + limit > positions:
             remedy = (
@@ -89,7 +89,7 @@ def _samplings(options: RequestOptions, count: int) -> list[Sampling]:
 
 
 def _stop_token_ids(models: Models, ids: Any) -> list[int]:
-    """Token ids of the vocabulary. Raises `OptionError`."""
+    """The stop token ids, checked. Raises `OptionError`."""
     ids = _plain(() if ids is None else ids)
     if isinstance(ids, str | _BYTES | Mapping) or not isinstance(ids, Iterable):
         raise OptionError(f"`stop_token_ids={ids!r:.100}` must be a list of token ids.")
@@ -108,7 +108,7 @@ def _stop_token_ids(models: Models, ids: Any) -> list[int]:
 
 
 def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The stop strings, none of them empty. Raises `OptionError`."""
+    """The stop strings, checked. Raises `OptionError`."""
     stop = _plain(stop)
     if stop is None:
         return ()
@@ -120,8 +120,8 @@ def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
         raise OptionError(f"`stop` has more than {_MOST_STOPS} strings: give fewer.")
     if not all(stops):
         raise OptionError(
-            "A stop string is empty: every text would end at once; give strings of one character "
-            "or more."
+            "A stop string is empty, so that every text would end at once: give strings of one "
+            "character or more."
         )
     return tuple(map(str, stops))
 
@@ -131,14 +131,11 @@ def _listed(prompts: Any) -> list[Any]:
     prompts = _plain(prompts)
     if isinstance(prompts, Result):
         raise RequestError(
-            "A `Result` is no prompt: `LLM.chat` generates by itself now, and "
-            "`LLM.apply_chat_template` gives the token ids of a conversation."
+            "A `Result` is no prompt: `LLM.chat` returns the generated turn, and "
+            "`LLM.apply_chat_template` the token ids of a conversation."
         )
     if isinstance(prompts, _UNORDERED):
-        raise RequestError(
-            "The prompts are in a set, which has no order to tell their completions by: give a "
-            "list."
-        )
+        raise RequestError("The prompts are in a set, which has no order: give a list.")
     if isinstance(prompts, str | _BYTES | Mapping) or not isinstance(prompts, Iterable):
         return [prompts]
     listed = list(itertools.islice(prompts, MOST_SEQUENCES + 1))
@@ -161,8 +158,8 @@ def _per_prompt(name: str, given: Any, count: int) -> list[Any]:
         return [values] * count
     if len(values) != count:
         raise RequestError(
-            f"`{name}` has {len(values)} values for {count} prompts: give one for all, or one for "
-            "each."
+            f"`{name}` has {len(values)} values for {count} prompts: give one for all, or one "
+            "per prompt."
         )
     return list(values)
 
@@ -175,7 +172,7 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
         if models.tokenizer is None:
             raise RequestError(
                 f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
-                "ids, or add its files."
+                "ids, or add the tokenizer's files."
             )
         ids = models.tokenizer.encode(prompt, most=context(models))
     else:
@@ -193,13 +190,13 @@ def _ids(models: Models, prompt: Any, index: int) -> list[int]:
 
 
 def context(models: Models) -> int:
-    """The tokens that a row may have: those of the shorter context, of target and draft."""
+    """The longest row in tokens: the smaller context of target and draft."""
     both = (models.target, models.draft)
     return min(model.shape.max_positions for model in both if model is not None)
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
-    """The text or the token ids of vLLM's form of a prompt."""
+    """The text or the token ids of a prompt in vLLM's mapping form."""
     for key in prompt:
         if key not in ("prompt", "prompt_token_ids"):
             raise RequestError(
@@ -247,7 +244,7 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and tensors as lists."""
+    """Convert arrays and tensors to lists."""
     if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-        return value  # refused as what it is
+        return value  # the caller reports its type
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value

@@ -1,4 +1,4 @@
-"""From what a user writes (a name, "package.module:Class", a mapping, a class, an object) to a
+"""Resolves what a user writes (a name, "package.module:Class", a mapping, a class, an object) to a
 strategy.
 """
 
@@ -22,7 +22,7 @@ REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 class Parameter:
     """A parameter of a strategy's class, with its annotation.
 
-    kind: of the strategy that it is; several: whether it is a tuple or list of them.
+    kind: of the strategy that it takes, if any. several: whether it takes a tuple or list of them.
     """
 
     default: Any
@@ -32,19 +32,17 @@ class Parameter:
 
 
 def offers(kind: str) -> list[EntryPoint]:
-    """What installed packages offer under the entry points `bass.policies`, `bass.stop_rules` and
-    so on.
-    """
+    """The entry points of installed packages in the group of the kind, such as `bass.policies`."""
     return list(entry_points(group=KINDS[kind].group))
 
 
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The offers by name: of two with one name, that of the distribution found first."""
+    """The entry points by name; of two with one name, that of the distribution found first."""
     return {point.name: point for point in reversed(offers(kind))}
 
 
 def distribution(point: EntryPoint) -> str:
-    """Name and version of the distribution that makes an offer."""
+    """Name and version of the distribution that provides an entry point."""
     return (
         "an unnamed distribution"
         if point.dist is None
@@ -53,15 +51,15 @@ def distribution(point: EntryPoint) -> str:
 
 
 def names(kind: str) -> list[str]:
-    """Every name that a strategy of the kind can be asked for by."""
+    """Every name of a strategy of the kind."""
     return sorted({*KINDS[kind].registry, *plugins(kind)})
 
 
 def find_class(kind: str, spec: str) -> type:
-    """The class that a registered name, an entry point, "package.module:Class" or
-    "package.module.Class" stands for.
+    """The class for a registered name, an entry point, "package.module:Class" or
+    "package.module.Class".
 
-    A name of ours means ours, whatever installed packages call theirs.
+    A registered name of `bass` takes precedence over entry points.
     """
     if spec in KINDS[kind].registry:
         return KINDS[kind].registry[spec]
@@ -79,14 +77,14 @@ def find_class(kind: str, spec: str) -> type:
 
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
-    """The class that an installed package offers."""
+    """The class that an installed package provides."""
     return _loaded(
         kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load
     )
 
 
 def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
-    """A name, class or object, and the arguments that come with it in {"class_path": ...,
+    """Split a spec into a name, class or object, and its arguments: {"class_path": ...,
     "init_args": {...}}.
     """
     if not isinstance(spec, Mapping):
@@ -98,7 +96,7 @@ def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
         or not all(isinstance(name, str) for name in arguments)
     ):
         raise OptionError(
-            f"`{kind}={dict(spec)!r}` is of another form: give `class_path`, a name, and "
+            f"`{kind}={dict(spec)!r}` has the wrong form: give `class_path`, a name, and "
             "`init_args`, a mapping."
         )
     return spec["class_path"], dict(arguments)
@@ -108,9 +106,9 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
     """The strategy for `spec`, or its class for a kind that is used as a class.
 
     spec: a name, "package.module:Class", a class, an object, or {"class_path": one of the first
-    three, "init_args": {...}}, whose values are converted to the types that the class is annotated
-    with, and may be strategies said in any of these ways. where: what is being resolved, such as
-    `policy.policy`, for messages. All that is wrong with parameters is in one `OptionError`.
+    three, "init_args": {...}}. Arguments are converted to the annotated types, and may themselves
+    be specs of strategies. where: what is being resolved, such as `policy.policy`, for messages.
+    Raises one `OptionError` for all invalid parameters.
     """
     where = where or kind
     spec, given = unfold(where, spec)
@@ -135,7 +133,7 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
         found = strategy(**made)
     except (BassError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # of a user's class, or of arguments that do not fit ours
+    except BaseException as error:  # of a user's class, or of invalid arguments for one of ours
         reason = str(error) or type(error).__name__
         raise OptionError(
             f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
@@ -146,22 +144,22 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
 
 
 def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> Any:
-    """The value of a parameter of a strategy's class."""
+    """The converted value of a parameter of a strategy's class."""
     known = parameters(strategy)
     if name not in known and not takes_any(strategy):
         raise unknown_parameter(kind, strategy, name, known)
     one = known.get(name, Parameter(None))
-    if one.kind is not None and value is not None:  # the class knows whether it may be None
+    if one.kind is not None and value is not None:  # the class decides whether it may be None
         if one.several != isinstance(value, list | tuple):
             wanted = "several, as a list" if one.several else "one, not several"
             raise OptionError(
-                f"`{where}={value!r}` is of another form: the {KINDS[one.kind].words} of "
+                f"`{where}={value!r}` has the wrong form: the {KINDS[one.kind].words} of "
                 f"`{strategy.__name__}` is {wanted}."
             )
         if one.several:
             return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(value))
         return make(one.kind, value, where)
-    if one.kind is not None or not is_data(value):  # what was made in Python is as it is
+    if one.kind is not None or not is_data(value):  # a Python object is passed on unchanged
         return value
     try:
         return typed(value, one.hint)
@@ -172,7 +170,7 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
 
 
 def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
-    """That the class has no such parameter."""
+    """The error for a parameter that the class does not have."""
     return unknown_name(f"parameter of {KINDS[kind].words} `{strategy.__name__}`", name, known)
 
 
@@ -201,7 +199,7 @@ def parameters(strategy: type) -> dict[str, Parameter]:
         }
     try:
         hints = typing.get_type_hints(strategy.__init__)
-    except Exception:  # of a user's annotations: they cannot be resolved, and are left out
+    except Exception:  # a user's annotations may not be resolvable: they are ignored
         hints = {}
     found: dict[str, Parameter] = {}
     for name, one in inspect.signature(strategy).parameters.items():
@@ -233,7 +231,7 @@ def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
         found = load()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the module is the user's: anything can happen in it
+    except BaseException as error:  # the user's module may raise any error
         raise OptionError(
             f"Cannot load {KINDS[kind].words} {called} ({type(error).__name__}: {error}): give an "
             "importable `package.module:Class`."
@@ -253,14 +251,16 @@ def _checked(kind: str, found: Any, called: str) -> type:
 
 
 def _check_declared(kind: str, found: Any, called: str) -> None:
-    """Raise for a class, or an object of one, without what its interface only annotates."""
+    """Raise `OptionError` where a class attribute that the interface only annotates is missing or
+    wrong.
+    """
     for name, (wanted, form) in KINDS[kind].required.items():
         value = getattr(found, name, REQUIRED)
-        if isinstance(value, property):  # only an object tells
+        if isinstance(value, property):  # its value is known only for an object
             continue
         if value is REQUIRED or not isinstance(value, wanted):
             true = (
-                f"does not say its `{name}`"
+                f"does not declare `{name}`"
                 if value is REQUIRED
                 else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
             )

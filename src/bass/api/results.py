@@ -11,23 +11,24 @@ from bass.engine.cost import Peaks, total
 from bass.engine.requests import StepRecord, Trace
 from bass.printable import printable
 
-MOST_SHOWN, LONGEST_SHOWN = 100, 2000  # completions and their characters in a notebook
+MOST_SHOWN, LONGEST_SHOWN = (
+    100,
+    2000,
+)  # of a notebook's table: completions, characters of each
 
 
 @dataclass(frozen=True)
 class Completion:
     """One sample of one prompt.
 
-    `prompt_index`: the prompt's place in the call. `sample_index`: which sample of the prompt it
-    is, from 0; where a call with `num_return_sequences=n` repeats a prompt (the same token ids),
-    its occurrence j has the samples j*n to j*n + n-1.
-    `logprobs` are the target's own (natural logarithm, before any warp), one per token of
-    `token_ids`; -9999 for one that the target excludes (its logit is -inf).
-    `finish_reason` is `eos`, `stop` (a stop string or stop token), `length`, `time` (the time
-    budget ran out first) or `interrupted` (the generation was closed or interrupted first). `text`
-    is what the tokenizer decodes `token_ids` to, up to a stop string; `token_ids` end with the
-    token that completed it: see `bass.text.Transcript`.
-    `seconds`: from the end of its prefill.
+    prompt_index: the prompt's index in the call. sample_index: from 0; with
+    `num_return_sequences=n`, occurrence j of a repeated prompt (the same token ids) has the samples
+    j*n to j*n + n-1. text: `token_ids`, decoded, up to a stop string. token_ids: they end with the
+    token that completed a stop string, see `bass.text.Transcript`. logprobs: the target's own
+    (natural logarithm, before any warp), one per token; -9999 for a token that the target excludes
+    (its logit is -inf). finish_reason: `eos`, `stop` (a stop string or stop token), `length`,
+    `time` (the time budget ran out) or `interrupted` (the generation was closed or interrupted).
+    seconds: from the end of its prefill to its last token.
     """
 
     prompt_index: int
@@ -45,13 +46,13 @@ class Completion:
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its own end."""
+        """Whether it ended by itself: at an end token, a stop string or its length limit."""
         return self.finish_reason in ("eos", "stop", "length")
 
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """Tokens that one step committed for one sample; `finish_reason` is set on its last event."""
+    """Tokens that one step committed for one sample; its last event has a `finish_reason`."""
 
     prompt_index: int
     sample_index: int
@@ -63,7 +64,7 @@ class StreamEvent:
 
 @dataclass(frozen=True)
 class Counts:
-    """The accounts of some steps.
+    """Counts over some steps.
 
     Row-steps are active rows summed over steps: the target calls of all sequences.
     """
@@ -76,35 +77,36 @@ class Counts:
 
     @property
     def tau(self) -> float | None:
-        """Emitted tokens per target call of a row, bonus included; None where there was no call."""
+        """Mean acceptance length: emitted tokens per target call, bonus included; None without
+        calls.
+        """
         return self.emitted / self.row_steps if self.row_steps else None
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted / drafted; None where nothing was drafted."""
+        """Accepted / drafted tokens; None where nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True)
 class Stats(Counts):
-    """A run in numbers, named as in docs/metrics.md. One that does not apply, as an acceptance rate
-    where nothing was drafted, is None.
+    """Statistics of a run, named as in docs/metrics.md; None where a figure does not apply.
 
-    `lossless`, `batch_invariant`: what the verifier and the drafter say of themselves; without the
-    second, the tokens of a row depend on its batch (so they do with a batch-wide policy).
-    `first`, `last`, `all`: see `first_last_all`. `acceptance_by_position`, `reached_by_position`:
-    see the function of that name.
+    lossless, batch_invariant: as declared by the verifier and the drafter. If `batch_invariant` is
+    False, the tokens of a row depend on its batch (they also do with a batch-wide policy). first,
+    last, all: see `first_last_all`. acceptance_by_position, reached_by_position: see the function
+    `acceptance_by_position`.
     """
 
-    tokens: int  # emitted and kept: those after a stop string are cut
+    tokens: int  # emitted, without those after a stop string
     acceptance_by_position: list[float | None]
     reached_by_position: list[int]
     first: float | None
     last: float | None
     all: float | None
-    seconds: float  # until the last token, without those of captures
+    seconds: float  # until the last token, without captures
     prefill_seconds: float | None
-    capture_seconds: float  # in which the run waited for graphs to be captured: see `LLM.warm_up`
+    capture_seconds: float  # time for capturing graphs during the run: see `LLM.warm_up`
     bound_seconds: float | None
     mfu: float | None
     mfu_kept: float | None
@@ -114,10 +116,7 @@ class Stats(Counts):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Kept tokens of all sequences over the whole time, prefill included;
-
-        None where no time was spent.
-        """
+        """`tokens` per second of the whole run, prefill included; None where no time was spent."""
         return self.tokens / self.seconds if self.seconds else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,7 +130,7 @@ class Stats(Counts):
 
 @dataclass(frozen=True)
 class Result:
-    """Completions in the order of the prompts and, within one, of the samples."""
+    """Completions in the order of the prompts and, within a prompt, of the samples."""
 
     completions: list[Completion]
     stats: Stats
@@ -176,14 +175,14 @@ def _row(cell: str, values: Iterable[object]) -> str:
 
 
 def _shown(completion: Completion) -> str:
-    """Text, or token ids where there is none, that is safe in a page."""
+    """Text, or token ids without a tokenizer, escaped for HTML."""
     text = str(completion.token_ids) if completion.text is None else completion.text
     cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
     return html.escape(printable(cut, "\n\t"))
 
 
 def count(steps: list[StepRecord]) -> Counts:
-    """The accounts of these steps."""
+    """Counts over these steps."""
     return Counts(
         steps=len(steps),
         row_steps=sum(int(s.active.sum()) for s in steps),
@@ -194,11 +193,11 @@ def count(steps: list[StepRecord]) -> Counts:
 
 
 def judged_lengths(step: StepRecord) -> np.ndarray:
-    """How many tokens of each row's draft were judged, int [B]: all, unless the sequence ended with
-    a drafted token.
+    """Int [B], how many tokens of each row's draft were verified: all, unless the row ended inside
+    it.
 
-    Then nothing but accepted tokens was emitted, and of what had been drafted beyond its end nobody
-    knows.
+    A row that ends with an accepted token emits nothing else; whether the verifier accepts the
+    tokens after it is not counted.
     """
     return np.where(step.active & (step.emitted == step.accepted), step.accepted, step.drafted)
 
@@ -206,9 +205,9 @@ def judged_lengths(step: StepRecord) -> np.ndarray:
 def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float | None], list[int]]:
     """Conditional acceptance rate at each draft position, and its denominators.
 
-    Entry i: of the drafts whose position i+1 was judged and that had all before it accepted
-    (`reached[i]` of them), the share whose token there was accepted; None where no draft reached
-    it.
+    Entry i: among the drafts whose position i+1 was verified and whose earlier tokens were all
+    accepted (`reached[i]` of them), the share whose token there was accepted; None where no draft
+    reached it.
     """
     if not steps:
         return [], []
@@ -218,18 +217,18 @@ def acceptance_by_position(steps: list[StepRecord]) -> tuple[list[float | None],
     reached = [
         int(((judged > i) & (accepted >= i)).sum()) for i in range(int(drafted.max(initial=0)))
     ]
-    kept = [int((accepted > i).sum()) for i in range(len(reached))]
-    return [a / r if r else None for a, r in zip(kept, reached, strict=True)], reached
+    passed = [int((accepted > i).sum()) for i in range(len(reached))]
+    return [a / r if r else None for a, r in zip(passed, reached, strict=True)], reached
 
 
 def first_last_all(
     sequences: Iterable[tuple[float, float, int]],
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     """Seconds per token of the first and the last sequence to finish, and the mean over sequences:
-    the BASS paper's latencies.
+    the latencies of the BASS paper.
 
-    A sequence is (end of its prefill since the run began, seconds from then to its last token,
-    tokens). Those without tokens are left out; None where none is left.
+    sequences: (end of the prefill since the run began, seconds from then to the last token,
+    tokens). Those without tokens are left out; returns None where none is left.
     """
     ended = sorted(
         (prefilled + seconds, seconds / tokens)
@@ -244,12 +243,11 @@ def first_last_all(
 
 @dataclass(frozen=True)
 class Utilization:
-    """How much of the device the steps used. `bound_seconds`: the least time in which it can move
-    the bytes they must move.
+    """How much of the device's peaks the steps reached; None where no time was spent in steps.
 
-    MFU: FLOPs done over those that the time in steps allows; `mfu_kept`: of them, for tokens that
-    were kept. MBU: the bound over the time in steps. Attention's FLOPs are left out. None where no
-    time was spent in steps.
+    bound_seconds: the least time in which the device can move the required bytes. mfu: FLOPs over
+    those possible in the time of the steps. mfu_kept: the same for tokens whose next token was
+    committed. mbu: the bound over the time of the steps. The FLOPs of attention are not counted.
     """
 
     bound_seconds: float | None
@@ -259,7 +257,7 @@ class Utilization:
 
 
 def utilization(steps: list[StepRecord], peaks: Peaks) -> Utilization:
-    """Of these steps, on a device with these ceilings."""
+    """Utilization of a device with these peaks by these steps."""
     stepping = sum(s.seconds for s in steps)
     if not stepping:
         return Utilization(None, None, None, None)

@@ -1,4 +1,4 @@
-"""Values of options and parameters, and the types that they are annotated with."""
+"""Converts values of options and parameters to the types that they are annotated with."""
 
 import functools
 import types
@@ -22,18 +22,19 @@ _PLURAL = {int: "integers", float: "numbers", str: "texts"}
 
 
 class WrongKindError(Exception):
-    """A value that an annotation does not allow."""
+    """A value that its annotation does not allow."""
 
 
 def typed(value: Any, hint: Any) -> Any:
-    """A value of JSON, YAML or a command line as the annotation wants it: texts are read as YAML
-    where no text is wanted, mappings become the dataclass that is annotated, lists tuples.
+    """Convert a value of JSON, YAML or a command line to the annotated type.
 
-    Raises `WrongKindError`; a `BassError` of the user's own class passes.
+    Strings are parsed as YAML unless the annotation is a string, mappings become the annotated
+    dataclass, lists become tuples. Raises `WrongKindError`; a `BassError` of the user's class
+    passes.
     """
     try:
         parser = _parser(hint)
-    except ValueError:  # an annotation that jsonargparse does not know: whoever has it decides
+    except ValueError:  # jsonargparse does not support the annotation: the value passes unchecked
         return value
     try:
         said = parser.parse_object({"it": value}, defaults=False)
@@ -46,14 +47,14 @@ def typed(value: Any, hint: Any) -> Any:
 
 @functools.cache
 def _parser(hint: Any) -> ArgumentParser:
-    """One of a single argument; to make it takes longer than to use it."""
+    """A parser of one argument, cached because creating it takes longer than using it."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--it", type=hint)
     return parser
 
 
 def is_data(value: Any) -> bool:
-    """Whether JSON could hold the value: any other object is what somebody made in Python."""
+    """Whether JSON can represent the value; other values are Python objects."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and is_data(one) for key, one in value.items())
     if isinstance(value, list):
@@ -62,8 +63,9 @@ def is_data(value: Any) -> bool:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a simple type without being read or converted; integers are numbers
-    too, and true and false are none.
+    """Whether a value has a simple type, without conversion.
+
+    Integers are numbers too; True and False are not.
     """
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -80,7 +82,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """What an annotation asks for, in a sentence."""
+    """The type of an annotation in words, for messages."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(map(in_words, inside)))

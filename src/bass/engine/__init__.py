@@ -1,1 +1,1 @@
-"""Scorer, speculative step, plain loop, and the host's loop over a batch of requests."""
+"""The engine: scorer, speculative step, autoregressive loop, and the host's loop over requests."""

@@ -1,4 +1,4 @@
-"""What a step's report may not say."""
+"""Checks of a step's report on the host; each raises for a report that cannot be valid."""
 
 import numpy as np
 
@@ -9,38 +9,40 @@ from bass.ops.batch_state import TARGET
 
 
 def check_draft(step: Step, report: StepReport) -> None:
-    """Refuse a draft that is no distribution: nothing of its step is emitted, nor of one that was
-    launched after it.
+    """Raise `StrategyError` for an invalid draft distribution.
+
+    Nothing is emitted of its step, nor of a step that was launched after it.
     """
     if found := max((report.flags % TARGET).tolist()):
         raise invalid_draft(step.drafter, found)
 
 
 def check_counts(step: Step, report: StepReport, serving: np.ndarray) -> None:
-    """Refuse a verdict of more than was drafted: a row would wait for ever, or its text mean
-    nothing.
+    """Raise `StrategyError` where a verdict accepts fewer than 0 tokens or more than were drafted.
+
+    Such a count would stall its row or corrupt its text.
     """
     columns = serving, report.verdict, report.drafted
     for request, accepted, drafted in zip(*(c.tolist() for c in columns), strict=True):
         if request >= 0 and not 0 <= accepted <= drafted:
             raise StrategyError(
-                f"`{type(step.verifier).__name__}` kept {accepted} of {drafted} drafted tokens: a "
-                "verdict accepts between 0 and as many as were drafted."
+                f"`{type(step.verifier).__name__}` accepted {accepted} of {drafted} drafted "
+                "tokens: return a count from 0 to the number of drafted tokens."
             )
 
 
 def check_emitted(step: Step, report: StepReport, rows: list[int]) -> None:
-    """Refuse tokens that are none, and probabilities of the target that are none, in these rows.
+    """Raise for emitted token ids outside the vocabulary and for invalid target distributions.
 
-    Beyond the emitted tokens a report may hold anything, and beyond the drafted ones.
+    rows: the rows to check. A report may hold anything after a row's emitted and drafted tokens.
     """
     if not report.flags.any() and not np.isnan(report.logprobs).any():
-        return  # a token that is none has the log-probability NaN
+        return  # an id outside the vocabulary has the log-probability NaN
     column = np.arange(report.tokens.shape[1])
     served = np.isin(np.arange(len(report.tokens)), rows)
     emitted = served[:, None] & (column < report.emitted[:, None])
     size = step.vocab_size
-    known = (report.tokens >= 0) & (report.tokens < size)  # others are nobody's
+    known = (report.tokens >= 0) & (report.tokens < size)  # False for ids outside the vocabulary
     unknown = report.tokens[emitted & ~known]
     if len(unknown):
         raise StrategyError(

@@ -1,4 +1,4 @@
-"""One account of a run's time."""
+"""Timing of a run: each second is counted once."""
 
 import time
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from bass.engine.requests import Trace
 @final
 @dataclass
 class Clock:
-    """Divides the time of a run among captures, steps, and what the host does between steps.
+    """Divides the time of a run into captures, steps, and the host's work between steps.
 
         | prefill |  policy, lengths  | capture |   step on the device   | report |  policy ...
                   ^ idle                        ^ started                ^ idle
 
-    idle: since when the device has had nothing to do. Captures are in `trace.capture_seconds`, and
-    in no other time.
+    idle: when the device became idle. `trace.capture_seconds` counts the captures; no other time
+    includes them.
     """
 
     trace: Trace
@@ -28,15 +28,15 @@ class Clock:
 
     @property
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Seconds since the run began, without captures."""
         return time.perf_counter() - self.began - self.trace.capture_seconds
 
     def time(self) -> float:
-        """As `idle` counts it."""
+        """The current time on the clock of `idle`, in seconds."""
         return time.perf_counter()
 
     def device_is_idle(self) -> None:
-        """A prefill or a step has ended."""
+        """Record that a prefill or a step has ended."""
         self.idle = time.perf_counter()
 
     def since_idle(self) -> float:
@@ -45,14 +45,14 @@ class Clock:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """What happens meanwhile is a capture."""
+        """Count the enclosed time as a capture."""
         before = time.perf_counter()
         yield
         self.trace.capture_seconds += time.perf_counter() - before
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
-        """What happens meanwhile, while the device is idle, is a reader's."""
+        """Exclude the enclosed time, in which the reader of the run works, from the idle time."""
         before = time.perf_counter()
         try:
             yield

@@ -1,12 +1,12 @@
-"""What a run must move and compute, and how fast this machine can: the bound, MFU and MBU.
+"""Bytes and FLOPs of a run, and the device's measured peaks: the bound, MFU and MBU.
 
 Decoding is bound by bytes. Every forward pass of a step, the target's and each of the drafter's,
 reads its model's weights once, and the keys and values of the positions that its tokens attend to:
 
     time >= (sum over passes of weight_bytes + kv_bytes) / bandwidth
 
-Counted are passes in which some active row feeds a token. So a step of a CUDA graph, in which all k
-draft passes run whatever the rows' lengths, counts those that some row needed.
+A pass counts if some active row feeds a token in it. A CUDA graph runs all k draft passes whatever
+the rows' lengths; only those that some row needed are counted.
 """
 
 import functools
@@ -22,13 +22,13 @@ from jaxtyping import Int
 from bass.errors import is_out_of_memory
 from bass.models.decoder import CausalDecoder
 
-# tables of which a pass reads a few rows, unless they are the head too
+# lookup tables: a pass reads a few of their rows, unless the table is also the head
 LOOKED_UP = ("embed", "places")
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """One model's share: bytes of weights read per pass, FLOPs per token fed, KV bytes per row and
+    """Costs of one model: bytes of weights per pass, FLOPs per token fed, KV bytes per row and
     position.
     """
 
@@ -53,10 +53,9 @@ class PairCost:
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes that must be moved, FLOPs done, and those of them that were done for tokens whose
-    successor was committed.
+    """Bytes to move, FLOPs, and the FLOPs spent on tokens whose next token was committed.
 
-    FLOPs of attention are left out.
+    The FLOPs of attention are not counted.
     """
 
     bytes: int
@@ -72,9 +71,9 @@ NO_WORK = Work(0, 0, 0)
 
 @dataclass(frozen=True)
 class PassCost:
-    """What a forward pass of a model costs.
+    """Cost of one forward pass of a model.
 
-    `windows`: how many positions a query of each layer sees; None: all.
+    windows: for each layer, the number of positions that a query sees; None: all.
     """
 
     model: ModelCost
@@ -82,12 +81,14 @@ class PassCost:
 
     @functools.cached_property
     def layers(self) -> dict[int | None, int]:
-        """How many layers have each window."""
+        """The number of layers with each attention window."""
         return dict(Counter(self.windows))
 
     def keys(self, tokens: Int[np.ndarray, " batch"], visible: Int[np.ndarray, " batch"]) -> int:
-        """Bytes of keys and values that rows read which feed so many tokens, up to so many
-        positions; 0 and 0: none.
+        """Bytes of keys and values that the rows read.
+
+        tokens: fed by each row, 0 for none. visible: positions up to each row's last token, 0 for
+        none.
         """
         places = 0
         for window, layers in self.layers.items():
@@ -100,17 +101,17 @@ class PassCost:
         return places * (self.model.kv_bytes_per_position // max(len(self.windows), 1))
 
 
-Layout = tuple[tuple[PassCost, int], ...]  # of each pass, its cost and its columns
+Layout = tuple[tuple[PassCost, int], ...]  # for each pass: its cost, its number of columns
 
 
 def work_of_passes(
     layout: Layout, positions: Int[np.ndarray, "batch columns"], ends: Int[np.ndarray, " batch"]
 ) -> Work:
-    """Of passes over these positions, side by side, -1 where a row feeds no token; nothing for a
-    pass that feeds none.
+    """Work of the passes over these positions; a pass that feeds no token counts nothing.
 
-    ends: each row's last committed position after the step. A token is kept if the one after it was
-    committed.
+    positions: those of all passes, concatenated along columns; -1 where a row feeds no token. ends:
+    each row's last committed position after the step. `flops_kept` counts the tokens whose next
+    token was committed.
     """
     if not layout:
         return NO_WORK
@@ -134,18 +135,18 @@ def work_of_passes(
 
 
 def total(work: Iterable[Work]) -> Work:
-    """The sum."""
+    """Sum of the work."""
     return sum(work, NO_WORK)
 
 
 def model_cost(
     decoder: CausalDecoder, layers: int | None = None, has_head: bool = True
 ) -> ModelCost:
-    """Of a pass through the first `layers` (None: all), then the norm and the head unless it ends
-    there.
+    """Cost of a pass through the first `layers` layers (None: all), then the norm and head if
+    `has_head`.
 
-    All their weights are read but tables that are looked up. Their bytes are counted as they are
-    held, and their numbers as they were before a quantization may have packed them.
+    All weights of these count except lookup tables. Bytes are those of the stored, possibly
+    quantized weights; FLOPs follow the unquantized shapes.
     """
     c = decoder.shape
     layers = c.layers if layers is None else layers
@@ -169,14 +170,12 @@ def model_cost(
 
 
 def pass_cost(decoder: CausalDecoder, layers: int | None = None) -> PassCost:
-    """Of a pass that gives logits, by all layers or the first ones."""
+    """Cost of a pass that returns logits, through all layers or the first `layers`."""
     return PassCost(model_cost(decoder, layers), _windows(decoder, layers))
 
 
 def fill_cost(decoder: CausalDecoder) -> PassCost:
-    """Of a pass that only writes keys and values: the last layer's queries and all that follows are
-    left out.
-    """
+    """Cost of a pass that only writes keys and values: it skips the last layer and the head."""
     layers = decoder.shape.layers - 1
     return PassCost(model_cost(decoder, layers, has_head=False), _windows(decoder, layers))
 
@@ -187,8 +186,8 @@ def _windows(decoder: CausalDecoder, layers: int | None) -> tuple[int | None, ..
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured ceilings of the device: bytes per second of a large read, FLOPs per second of a
-    large matrix product.
+    """Measured peaks of a device: bytes per second of a large read, FLOPs per second of a large
+    matrix product.
     """
 
     bandwidth: float
@@ -197,10 +196,10 @@ class Peaks:
 
 @functools.cache
 def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
-    """Time a sum over 256 MiB, on a GPU 4 GiB, and a square matrix product, the best of 5; a
-    quarter of a second on a CPU.
+    """Measure a sum over 4 GiB (256 MiB on a CPU) and a square matrix product, each the best of 5
+    runs.
 
-    Where there is no room for that: over less, and a smaller product.
+    It takes a quarter of a second on a CPU. Sizes shrink where memory is short.
     """
     if device.type == "cpu":
         return _peaks(device, dtype, 1024, 2**28)

@@ -1,4 +1,4 @@
-"""What a run offers to the drafter that is made for it."""
+"""What a run passes to the drafter that is built for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from bass.records import Noise, Scored, Window
 @final
 @dataclass(frozen=True)
 class OwnDraw(Draw):
-    """By the draft stream of the step's noise: independent of all that the verifier does."""
+    """Draws with the draft stream of the step's noise, which the verifier does not use."""
 
     def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
         return draw(probs, noise.draft[:, i])
@@ -32,7 +32,7 @@ class OwnDraw(Draw):
 @final
 @dataclass(frozen=True)
 class SharedDraw(Draw):
-    """By the noise of the token's position, with which a coupled verifier draws too (Daliri et al.,
+    """Draws with the noise of the token's position, which a coupled verifier shares (Daliri et al.,
     2025).
     """
 
@@ -41,28 +41,29 @@ class SharedDraw(Draw):
 
 
 def draw_for(verifier: Verifier) -> Draw:
-    """How drafts are drawn, so that the verifier keeps the most of them."""
+    """The draw that gives the verifier the highest acceptance rate."""
     return SharedDraw() if verifier.coupled else OwnDraw()
 
 
 def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
-    """The states of the target that the drafter reads, an error where a target of so many layers
-    has no such state.
+    """The target states that the drafter reads.
+
+    Raises `PairingError` for a state that a target with `layers` layers does not have.
     """
-    asked = tuple(method.target_features)
-    if bad := [i for i in asked if not isinstance(i, int) or not 0 <= i <= layers]:
+    states = tuple(method.target_features)
+    if bad := [i for i in states if not isinstance(i, int) or not 0 <= i <= layers]:
         raise PairingError(
-            f"`{type(method).__name__}` reads the state `{bad[0]}` of the target by "
-            f"`target_features`, and the target has {layers} layers: give 0 to {layers - 1} for "
-            f"what enters a layer, or {layers} for the final state."
+            f"`{type(method).__name__}` reads state `{bad[0]}` of the target "
+            f"(`target_features`), and the target has {layers} layers: give 0 to {layers - 1} for "
+            f"the input of a layer, or {layers} for the final state."
         )
-    return asked
+    return states
 
 
 @final
 @dataclass(frozen=True)
 class SharedScorer(Scorer):
-    """A scorer whose storage another one fills, reserves and copies."""
+    """A scorer over storage that another scorer fills, reserves and copies."""
 
     scorer: Scorer
 
@@ -73,9 +74,9 @@ class SharedScorer(Scorer):
 @final
 @dataclass(frozen=True)
 class RunContext(DrafterContext):
-    """What one run of a loaded pair offers.
+    """What one run of a loaded pair offers to its drafter.
 
-    `make_draft` allocates the draft model's cache when it is asked for it.
+    make_draft: allocates the draft model's cache; None without a draft model.
     """
 
     target: ModelScorer
@@ -97,15 +98,15 @@ class RunContext(DrafterContext):
 
     @property
     def decoder(self) -> CausalDecoder:
-        """The target's."""
+        """The target's decoder."""
         assert isinstance(self.target.decoder, CausalDecoder)
         return self.target.decoder
 
     def draft(self) -> Scorer:
         if self.make_draft is None:
             raise PairingError(
-                "The drafter needs a draft model and does not say so by `needs_draft`: none was "
-                "loaded."
+                "The drafter requests a draft model, and none was loaded: declare "
+                "`needs_draft = True` in its class."
             )
         scorer = self.make_draft()
         assert isinstance(scorer.decoder, CausalDecoder)
@@ -116,10 +117,9 @@ class RunContext(DrafterContext):
         return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
-        """The target's keys and values of its first layers are what the draft needs too, so it has
-        no cache of its own.
+        """A scorer of the target's first `count` layers, which shares the target's cache.
 
-        What it writes at drafted positions, the target overwrites when it verifies them.
+        The target overwrites what it writes at drafted positions when it verifies them.
         """
         t = self.target
         own = SharedScorer(

@@ -16,19 +16,18 @@ from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.records import Sequences
 
-LEAST_SPAN = 256  # positions
+LEAST_SPAN = 256  # positions, the smallest span
 
 
 def coarse(length: int, capacity: int) -> int:
-    """The next power of two, from `LEAST_SPAN` on."""
+    """The next power of two, at least `LEAST_SPAN` and at most `capacity`."""
     return min(max(LEAST_SPAN, 1 << (length - 1).bit_length()), capacity)
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
-    """A step of idle rows, of the shape of any other: it commits nothing, and writes nothing but
-    spare slots.
+    """Run a step of this shape with all rows idle: it commits nothing and writes only spare slots.
 
-    No row drafts either: near its limit, it has no room for k tokens.
+    No row drafts, since a row near its limit has no room for k tokens.
     """
     active = sequences.active.clone()
     sequences.active.fill_(False)
@@ -40,8 +39,9 @@ def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Ten
 
 @dataclass(frozen=True)
 class Captured:
-    """One graph, the packed report that it makes, and two places on the host for that, since two
-    steps may be under way.
+    """A captured graph, its packed report on the device, and two host buffers for the report.
+
+    There are two buffers because two steps may be in flight.
     """
 
     graph: torch.cuda.CUDAGraph
@@ -64,25 +64,24 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @final
 class GraphedStep(Step):
-    """Everything between the lengths and the report of `step` as one CUDA graph for each (k, span).
+    """Runs `step`, from the lengths to the report, as one CUDA graph for each (k, span).
 
         host     lengths -> pinned                                              pinned -> report
         graph               -> device -> draft, score, verify, commit -> packed
                                                                           copy ->
 
-    A graph holds addresses, so it serves the `sequences` it was made with and the storage of the
-    step's caches, and no others. A shape is captured when it first occurs, or when it is prepared:
-    a run in which all rows are idle compiles what must be compiled and loads what libraries load at
-    the first use of a shape, neither of which a capture allows; the capture follows. That run is
-    made for every shape, since only a library knows which of its kernels a shape needs. All graphs
-    share one memory pool, since none outlives the next one's replay. They are made and replayed on
-    the rows' device, whichever is the current one.
+    A graph holds addresses: it works only with the `sequences` and the cache storage that it was
+    captured with. `prepare` captures a shape before its first use. A run with all rows idle comes
+    first: it compiles kernels and loads libraries, which a capture does not allow. Every shape
+    needs that run, since a library may choose another kernel for it. All graphs share one memory
+    pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
+    the rows' device, whichever device is current.
 
-    Spans are powers of two, so that each length is captured a few times and no more. Backends that
-    find the rows' lengths on the device (`ragged`, `paged`, `split`) read no more for it. Those
-    that read the whole span (`sdpa`, `gather`, `flex`, the float64 references, and `pad` as far as
-    its kernel does) read up to twice the keys and values of the longest row, of short rows up to
-    `LEAST_SPAN`, instead of at most 64 positions too many.
+    Spans are powers of two, so that each length needs few captures. Backends that read the rows'
+    lengths on the device (`ragged`, `paged`, `split`) read no more for it. Backends that read the
+    whole span (`sdpa`, `gather`, `flex`, the float64 references, and `pad` as far as its kernel
+    does) read up to twice the keys and values of the longest row, and up to `LEAST_SPAN` of short
+    rows. Without graphs they read at most 64 positions too many.
     """
 
     overlaps: ClassVar[bool] = True
@@ -95,22 +94,22 @@ class GraphedStep(Step):
         self.warp: Warp = step.warp
         self.vocab_size, self.log = step.vocab_size, step.log
         batch = len(sequences.lens)
-        self.asked = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
+        self.host_lengths = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
         self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle()
-        # of the step launched last, unless its report was collected
-        self.under_way: torch.cuda.Event | None = None
-        self.turn = 0  # of the two places for reports
+        # of the last launched step, until its report is collected
+        self.in_flight: torch.cuda.Event | None = None
+        self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
 
     def span(self, length: int, capacity: int) -> int:
         return coarse(length, capacity)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        """Capture the shape, unless it is.
+        """Capture the shape, if it is not captured yet.
 
-        Out of memory, all graphs are given up, so that smaller ones may find room.
+        Out of memory, all graphs are dropped, so that smaller ones may fit.
         """
         if self.prepared(k, span):
             return
@@ -124,7 +123,7 @@ class GraphedStep(Step):
                     self.pool = torch.cuda.graph_pool_handle()
                 raise
             finally:
-                torch.cuda.set_stream(stream)  # a capture that fails leaves its own
+                torch.cuda.set_stream(stream)  # a failed capture leaves its own stream
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.captured
@@ -132,27 +131,27 @@ class GraphedStep(Step):
     def launch(
         self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
     ) -> Callable[[], StepReport]:
-        assert sequences is self.sequences, "a graph serves the sequences it was captured with"
+        assert sequences is self.sequences, "a graph works only with its own sequences"
         self.prepare(sequences, k, span)
         captured, self.turn = self.captured[k, span], 1 - self.turn
-        report, asked = captured.reports[self.turn], self.asked.numpy()
-        if not np.array_equal(asked, lengths):
-            if self.under_way is not None:  # it may have its lengths still to read
-                self.under_way.synchronize()
-            asked[:] = lengths
+        report, staged = captured.reports[self.turn], self.host_lengths.numpy()
+        if not np.array_equal(staged, lengths):
+            if self.in_flight is not None:  # it may not have read its lengths yet
+                self.in_flight.synchronize()
+            staged[:] = lengths
         with torch.cuda.device_of(self.lengths):
             ended = torch.cuda.Event()
             try:
                 captured.graph.replay()
                 report.copy_(captured.packed, non_blocking=True)
-            finally:  # also of a step that is interrupted here
+            finally:  # also if the step is interrupted here
                 ended.record()
-                self.under_way = ended
+                self.in_flight = ended
 
         def collect() -> StepReport:
-            ended.synchronize()  # sync: the one of a step
-            if self.under_way is ended:
-                self.under_way = None
+            ended.synchronize()  # sync: the only one of a step
+            if self.in_flight is ended:
+                self.in_flight = None
             return unpacked(report.numpy().copy(), captured.layout)
 
         return collect
@@ -162,7 +161,7 @@ class GraphedStep(Step):
         with torch.cuda.stream(self.side):
             packed = trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
-        # so that they may be written whatever the mode of a launch
+        # normal tensors: writable inside and outside of inference mode
         with torch.inference_mode(False):
             first, second = (
                 torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2)
@@ -170,17 +169,16 @@ class GraphedStep(Step):
         del packed
         graph = torch.cuda.CUDAGraph()
         try:
-            # its own would be on the device of the process's first
+            # the default capture stream is on the process's first device
             capture = torch.cuda.graph(graph, pool=self.pool, stream=self.side)
             with _without_garbage_collection(), capture:
-                self.lengths.copy_(self.asked, non_blocking=True)
+                self.lengths.copy_(self.host_lengths, non_blocking=True)
                 packed, layout = self.inner.on_device(self.sequences, self.lengths, k, span)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             raise OptionError(
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a "
-                "part of it reads from the host; "
-                "give `cuda_graphs=False`."
+                "part of it reads from the host; give `cuda_graphs=False`."
             ) from error
         return Captured(graph, packed, layout, (first, second))

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: its parts, each timed by itself, on rows that are on their way."""
+"""Times the parts of a step separately, on rows in the middle of a generation."""
 
 import statistics
 import time
@@ -14,16 +14,16 @@ from bass.records import Sequences, Window
 
 PARTS = ("draft", "verify", "sample", "host")
 REPEATS = 20
-LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one may take long
+LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one run may take long
 
 
 def seconds_of(
     work: Callable[[], object], graphed: bool, before: Callable[[], object] = lambda: None
 ) -> float:
-    """Median time of `work`; `before` each, untimed. `graphed`: as a CUDA graph that is replayed.
+    """Median time of `work` in seconds.
 
-    Without that, the host's part in launching it is inside, as it is in a step that is not
-    replayed.
+    before: runs before each repeat, untimed. graphed: `work` runs as a replayed CUDA graph;
+    otherwise the time includes the host's launches.
     """
     before()
     work()
@@ -31,7 +31,7 @@ def seconds_of(
         return _by_the_clock(work, before)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # of this device
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # a stream of this device
         work()
     times = []
     for _ in range(REPEATS):
@@ -62,36 +62,33 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def undressed(step: Step) -> SpeculativeStep | None:
-    """The step itself without its graphs;
-
-    None where it is of another kind, whose parts nobody knows.
-    """
+def without_graphs(step: Step) -> SpeculativeStep | None:
+    """The step without its graphs; None for a step of another class, whose parts are unknown."""
     inner = step.inner if isinstance(step, GraphedStep) else step
     return inner if isinstance(inner, SpeculativeStep) else None
 
 
 @torch.inference_mode()
 def parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
-    """Seconds of the parts of a step that drafts k tokens for every active row, as far as its limit
-    has room for them.
+    """Seconds of the parts of a step that drafts k tokens for every active row, or up to the row's
+    limit.
 
-    draft: the drafter, its sampling included; verify: the target's pass; sample: noise, warp,
-    verdict, log-probabilities, commit;
-    host: what a whole step takes beside them, by the clock: launches and copies; 0 where the parts
-    alone took longer. The rows are afterwards where they were, but for the tokens beyond their
-    lengths. The report of a step that is still under way is lost: that is where a step overlaps
-    with the host.
+    draft: the drafter, its sampling included. verify: the target's pass. sample: noise, warp,
+    verdict, log-probabilities, commit. host: the wall time of a whole step minus the other parts, 0
+    where that is negative: launches and copies.
+
+    Afterwards the rows have their former state, except for tokens after their lengths. The report
+    of a step that is still in flight is lost (with a step that overlaps with the host).
     """
     with torch.cuda.device_of(rows.lens):
         return _parts_of(step, rows, k)
 
 
 def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
-    inner, graphed = undressed(step), isinstance(step, GraphedStep)
+    inner, graphed = without_graphs(step), isinstance(step, GraphedStep)
     assert inner is not None
     lens, active, steps = rows.lens.clone(), rows.active.clone(), rows.steps.clone()
-    assert bool(active.any()), "some row must be on its way"
+    assert bool(active.any()), "some row must be active"
 
     def settle() -> None:
         rows.lens.copy_(lens)
@@ -118,8 +115,8 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
             settle,
         ),
     }
-    asked = lengths.cpu().numpy()
-    whole = seconds_of(lambda: step.launch(rows, asked, k, span)(), graphed=False, before=settle)
+    on_host = lengths.cpu().numpy()
+    whole = seconds_of(lambda: step.launch(rows, on_host, k, span)(), graphed=False, before=settle)
     settle()
     inner.log.take()
     return seconds | {"host": max(0.0, whole - sum(seconds.values()))}

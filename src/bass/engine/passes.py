@@ -1,13 +1,13 @@
-"""Which forward passes a step launched, noted by the scorers that launch them.
+"""Records the forward passes that a step launches.
 
     drafter --> LoggedScorer --> ModelScorer        PassLog: [(cost, positions), ...]
                      |                                 |
                      +------- positions, device -------+--> columns of the step's report --> host:
                      bytes and FLOPs
 
-A pass is noted when it is launched, or captured in a graph; its positions travel with each step's
-report, so that the count follows the rows' own lengths without a further read of the host. Whoever
-writes a drafter has nothing to do: its `DrafterContext` hands out scorers that are logged.
+A scorer records a pass when it launches it, or when a graph captures it. The positions are part of
+each step's report, so that the account follows the rows' own lengths without a further host read. A
+drafter needs no code for this: the scorers of its `DrafterContext` are logged.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Pass:
     start: int = 0
 
     def of_batch(self, batch: int) -> Int[Tensor, "batch window"]:
-        """The positions of all rows, -1 for those that were left out."""
+        """The positions of all rows, -1 for rows that the pass leaves out."""
         if len(self.positions) == batch:
             return self.positions
         return F.pad(
@@ -45,7 +45,7 @@ class Pass:
 class Seen:
     """Passes on the host.
 
-    `positions`: int [B, columns], those of one pass after those of another.
+    positions: int [B, columns], those of all passes, concatenated.
     """
 
     layout: Layout
@@ -55,16 +55,16 @@ class Seen:
 @final
 @dataclass
 class PassLog:
-    """Forward passes since they were last taken.
+    """Forward passes since the last `take`.
 
-    `target`: the cost of the target's, which is not noted: each step has one.
+    target: cost of the target's pass, which is not recorded: each step has exactly one.
     """
 
     target: PassCost | None = None
     passes: list[Pass] = field(default_factory=list)
 
     def take(self) -> tuple[Pass, ...]:
-        """What was noted; it is forgotten."""
+        """Return the recorded passes and clear the log."""
         taken = tuple(self.passes)
         self.passes.clear()
         return taken
@@ -73,9 +73,9 @@ class PassLog:
 @final
 @dataclass(frozen=True)
 class LoggedScorer(ForwardingRowStore, Scorer):
-    """Notes every pass of `scorer`.
+    """Records every pass of `scorer`.
 
-    `fill_cost`: of one that only writes keys and values; None: there is none.
+    fill_cost: cost of a pass that only writes keys and values; None: `fill` runs no pass.
     """
 
     scorer: Scorer
@@ -100,7 +100,7 @@ class LoggedScorer(ForwardingRowStore, Scorer):
 def with_positions(
     report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]
 ) -> tuple[Int[Tensor, "batch all"], Layout]:
-    """The report, then the positions of each pass: one tensor, for one copy to the host."""
+    """Concatenate the report and the positions of each pass, for one copy to the host."""
     if not passes:
         return report, ()
     columns = [p.of_batch(len(report)).to(report.dtype) for p in passes]
@@ -124,10 +124,10 @@ def work_of(
     emitted: Int[np.ndarray, " batch"],
     active: np.ndarray,
 ) -> Work:
-    """Of a step before which rows had `lens` committed tokens.
+    """Work of a step; `lens` are the committed tokens of each row before it.
 
-    `seen`: the drafter's passes in it; `caught_up`: those just before it; and the target's over
-    each row's window.
+    seen: the drafter's passes in the step. caught_up: its passes just before the step. The target's
+    pass covers each row's window.
     """
     layout, columns = ([], []) if seen is None else (list(seen.layout), [seen.positions])
     for one in caught_up:

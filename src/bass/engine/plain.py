@@ -1,6 +1,4 @@
-"""Plain decoding in the fewest lines: the oracle of the tests and the baseline of the
-benchmarks.
-"""
+"""Autoregressive decoding in few lines: oracle of the tests and baseline of the benchmarks."""
 
 import torch
 
@@ -15,18 +13,18 @@ from bass.records import Sequences, Verdict, Window
 def plain_loop(
     target: Scorer, warp: Warp, sequences: Sequences, prompts: list[list[int]], span: int
 ) -> list[list[int]]:
-    """Decode every row of `sequences`, whose prompts are in it and nowhere else, and return the new
-    tokens of each.
+    """Decode every row of `sequences` and return the new tokens of each.
 
-    One token per row and pass, the last committed token fed, until every row met its limit or an
-    end of sequence. `span` covers the longest limit.
+    prompts: already stored in `sequences`, not yet in the target's cache. Each pass feeds the last
+    committed token of each row and commits one, until every row reaches its limit or an end token.
+    span: covers the longest limit.
     """
     longest = max(len(prompt) for prompt in prompts)
     if longest > 1:
         positions = torch.arange(longest - 1, device=sequences.lens.device).expand(len(prompts), -1)
         positions = torch.where(positions < sequences.lens[:, None] - 1, positions, -1)
         target.fill(Window(sequences.tokens[:, : longest - 1], positions, span))
-    while sequences.active.any():  # sync: as plain as can be
+    while sequences.active.any():  # sync: the loop ends when all rows have
         last, position = batch_state.last(sequences, 1)
         logits = target(Window(last, position, span)).logits
         probs = warp(logits, sequences.history(last[:, :0]))

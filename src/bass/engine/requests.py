@@ -1,4 +1,4 @@
-"""What the engine is asked for, and what it tells while it runs."""
+"""Requests to the engine, and the records that it returns while it runs."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ import numpy as np
 from bass.engine.cost import NO_WORK, Work
 from bass.records import SAMPLING_OPTIONS
 
-# The log-probability that is told of a token that the target excludes (its logit is -inf), and the
-# least of all: JSON has no infinity. As vLLM tells it.
+# The reported log-probability of a token that the target excludes (its logit is -inf), and the
+# smallest one that is reported: JSON has no infinity. vLLM reports the same value.
 EXCLUDED = -9999.0
 
 
@@ -16,8 +16,8 @@ EXCLUDED = -9999.0
 class Request:
     """One sample of one prompt.
 
-    `limit`: length, prompt included, at which it is complete. `key`: of its noise. `sampling`: a
-    row of `Sequences.sampling`.
+    limit: length at which the row is complete, prompt included. key: of its noise. sampling: a row
+    of `Sequences.sampling`.
     """
 
     prompt: list[int]
@@ -31,9 +31,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Emission:
-    """The tokens that one step committed for one request (by its index in the list of requests).
+    """The tokens that one step committed for one request.
 
-    `logprobs` are `EXCLUDED` or more.
+    request: index in the list of requests. logprobs: at least `EXCLUDED`.
     """
 
     request: int
@@ -45,9 +45,9 @@ class Emission:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of the trace.
+    """One step of the trace; arrays have one entry per row.
 
-    Arrays have one entry per slot; `requests` says whose it was, -1 for an idle slot.
+    requests: index of each row's request, -1 for an idle row.
     """
 
     k: int
@@ -57,13 +57,14 @@ class StepRecord:
     drafted: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
-    # of the step on the device, with its copies; of one launched ahead, since the report before
+    # of the step on the device, copies included; a step launched ahead counts from the previous
+    # report
     seconds: float
-    # before it, since the report of the last one: bookkeeping and policy; prefills, captures and
-    # readers left out
+    # from the previous report to the launch: bookkeeping and policy, without prefills, captures and
+    # readers
     host_seconds: float
-    at: float  # when it ended, since the run began
-    # What was drafted: the first `drafted` columns of a row. None where nobody noted it.
+    at: float  # end of the step, seconds since the run began
+    # Drafted tokens: the first `drafted` columns of a row. None where they were not recorded.
     draft_tokens: np.ndarray | None = None  # int [B, columns]
     # of each in the distribution it was drawn from; NaN for a deterministic draft
     draft_probs: np.ndarray | None = None
@@ -71,16 +72,16 @@ class StepRecord:
 
     @property
     def active(self) -> np.ndarray:
-        """Rows that took part in the step."""
+        """Bool [B], rows that took part in the step."""
         return self.requests >= 0
 
 
 @dataclass
 class Trace:
-    """A run as it happened: its steps, and when each request's prefill ended.
+    """Record of a run: its steps, and the end of each request's prefill.
 
-    Times since the run began leave out `capture_seconds`, in which steps were prepared that had not
-    occurred before.
+    Times are in seconds since the run began and exclude `capture_seconds`, the time that preparing
+    new step shapes took.
     """
 
     steps: list[StepRecord] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""The host's loop: ask the policy, take a step, learn from it, hand over finished rows."""
+"""The host's loop: lengths from the policy, one step, feedback to the policy, finished rows
+released.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,19 +23,19 @@ from bass.records import Feedback, Sequences, Window
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that is under way."""
+    """A step in flight."""
 
     collect: Callable[[], StepReport]
     plan: StepPlan
-    # passes in which drafters took in what was committed without them
+    # the drafter's passes over tokens committed in steps that it did not see
     caught_up: tuple[Pass, ...] = ()
-    host_seconds: float = 0.0  # for which the device waited for it
-    started: float | None = None  # None: it was launched while the step before was under way
+    host_seconds: float = 0.0  # time for which the device was idle before the launch
+    started: float | None = None  # None: launched while the previous step was in flight
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A step that has ended. Nothing in it is of rows that ended meanwhile."""
+    """A step that has ended; rows that ended before it, even after its launch, count as idle."""
 
     report: StepReport
     lens: np.ndarray  # int [B], before it
@@ -43,17 +45,17 @@ class Outcome:
 
     @property
     def active(self) -> np.ndarray:
-        """Rows that took part."""
+        """Bool [B], rows that took part."""
         return self.serving >= 0
 
     @property
     def feedback(self) -> Feedback:
-        """What the policy learns, in arrays that it may write to."""
+        """The policy's feedback, in arrays that it may write to."""
         return Feedback(self.report.drafted.copy(), self.accepted, self.active, self.seconds)
 
     @property
     def accepted(self) -> np.ndarray:
-        """Committed draft tokens of each row."""
+        """Int [B], committed draft tokens of each row."""
         return self.report.accepted * self.active
 
 
@@ -67,9 +69,9 @@ class RunStatus:
 @final
 @dataclass
 class Run:
-    """One call's requests on their way through a batch of rows.
+    """Runs the requests of one call through a batch of rows.
 
-    Iterate it once; `trace` and `finish` may be used meanwhile.
+    Iterate it once; `trace` and `finish` may be used during the iteration.
     """
 
     requests: list[Request]
@@ -80,21 +82,20 @@ class Run:
 
     def __post_init__(self) -> None:
         self.trace = Trace()
-        self.over = False  # ended, or given up
+        self.over = False  # ended, or closed
         self.run_status = RunStatus()
         self.schedule = Schedule(self.requests, self.sequences, self.step)
-        self.behind = 0  # steps that the drafter has not seen, because no row drafted
+        # steps since the drafter last ran: those in which no row drafted
+        self.behind = 0
 
     def finish(self, request: int) -> None:
-        """End a request early, for example at a stop string: its row goes to the next one
-        waiting.
-        """
+        """End a request early, for example at a stop string; its row becomes free."""
         self.schedule.finish(request)
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
-        """Yield what each step committed, row by row, until all is done or the time budget
-        (seconds, without captures) is spent.
+        """Yield what each step committed, row by row, until all requests are done or the time
+        budget (in seconds, without captures) is spent.
         """
         try:
             with explained(self.no_room):
@@ -106,20 +107,20 @@ class Run:
             self.over = True
 
     def no_room(self, reason: str) -> RequestError:
-        """What to lower when there is no memory for a pass."""
+        """The error for a pass that runs out of memory: what it needs and what to lower."""
         rows, longest = self.sequences.tokens.shape[0], self.sequences.capacity
         return RequestError(
             f"A pass of {rows} rows of up to {longest} positions, with up to "
             f"{self.policy.max_length} drafted tokens each, needs more "
-            f"memory for its buffers than is left beside weights, keys and values ({reason}): "
+            f"memory for its buffers than weights, keys and values leave ({reason}): "
             "lower `max_batch_size`, the policy's "
             "longest draft, or `max_new_tokens`."
         )
 
     def _steps(self, clock: Clock) -> Iterator[Emission]:
         state = self.policy.init(len(self.sequences.lens))
-        emissions: Iterator[Emission] = iter(())  # of the step before
-        ahead: PendingStep | None = None  # launched before the report of the step before
+        emissions: Iterator[Emission] = iter(())  # of the previous step
+        ahead: PendingStep | None = None  # launched before the previous step's report
         while self.schedule.busy:
             pending = ahead
             if pending is None:
@@ -131,8 +132,8 @@ class Run:
             ahead = self._launched_ahead(pending.plan, serving >= 0)
             yield from emissions  # while the device works
             ended = self._collected(pending, serving, clock)
-            # From here to the next launch the device waits, unless it has one: what the policy need
-            # not know is reported later, with the emissions.
+            # The device is idle from here to the next launch, unless a step was launched ahead. The
+            # emissions are therefore reported after that launch.
             rows = self.schedule.released(ended.report.active, serving)
             state = self.policy.update(state, ended.feedback)
             emissions = self._reported(pending, ended, rows)
@@ -144,15 +145,15 @@ class Run:
             if over:
                 return
         yield from emissions
-        if ahead is not None:  # all ended in the step before it, which nobody could know
+        if ahead is not None:  # launched before the report that ended all requests
             ahead.collect()
 
     def _admitted(self, state: Any, clock: Clock) -> Any:
-        """Prefill waiting requests; the policy's state, begun anew for their rows."""
+        """Prefill waiting requests; returns the policy's state, reset for their rows."""
         admitted, fed = self.schedule.admit()
         if len(admitted):
             served = self.schedule.slots.requests[admitted].tolist()
-            state = self.policy.reset(state, admitted)  # which may write to it
+            state = self.policy.reset(state, admitted)  # may write to `admitted`
             self.trace.prompt_tokens_fed += fed
             self.trace.prefilled |= dict.fromkeys(served, clock.now)
             clock.device_is_idle()
@@ -168,15 +169,18 @@ class Run:
         return PendingStep(collect, plan, caught_up, host_seconds, started)
 
     def _caught_up(self, span: int) -> tuple[Pass, ...]:
-        """The drafter takes in the tokens of the steps that it has not seen, and the two that its
-        last draft may have left out.
+        """Feed the drafter the tokens of the steps in which it did not run.
+
+        The window includes the two tokens that its last draft may not have fed. Returns the passes.
         """
         self.step.drafter.fill(Window(*last(self.sequences, self.behind + 2), span))
         return self.step.log.take()
 
     def _launched_ahead(self, plan: StepPlan, active: np.ndarray) -> PendingStep | None:
-        """The step after this one, while this one is under way: if nothing of this one's report can
-        matter to it, and nothing to the policy.
+        """Launch the next step while this one is in flight, or return None.
+
+        It requires a policy with constant lengths and a shape that does not depend on this step's
+        report.
         """
         if (
             not (getattr(self.policy, "constant_length", False) and self.step.overlaps)
@@ -191,7 +195,7 @@ class Run:
         )
 
     def _collected(self, pending: PendingStep, serving: np.ndarray, clock: Clock) -> Outcome:
-        """Wait for the report; refuse one that cannot be."""
+        """Wait for the report and check it."""
         report = pending.collect()
         started = clock.idle if pending.started is None else pending.started
         clock.device_is_idle()
@@ -205,8 +209,9 @@ class Run:
     def _reported(
         self, pending: PendingStep, ended: Outcome, rows: list[int]
     ) -> Iterator[Emission]:
-        """The step enters the trace, and what it emitted is handed over: when asked for, while the
-        device works on the next step.
+        """Add the step to the trace and yield its emissions.
+
+        It is a generator: it runs when iterated, while the device works on the next step.
         """
         report, active, plan = ended.report, ended.active, pending.plan
         counted = ended.lens, report.drafted, report.emitted, active

@@ -1,4 +1,4 @@
-"""What the next step is: which rows are served, and how long their drafts are."""
+"""Schedules the next step: which rows it serves, and how long their drafts are."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) ->
     answer = policy.lengths(state)
     try:
         lengths = np.asarray(answer)
-    except Exception as error:  # another's object says in its own way what it is not
+    except Exception as error:  # an arbitrary object may raise any error
         raise PolicyError(
-            f"`{name}.lengths` returned what is no array of NumPy ({error}); give integers of "
-            f"shape [{batch}]."
+            f"`{name}.lengths` returned an object that is no NumPy array ({error}); give integers "
+            f"of shape [{batch}]."
         ) from error
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise PolicyError(
             f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give "
             f"integers of shape [{batch}]."
         )
-    # a few Python numbers are looked at in a fifth of the time of a small array
+    # for a few numbers Python is five times as fast as NumPy
     values, most = lengths.tolist(), policy.max_length
     if min(values) < 0 or max(values) > most:
         bad = next(value for value in values if not 0 <= value <= most)
@@ -39,12 +39,12 @@ def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) ->
             f"`{name}.lengths` returned {bad}; every length must be between 0 and its "
             f"`max_length={most}`."
         )
-    return lengths.astype(np.int64)  # torch has no arithmetic for some types of NumPy's integers
+    return lengths.astype(np.int64)  # torch has no arithmetic for some integer types of NumPy
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """The shape of a step."""
+    """The lengths and the shape of a step."""
 
     lengths: np.ndarray  # int [B], of the drafts
     k: int  # the longest of them
@@ -54,7 +54,7 @@ class StepPlan:
 @final
 @dataclass
 class Schedule:
-    """The rows as the host knows them: whose they are, and how many tokens they have."""
+    """The host's view of the rows: the request and the number of tokens of each."""
 
     requests: list[Request]
     sequences: Sequences
@@ -75,18 +75,18 @@ class Schedule:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is served or waits."""
+        """Whether a request is running or waiting."""
         return self.slots.busy
 
     @property
     def waiting(self) -> bool:
-        """Whether a request has no row yet."""
+        """Whether a request is waiting for a row."""
         return bool(self.slots.queue)
 
     def admit(self) -> tuple[np.ndarray, int]:
-        """Prefill waiting requests into idle rows; the rows, and the number of tokens fed."""
+        """Prefill waiting requests into idle rows; return the rows and the number of tokens fed."""
         admitted, fed = self.slots.admit(self.requests)
-        self.step.log.take()  # a prefill is no part of a step
+        self.step.log.take()  # a prefill is not part of a step
         if len(admitted):
             served = [self.requests[r] for r in self.slots.requests[admitted]]
             self.lens[admitted] = [len(request.prompt) for request in served]
@@ -94,7 +94,7 @@ class Schedule:
         return admitted, fed
 
     def plan(self, requested: np.ndarray) -> StepPlan:
-        """The next step, of drafts as long as requested where there is room."""
+        """The next step; each draft has its requested length, or what its row's limit leaves."""
         active = self.slots.requests >= 0
         lengths = clipped(requested, self.lens, self.limits, active)
         longest = int(((self.lens + lengths) * active).max())
@@ -102,9 +102,10 @@ class Schedule:
         return StepPlan(lengths, int(lengths.max()), span)
 
     def plan_ahead(self, plan: StepPlan, active: np.ndarray) -> StepPlan | None:
-        """The step after this one, if nothing of this one's report can matter to its shape: no
-        request waits for a row, every row is far enough from its limit, the longest draft is still
-        requested, and the shape is at hand.
+        """The step after this one, if its shape does not depend on this one's report; else None.
+
+        That holds where no request waits for a row, no active row can reach its limit in either
+        step, the longest draft is that of an active row, and the shape is prepared.
         """
         most = self.lens + plan.lengths + 1  # tokens after this step
         if (
@@ -117,15 +118,13 @@ class Schedule:
         return StepPlan(plan.lengths, plan.k, span) if self.step.prepared(plan.k, span) else None
 
     def finish(self, request: int) -> None:
-        """End a request early: its row goes to the next one waiting."""
+        """End a request early; its row becomes free."""
         for row in np.flatnonzero(self.slots.requests == request):
             self.sequences.active[row] = False
             self.slots.release(int(row))
 
     def released(self, active: np.ndarray, serving: np.ndarray) -> list[int]:
-        """The rows whose requests have not been finished since `serving`; those of them that are
-        done become idle.
-        """
+        """The rows that still serve their request of `serving`; those that are done become idle."""
         rows = []
         for row, (request, now) in enumerate(
             zip(serving.tolist(), self.slots.requests.tolist(), strict=True)

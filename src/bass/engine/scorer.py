@@ -1,4 +1,4 @@
-"""A decoder, a cache and an attention backend made into one function of tokens and positions."""
+"""Combines a decoder, a cache and an attention backend into a function of tokens and positions."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -49,22 +49,23 @@ class CachedAttend(Attend):
 @final
 @dataclass(frozen=True)
 class ModelScorer(Scorer):
-    """Row b of the tokens is row b of the cache; a batch smaller than the cache's takes its first
-    rows.
+    """Scores windows with a decoder over a cache.
+
+    Row b of a window is row `start + b` of the cache.
     """
 
     decoder: Decoder
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
     batch: int
-    layers: tuple[int, ...] = ()  # whose states it returns: see `DraftMethod.target_features`
+    layers: tuple[int, ...] = ()  # the states it returns: see `DraftMethod.target_features`
 
     def __post_init__(self) -> None:
         check_pairing(type(self.cache), type(self.backend), ())
 
     @functools.cached_property
     def rules(self) -> tuple[AttentionRule, ...]:
-        """How each layer attends; asked for once, since every pass needs it."""
+        """The attention rule of each layer, cached because every pass needs it."""
         return self.decoder.shape.rules
 
     def reserve(self, assignment: RowAssignment) -> None:
@@ -90,10 +91,10 @@ class ModelScorer(Scorer):
 @final
 @dataclass(frozen=True)
 class WidenedScorer(ForwardingRowStore, Scorer):
-    """A scorer over `vocab_size` token ids, made of one that knows the first `known` of them alone.
+    """A scorer over `vocab_size` token ids around one with the first `known` ids only.
 
-    The others have no probability, and are fed as the last known one. So a draft model whose
-    vocabulary is padded less than the target's drafts for the target's whole vocabulary.
+    The other ids get the logit -inf, and are fed as the last known id. A draft model whose
+    vocabulary is padded to fewer ids than the target's can thus draft for the target.
     """
 
     scorer: Scorer
@@ -117,9 +118,9 @@ class WidenedScorer(ForwardingRowStore, Scorer):
 
 
 def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:
-    """Refuse a cache and a backend that speak different view types;
+    """Raise `PairingError` for a cache and a backend with different view types.
 
-    `known` are the backends to name as a remedy.
+    known: the backends to name as a remedy.
     """
     if cache.view_type is not backend.view_type:  # pyright: ignore[reportAttributeAccessIssue]
         valid = [b.__name__ for b in known if b.view_type is cache.view_type]  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,9 +21,9 @@ def bucket(length: int, capacity: int) -> int:
 
 @dataclass
 class Slots:
-    """Which request each row serves.
+    """The requests in the rows of a batch.
 
-    `requests[b]` is an index into the run's requests, -1 when the row is idle.
+    requests: for each row the index of its request in the run's list, -1 for an idle row.
     """
 
     sequences: Sequences
@@ -35,14 +35,14 @@ class Slots:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is served or waits."""
+        """Whether a request is running or waiting."""
         return bool(self.queue) or max(self.requests.tolist()) >= 0
 
     def admit(self, all_requests: list[Request]) -> tuple[np.ndarray, int]:
-        """Hand idle rows to waiting requests and prefill them.
+        """Assign idle rows to waiting requests and prefill them.
 
-        Samples of one prompt share one prefill: the first is fed, or copied from a row that already
-        serves the prompt; the others are copies. Returns the rows filled and the number of prompt
+        Samples of one prompt share a prefill: the first is fed, or copied from a row that already
+        serves the prompt; the others are copies. Returns the assigned rows and the number of prompt
         tokens fed.
         """
         idle = np.flatnonzero(self.requests < 0)[: len(self.queue)] if self.queue else np.arange(0)
@@ -54,7 +54,7 @@ class Slots:
             if r >= 0
         }
         chosen = [self.queue.popleft() for _ in idle]
-        # Leaders, who are fed, come first: then their rows lie together and are fed in one pass.
+        # Leaders, whose prompts are fed, come first: their rows are adjacent and need one pass.
         leaders: list[int] = []
         followers: list[int] = []
         known = set(donors)
@@ -62,7 +62,7 @@ class Slots:
             prompt = tuple(all_requests[request].prompt)
             (followers if prompt in known else leaders).append(request)
             known.add(prompt)
-        # rows in flight go on, idle ones hold nothing
+        # active rows continue, idle ones hold nothing
         source, shared = np.arange(len(self.requests)), self.capacities.copy()
         for row, request in zip(idle, leaders + followers, strict=True):
             self.requests[row] = request
@@ -75,7 +75,7 @@ class Slots:
             source[row] = donors[tuple(all_requests[request].prompt)]
             shared[row] = len(all_requests[request].prompt) - 1
 
-        def assignment() -> RowAssignment:  # of each store's own, which may write to it
+        def assignment() -> RowAssignment:  # a copy for each store, which may write to it
             return RowAssignment(self.capacities.copy(), source.copy(), shared.copy())
 
         for store in (self.target, self.drafter):
@@ -91,7 +91,7 @@ class Slots:
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 
     def _feed(self, prompts: list[list[int]], start: int) -> None:
-        """All tokens but each prompt's last, in windows; -1 pads the shorter prompts."""
+        """Feed all tokens of each prompt but the last, in windows; -1 pads the shorter prompts."""
         device = self.sequences.tokens.device
         counts = np.array([len(prompt) - 1 for prompt in prompts])
         for first in range(0, counts.max(), PREFILL_WINDOW):
@@ -138,14 +138,15 @@ class Slots:
         s.active[index] = True
 
     def release(self, row: int) -> None:
-        """The row's request is finished; the row is idle until the next admission."""
+        """Mark the row idle until the next admission."""
         self.requests[row] = -1
         self.capacities[row] = 0
 
 
 def room_for(requests: list[Request], batch: int) -> CacheBudget:
-    """What these requests may need of a cache, `batch` at a time; those of one prompt share what a
-    prefill feeds of it.
+    """The cache budget of these requests, `batch` at a time.
+
+    Requests with the same prompt share the positions that a prefill feeds.
     """
     groups: dict[tuple[int, ...], int] = {}
     numbers = [

@@ -1,6 +1,4 @@
-"""One speculative step, on the device from the lengths to the verdict: static shapes, no host
-read.
-"""
+"""One speculative step on the device, from lengths to verdict: static shapes, no host read."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -35,14 +33,14 @@ from bass.records import Draft, Noise, Sequences, Verdict, Window
 
 @dataclass(frozen=True)
 class StepReport:
-    """What the host learns of a step: one row per sequence, NumPy."""
+    """The report of a step on the host: NumPy arrays with one row per sequence."""
 
     lens: np.ndarray  # int [B], after the step
     active: np.ndarray  # bool [B], after the step
     drafted: np.ndarray  # int [B]
     verdict: np.ndarray  # int [B], drafted tokens that the verifier accepts
     emitted: np.ndarray  # int [B]
-    # int [B], 0 where draft and target are distributions: see `bass.kernels.flags`
+    # int [B], 0 for valid draft and target distributions, else bits of `bass.kernels.flags`
     flags: np.ndarray
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
@@ -54,16 +52,15 @@ class StepReport:
 
     @property
     def accepted(self) -> np.ndarray:
-        """Int [B], committed draft tokens: an end of sequence or a limit may cut a verdict."""
+        """Int [B], committed draft tokens; an end token or the limit may cut the verdict."""
         return np.minimum(self.verdict, self.emitted)
 
 
 @runtime_checkable
 class Step(Protocol):
-    """Takes a batch one step on.
+    """Advances a batch by one step.
 
-    `overlaps`: the host may do other things between `launch` and the report, even launch the next
-    step.
+    overlaps: the host may work, and even launch the next step, between `launch` and the report.
     """
 
     target: Scorer
@@ -75,16 +72,17 @@ class Step(Protocol):
     overlaps: ClassVar[bool]
 
     def span(self, length: int, capacity: int) -> int:
-        """The span of a step whose longest row has `length` positions, drafted ones included: at
-        least so many, from a few values.
+        """The span of a step whose longest row has `length` positions, drafted ones included.
+
+        It is at least `length`, and one of a few values.
         """
         return bucket(length, capacity)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        """Whatever a first step of this shape would have to wait for. It changes no row."""
+        """Do the work that the first step of this shape would wait for, without changing a row."""
 
     def prepared(self, k: int, span: int) -> bool:
-        """Whether `prepare` is known to have nothing to do."""
+        """Whether `prepare` has nothing left to do for this shape."""
         return False
 
     @abstractmethod
@@ -93,7 +91,7 @@ class Step(Protocol):
     ) -> Callable[[], StepReport]:
         """Advance every active row by one step, drafting `lengths[b] <= k` tokens.
 
-        What is returned waits for the report.
+        The returned callable waits for the report.
         """
         ...
 
@@ -117,22 +115,22 @@ class SpeculativeStep(Step):
         packed, layout = self.on_device(
             sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
         )
-        return lambda: unpacked(packed.cpu().numpy(), layout)  # sync: the one read of a step
+        return lambda: unpacked(packed.cpu().numpy(), layout)  # sync: the only read of a step
 
     def on_device(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
     ) -> tuple[Int[Tensor, "batch report"], Layout]:
-        """The capturable part; its result holds a `StepReport` in one tensor, for one copy to the
-        host.
+        """Run the capturable part; returns a packed `StepReport` for one copy to the host, and its
+        layout.
         """
-        self.log.take()  # of prefills, and of passes outside of steps
+        self.log.take()  # drops the passes of prefills and others outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
         fed = Window(*window(sequences, draft), span)
         scored = self.target(fed)
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
         if self.drafter.observes:
-            # of the window, what is committed; of an idle row, nothing
+            # the committed part of the window; nothing of an idle row
             index = torch.arange(fed.positions.shape[1], device=emitted.device)
             committed = torch.where(index < emitted[:, None], fed.positions, -1)
             accepted = torch.minimum(verdict.accepted, emitted)
@@ -142,13 +140,12 @@ class SpeculativeStep(Step):
     def drafted(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> tuple[Draft, Int[Tensor, " batch"]]:
-        """What is put before the target: up to `lengths[b] <= k` tokens for row b, none for an idle
-        one, which may have no room.
+        """The draft to verify: up to `lengths[b] <= k` tokens for row b, none for an idle row.
 
-        Returns a flag for each row too, 0 for a valid draft: see `bass.ops.batch_state.valid_part`.
-        On a CPU an invalid one is an error here.
+        Also returns a flag for each row, 0 for a valid draft: see
+        `bass.ops.batch_state.valid_part`. On a CPU an invalid draft raises `StrategyError` here.
         """
-        # a step that is launched ahead may be meant for rows that have ended since
+        # a step that is launched ahead may include rows that have ended since
         lengths = clipped(lengths, sequences.lens, sequences.limits, sequences.active)
         if not k:
             return empty_draft(lengths), torch.zeros_like(lengths)
@@ -166,14 +163,15 @@ class SpeculativeStep(Step):
         logits: Float[Tensor, "batch window vocab"],
         noise: Noise,
     ) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"], Verdict]:
-        """Verdict and commit; the report, packed, the numbers of emitted tokens, and the verdict.
+        """Verify and commit; returns the packed report, the numbers of emitted tokens, and the
+        verdict.
 
-        `flags`: those of `drafted`; those of the target are added for the distributions that decide
-        what is emitted.
+        flags: those of `drafted`; the returned report adds the flags of the target's distributions
+        that decide the emitted tokens.
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
         probs = check_probs(self.warp, warped, logits)
-        given, lengths = lent(noise, draft.lengths)
+        given, lengths = copies_for(noise, draft.lengths)
         judged_draft = Draft(draft.tokens.clone(), draft.probs, lengths)
         answer = self.verifier(judged_draft, probs, given)
         verdict = check_verdict(self.verifier, answer, logits)
@@ -191,35 +189,36 @@ class SpeculativeStep(Step):
     def proposed(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        """What the drafter proposes, an error where it is no draft of up to k tokens.
+        """The drafter's draft of up to k tokens; raises `StrategyError` for an invalid one.
 
-        Only on a CPU are its numbers looked at.
+        Its values are checked on a CPU only.
         """
-        given, asked = lent(noise, lengths)  # the drafter's own: it may write to them
+        given, requested = copies_for(noise, lengths)  # the drafter may write to them
         given = replace(given, uniforms=noise.uniforms.clone())  # the verifier reads them too
-        draft = self.drafter.propose(sequences, asked, k, given, span)
+        draft = self.drafter.propose(sequences, requested, k, given, span)
         draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
 
 
-def lent(noise: Noise, lengths: Int[Tensor, " batch"]) -> tuple[Noise, Int[Tensor, " batch"]]:
-    """Noise and lengths for a strategy that may write to them: `keys` and `first` are those of the
-    rows themselves.
+def copies_for(noise: Noise, lengths: Int[Tensor, " batch"]) -> tuple[Noise, Int[Tensor, " batch"]]:
+    """Copies of the noise's `keys` and `first` and of the lengths, for a strategy that may write to
+    them.
     """
     keys, first, own = torch.stack((noise.keys, noise.first, lengths)).unbind()
     return Noise(keys, first, noise.uniforms), own
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:
-    """The answer, if it is a verdict on the window of these logits; only shapes and types are
-    looked at. Raises `StrategyError`.
+    """The verifier's answer as a verdict on the window of these logits, in int64.
+
+    Only shapes and types are checked. Raises `StrategyError`.
     """
     name, (rows, window) = type(verifier).__name__, logits.shape[:2]
     if not isinstance(verdict, Verdict):
         raise StrategyError(
-            f"`{name}` answered with {type(verdict).__name__}: give a `bass.records.Verdict`."
+            f"`{name}` returned {type(verdict).__name__}: return a `bass.records.Verdict`."
         )
     check_complete(verdict, f"`{name}`")
     for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
@@ -227,25 +226,25 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
             check_dense(value, logits.device, f"`{part}` of the verdict of `{name}`")
         if not isinstance(value, Tensor) or value.dtype not in INTEGERS:
             raise StrategyError(
-                f"`{name}` gave a verdict whose `{part}` holds no integers: give a tensor of int64."
+                f"`{name}` returned a verdict whose `{part}` holds no integers: return a "
+                "tensor of int64."
             )
     if list(verdict.tokens.shape) != [rows, window]:
         raise StrategyError(
-            f"`{name}` gave tokens {list(verdict.tokens.shape)}, and the window is "
-            f"{[rows, window]}: "
-            "a verdict has a token for each of its places, those beyond the accepted ones and one "
-            "more being anything."
+            f"`{name}` returned tokens of shape {list(verdict.tokens.shape)}, and the window is "
+            f"{[rows, window]}: return one token for each place of the window (any value after "
+            "the accepted tokens and the next one)."
         )
     if list(verdict.accepted.shape) != [rows]:
         raise StrategyError(
-            f"`{name}` counts accepted tokens in the shape {list(verdict.accepted.shape)}, "
-            f"and there are {rows} rows: give one count for each."
+            f"`{name}` returned `accepted` of shape {list(verdict.accepted.shape)}, and "
+            f"there are {rows} rows: return one count for each."
         )
     return Verdict(verdict.tokens.to(torch.int64), verdict.accepted.to(torch.int64))
 
 
 def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
-    """The report of a step, with the positions of its passes."""
+    """Unpack the report of a step and the positions of its passes."""
     report, passes = without_positions(packed, layout)
     return StepReport(*unpack_report(report), passes=passes)
 

@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 from bass.api.llm import LLM
-from bass.engine.parts import parts_of, undressed
+from bass.engine.parts import parts_of, without_graphs
 from bass.engine.requests import StepRecord
 from bass.errors import is_out_of_memory
 from bass.runs.settings import Call
@@ -32,7 +32,7 @@ def parts_in_ms(
         for _ in generation:
             if len(run.trace.steps) >= len(trace) // 2:
                 break
-        if undressed(run.step) is None or not bool(run.sequences.active.any()):
+        if without_graphs(run.step) is None or not bool(run.sequences.active.any()):
             return None
         parts = parts_of(run.step, run.sequences, k)
     except (MemoryError, RuntimeError) as error:

@@ -1,9 +1,9 @@
-"""What a step does to its rows besides the models' passes.
+"""Operations of a step on its rows: everything but the models' passes.
 
     row of `tokens`    [ prompt | committed | free | spare ]
                                    lens - 1 ^
 
-On a GPU each operation is one launch of one kernel instead of some ten.
+On a GPU each operation is one launch of one kernel instead of about ten.
 """
 
 from typing import Any
@@ -45,9 +45,9 @@ def last(rows: Sequences, count: int) -> Window:
 def draft_positions(
     lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
 ) -> Int[Tensor, "batch k"]:
-    """Where drafted token i is fed, to draft the next one: lens + i.
+    """The position at which drafted token i is fed, to draft the next one: lens + i.
 
-    Position -1 where the row's draft ends with it.
+    Position -1 where the row's draft ends with that token.
     """
     if dispatch.use_kernels(lens):
         return kernels.batch_state.draft_positions(lens, lengths, k)
@@ -57,8 +57,10 @@ def draft_positions(
 
 
 def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
-    """The lengths of drafts that have room: a row of `lens` tokens drafts up to one token before
-    its limit, which is the verifier's, and an idle row nothing. Of arrays, or of tensors.
+    """Clip draft lengths to the room of each row; arguments are all arrays or all tensors.
+
+    A row of `lens` tokens drafts up to one token before its limit, which the verifier emits. An
+    idle row drafts nothing.
     """
     least = torch.minimum if isinstance(lengths, Tensor) else np.minimum
     return least(lengths, limits - lens - 1) * active
@@ -67,13 +69,13 @@ def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
 def valid_part(
     requested: Int[Tensor, " batch"], draft: Draft, vocab: int
 ) -> tuple[Draft, Int[Tensor, " batch"]]:
-    """The draft without what stands beyond the requested lengths or its own, and a flag per row.
+    """The draft cut to the requested lengths and its own, and a flag per row.
 
-    A flag is 0 for a row whose tokens are in the vocabulary and have a probability above 0, and
-    whose distributions are finite, nowhere negative, and sum to 1 within 1e-3 in float32, all of
-    this as far as the row's length; else it has the bits of `bass.kernels.flags`. An unknown token
-    is replaced by 0, a negative length too. On a CPU, where the host sees them without waiting,
-    columns that no row uses are left out; elsewhere shapes are static.
+    A flag is 0 for a valid row: up to its length, the tokens are in the vocabulary and have a
+    probability above 0, and the distributions are finite, nowhere negative, and sum to 1 within
+    1e-3 in float32. Otherwise it has the bits of `bass.kernels.flags`. Ids outside the vocabulary
+    and negative lengths become 0. On a CPU, where reading values does not synchronise, unused
+    columns are dropped; elsewhere shapes are static.
     """
     if dispatch.use_kernels(draft.tokens):
         lengths, tokens, flags = kernels.validity.valid_part(
@@ -101,7 +103,7 @@ def with_target_flags(
     probs: Float[Tensor, "batch window vocab"],
     counted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
-    """The flags, and what is wrong with the first `counted[b]` of a row's target distributions.
+    """Add the flags of the first `counted[b]` target distributions of each row.
 
     They must be finite, nowhere negative, and sum to 1 within 1e-3 in float32.
     """
@@ -114,7 +116,7 @@ def with_target_flags(
 def distribution_flags(
     probs: Float[Tensor, "batch k vocab"], counts: Bool[Tensor, "batch k"]
 ) -> Int[Tensor, " batch"]:
-    """What is wrong with those distributions of a row that count."""
+    """The flags of the distributions that `counts` selects in each row."""
     total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
     finite = counts & total.isfinite()
     flags = NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
@@ -122,7 +124,7 @@ def distribution_flags(
 
 
 def window(rows: Sequences, draft: Draft) -> Window:
-    """What the target is fed: each row's last committed token and its draft, and their positions.
+    """The target's window: each row's last committed token and its draft, and their positions.
 
     tokens      last    d1   ...  dk
     positions   lens-1  lens ...  lens-1+k     -1 beyond the row's own length
@@ -139,7 +141,9 @@ def window(rows: Sequences, draft: Draft) -> Window:
 
 
 def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-    """How many tokens of each row's own draft stand before the first that is not kept."""
+    """The number of leading accepted tokens of each row's own draft: those before the first that
+    `kept` excludes.
+    """
     if dispatch.use_kernels(kept):
         return kernels.batch_state.leading(kept, lengths)
     counts = torch.arange(kept.shape[1], device=kept.device) < lengths[:, None]
@@ -147,10 +151,10 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
 
 
 def commit(rows: Sequences, verdict: Verdict) -> Int[Tensor, " batch"]:
-    """Append each active row's verdict, cut after the first of its end tokens and at its limit.
+    """Append each active row's verdict, cut after its first end token and at its limit.
 
-    Returns the number of tokens that each row emitted [B]; `lens`, `steps` and `active` are up to
-    date after it.
+    Returns the number of tokens that each row emitted [B], and updates `lens`, `steps` and
+    `active`.
     """
     if dispatch.use_kernels(rows.lens):
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
@@ -179,11 +183,12 @@ def pack_report(
     emitted: Int[Tensor, " batch"],
     logprobs: Float[Tensor, "batch window"],
 ) -> Int[Tensor, "batch report"]:
-    """What the host learns of a step that is committed, in one tensor, for one copy.
+    """Pack the report of a committed step into one tensor, for one copy to the host.
 
         lens active drafted verdict emitted flags | tokens [W] | draft tokens [k] | floats [W + k]
 
-    The floats, as their bits: log-probabilities of the tokens, probabilities of the drafted ones.
+    The floats are stored as their bits: the tokens' log-probabilities, then the drafted tokens'
+    probabilities.
     """
     state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
     if dispatch.use_kernels(emitted):
@@ -196,9 +201,10 @@ def pack_report(
 
 
 def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The inverse of `pack_report`, on the host.
+    """Unpack a report on the host: the inverse of `pack_report`.
 
-    lens, active, drafted, verdict, emitted, flags, tokens, logprobs, draft tokens, draft probs.
+    Returns lens, active, drafted, verdict, emitted, flags, tokens, logprobs, draft tokens, draft
+    probs.
     """
     size = (packed.shape[1] - 4) // 4
     numbers, tokens, drafts, rest = np.split(packed, (6, 6 + size, 5 + 2 * size), axis=1)

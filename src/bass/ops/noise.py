@@ -1,10 +1,10 @@
-"""Counter-based noise: Philox4x32-10 (Salmon et al., 2011) in integer tensor operations, the same
-bits everywhere.
+"""Counter-based noise: Philox4x32-10 (Salmon et al., 2011) in integer tensor operations, with the
+same bits on every device.
 
-A row's key comes from its request's seed, its prompt and its sample index; the counter holds the
-row's own step, the slot in the window, and a domain. So a row's noise does not depend on its batch
-mates, its slot, its layout or backend. In the domain of positions, the counter holds a position and
-four neighbouring tokens instead: see `exponential_race`.
+A row's key derives from its request's seed, its prompt and its sample index. The counter holds the
+row's own step, the slot in the window, and a domain. A row's noise therefore does not depend on the
+other rows, its place in the batch, the layout or the backend. In the domain of positions, the
+counter holds a position and the index of four adjacent tokens instead: see `exponential_race`.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.records import Noise
 
-# integer tensors, or NumPy arrays: the generator is written in the operations that both have
+# integer tensors or NumPy arrays: the generator uses operations that both have
 Words = Any
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-_POSITIONS = 1  # the domain of noise that belongs to a position; that of a step's noise is 0
+_POSITIONS = 1  # the domain of noise keyed by position; a step's noise has the domain 0
 _LOG_TERMS = 11
 
 
@@ -36,12 +36,11 @@ def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
     Agrees with the known-answer vectors of Random123.
     """
     even, odd = counter[..., 0::2], counter[..., 1::2]
-    # Constants come from arithmetic: on a GPU, a copy from the host could not be part of a CUDA
-    # graph.
+    # Constants come from arithmetic: a CUDA graph cannot capture a copy from the host.
     lane = even * 0 + (_arange(2, counter) if isinstance(counter, Tensor) else np.arange(2))
     multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
     for i in range(rounds):
-        product = even * multiplier  # wraps modulo 2^64, which leaves both halves right
+        product = even * multiplier  # wraps modulo 2^64, which keeps both halves correct
         swapped = product.flip(-1) if isinstance(product, Tensor) else product[..., ::-1]
         even = ((swapped >> 32) ^ odd ^ (key + i * weyl)) & _MASK
         odd = swapped & _MASK
@@ -55,7 +54,7 @@ def uniforms(
     if dispatch.use_kernels(keys):
         return kernels.noise.uniforms(keys, steps, slots, domain)
     if keys.device.type == "cpu":
-        # On arrays this small NumPy does the same operations in less than half of torch's time.
+        # For arrays this small NumPy takes less than half of torch's time.
         words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))
     else:
         words = _words(keys, steps, _arange(slots, keys), domain)
@@ -79,9 +78,7 @@ def _stack(words: tuple[Words, ...]) -> Words:
 def step_noise(
     keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], lens: Int[Tensor, " batch"], k: int
 ) -> Noise:
-    """The noise of one speculative step of up to k drafted tokens: k+1 slots, the first of them for
-    position `lens`.
-    """
+    """The noise of one step of up to k drafted tokens: k+1 slots, the first for position `lens`."""
     return Noise(keys, lens, uniforms(keys, steps, k + 1))
 
 
@@ -90,13 +87,12 @@ def exponential_race(
     keys: Int[Tensor, " batch"],
     first: Int[Tensor, " batch"],
 ) -> Int[Tensor, "batch window"]:
-    """One token per row and position, `first` being that of slot 0: a draw from `probs`, the same
-    whatever step it is made in.
+    """Draw one token per row and position from `probs`; it does not depend on the step.
 
-    The least of exponential noise / probability wins, which is the largest of log-probability +
-    Gumbel noise. `probs` need not be normalised, and a token of probability zero never wins. Where
-    two distributions race with the same key and position, they choose the same token as often as
-    they are alike.
+    first: the position of slot 0. The token with the least exponential noise / probability wins,
+    which is the Gumbel-max: the largest log-probability + Gumbel noise. `probs` need not be
+    normalised, and a token of probability zero never wins. With the same key and position, two
+    similar distributions usually choose the same token (coupled sampling, Daliri et al., 2025).
     """
     return (exponentials(keys, first, probs.shape[1], probs.shape[2]) / probs).argmin(2)
 
@@ -105,9 +101,9 @@ def exponentials(
     keys: Int[Tensor, " batch"], first: Int[Tensor, " batch"], slots: int, vocab: int
 ) -> Float[Tensor, "batch slots vocab"]:
     """Standard exponential noise in float64, of a row's positions from `first` on and of every
-    token; the same bits everywhere.
+    token.
 
-    Each call of the generator serves four neighbouring tokens.
+    The bits are the same on every device. Each call of the generator yields four adjacent tokens.
     """
     positions = first[:, None] + _arange(slots, first)
     words = uniforms(
@@ -117,8 +113,8 @@ def exponentials(
 
 
 def minus_log(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """-log(x) of float64 in (0, 1), within a relative 1e-11, by operations that IEEE rounds in one
-    way on every device.
+    """-log(x) of float64 in (0, 1), within a relative 1e-11, by operations whose IEEE rounding is
+    the same on every device.
 
     x = m 2^e with m in [1/2, 1), and -log m = 2 (z + z^3 / 3 + z^5 / 5 ...) with z = (1 - m) / (1 +
     m).
@@ -135,8 +131,8 @@ def minus_log(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 def row_key(seed: int | np.integer, prompt: list[int], sample: int) -> int:
     """The 63-bit key of one sample of one prompt under one seed.
 
-    A function of the prompt's tokens, not of its place in the call: equal prompts, samples and
-    seeds meet equal noise.
+    It depends on the prompt's tokens, not on its place in the call: equal prompts, samples and
+    seeds have equal noise.
     """
     digest = hashlib.blake2b(
         repr((int(seed), int(sample), prompt)).encode(), digest_size=8

@@ -24,8 +24,8 @@ from bass.records import SAMPLING_OPTIONS, History
 class Columns:
     """The options of each row, as columns that broadcast over windows and vocabulary.
 
-    used: the names of those that a row may use, "greedy" and "sampled" for temperatures of 0 and
-    above.
+    used: the names of the options that some row may use, with "greedy" and "sampled" for
+    temperatures of 0 and above.
     """
 
     temperature: Float[Tensor, "batch 1 1"]
@@ -37,12 +37,14 @@ class Columns:
     frequency_penalty: Float[Tensor, "batch 1 1"]
     min_new_tokens: Float[Tensor, "batch 1 1"]
     used: frozenset[str]
-    most: int | None  # the largest `top_k`; None: the host does not know it
+    most: int | None  # the largest `top_k`; None where it is not on the host
 
     @classmethod
     def of(cls, sampling: Float64[Tensor, "batch options"], dtype: torch.dtype) -> "Columns":
-        """On a CPU, where the host sees values without waiting, options that no row uses are left
-        out; elsewhere none is.
+        """The columns of `sampling` in `dtype`.
+
+        On a CPU, where reading values does not synchronise, `used` omits the options that no row
+        uses; elsewhere it has all names.
         """
         columns = sampling.to(dtype)[:, None, None, :].unbind(-1)
         own = dict(zip(SAMPLING_OPTIONS, columns, strict=True))
@@ -60,12 +62,12 @@ class Columns:
 def warp(
     logits: Float[Tensor, "batch window vocab"], history: History
 ) -> Float[Tensor, "batch window vocab"]:
-    """The distribution of each row by its own options (`history.sampling`): penalties, then the
-    temperature (0: a one-hot), restricted by top-k, top-p, min-p in turn.
+    """The distribution of each row by its own options (`history.sampling`): penalties, then
+    temperature (0: one-hot), then top-k, top-p and min-p.
 
     In float32, or float64 for logits in float64; logits that penalties change keep their own
-    precision. What a row gets does not depend on the options of others. Logits of which one is NaN
-    or infinity, or none is finite, give NaN.
+    precision. A row's result does not depend on the options of others. Logits that contain NaN or
+    +infinity, or no finite value, give NaN.
     """
     assert history.sampling is not None
     assert history.prompt_lens is not None
@@ -87,7 +89,7 @@ def warp(
         return most_probable_token(logits)
     greedy, scaled = options.temperature == 0, logits
     if "temperature" in options.used:
-        # not x / T, which may overflow
+        # x / T itself could overflow
         scaled = logits - logits.amax(-1, keepdim=True)
         scaled = scaled / torch.where(greedy, 1, options.temperature)
     probs = restricted(scaled.softmax(-1), options)
@@ -99,7 +101,7 @@ def warp(
 def most_probable_token(
     logits: Float[Tensor, "batch window vocab"],
 ) -> Float[Tensor, "batch window vocab"]:
-    """A one-hot distribution."""
+    """The one-hot distribution of the largest logit; NaN where that is not finite."""
     chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
 
@@ -107,7 +109,7 @@ def most_probable_token(
 def restricted(
     probs: Float[Tensor, "batch window vocab"], options: Columns
 ) -> Float[Tensor, "batch window vocab"]:
-    """Top-k, top-p, min-p, in rows that use them."""
+    """Apply top-k, top-p and min-p, in rows that use them."""
     vocab = probs.shape[-1]
     if "top_k" in options.used:
         most = vocab if options.most is None else min(options.most, vocab)
@@ -127,10 +129,10 @@ def restricted(
 def draw(
     probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]
 ) -> Int[Tensor, "*rows"]:
-    """The token at which the running sum of `probs` passes `uniform` times its total (inverse
+    """Draw the token at which the running sum of `probs` exceeds `uniform` times its total (inverse
     transform).
 
-    The sum is kept in float64, and a token of probability zero is never drawn. `probs` need not be
+    The sum is in float64, and a token of probability zero is never drawn. `probs` need not be
     normalised.
     """
     if dispatch.use_kernels(probs):
@@ -138,7 +140,7 @@ def draw(
     running = probs.to(torch.float64).cumsum(-1)
     threshold = uniform.to(torch.float64).unsqueeze(-1) * running[..., -1:]
     drawn = torch.searchsorted(running, threshold, right=True).squeeze(-1)
-    # only NaN has no place in the sum; the engine refuses it by its log-probability
+    # only NaN gives an index out of range; the engine rejects its log-probability
     return drawn.clamp(max=probs.shape[-1] - 1)
 
 
@@ -147,7 +149,7 @@ def token_logprobs(
 ) -> Float[Tensor, "batch window"]:
     """log softmax(logits) at `tokens`: the model's own log-probability, before any warp.
 
-    NaN for a token that is none.
+    NaN for an id outside the vocabulary.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and dispatch.use_kernels(logits):
@@ -160,9 +162,7 @@ def token_logprobs(
 def keep_from(
     probs: Float[Tensor, "*rows vocab"], floor: Float[Tensor, "*rows 1"]
 ) -> Float[Tensor, "*rows vocab"]:
-    """The distribution restricted to tokens of probability `floor` or more; equal probabilities
-    stay or go together.
-    """
+    """Restrict the distribution to tokens of probability `floor` or more; ties stay together."""
     kept = torch.where(probs >= floor, probs, 0.0)
     return kept / kept.sum(-1, keepdim=True)
 
@@ -172,18 +172,19 @@ def top_p_floor(
 ) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
     ordered, sums = most_probable(probs, top_p)
-    before = sums[..., :-1]  # what stands before each token but the first, which is always kept
+    before = sums[..., :-1]  # the sum before each token but the first, which always stays
     return ordered.gather(-1, (before < top_p).sum(-1, keepdim=True))
 
 
 def most_probable(
     probs: Float[Tensor, "*rows vocab"], mass: Float[Tensor, "*#rows 1"]
 ) -> tuple[Float[Tensor, "*rows most"], Float[Tensor, "*rows most"]]:
-    """The largest probabilities in falling order, enough of them to hold `mass` in every row (less
-    than 1: else all are kept anyway), and their running sums.
+    """The largest probabilities in descending order, enough to hold `mass` in every row, and their
+    running sums.
 
-    On a CPU a few dozen nearly always do, and finding them takes a tenth of a sort; to see whether
-    they do takes a host read, which costs nothing there and is not made elsewhere.
+    Where `mass` is 1 or more the count does not matter, since all tokens stay. On a CPU a partial
+    selection of 32 or 512 tokens nearly always suffices, at a tenth of the time of a sort. The
+    check needs a host read, which is free there and is not made on other devices.
     """
     if probs.device.type == "cpu":
         for count in (32, 512):
@@ -199,8 +200,9 @@ def most_probable(
 def edited(
     logits: Float[Tensor, "batch window vocab"], history: History, options: Columns
 ) -> Float[Tensor, "batch window vocab"]:
-    """The logits with penalties, and without end tokens where a row may not end yet, rounded to
-    their own precision.
+    """Apply the penalties, and exclude end tokens where a row may not end yet.
+
+    The result is rounded to the precision of the logits.
     """
     kind, logits = logits.dtype, logits.to(options.temperature.dtype)
     used, prompt_lens, end_tokens = options.used, history.prompt_lens, history.end_tokens
@@ -227,7 +229,7 @@ def edited(
 def counts(
     logits: Float[Tensor, "batch window vocab"], history: History, first: Int[Tensor, " batch"]
 ) -> Int[Tensor, "batch window vocab"]:
-    """How often each token precedes each logit in its own row, from position `first` on."""
+    """Count how often each token precedes each logit in its own row, from position `first` on."""
     batch, window, vocab = logits.shape
     device, columns = logits.device, history.drafted.shape[1]
     index = torch.arange(history.tokens.shape[1], device=device)

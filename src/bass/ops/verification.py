@@ -1,4 +1,4 @@
-"""What verifiers have in common: accepted prefixes, the law of the next token, verdicts.
+"""Arithmetic that verifiers share: accepted prefixes, the next token's distribution, verdicts.
 
 window of a row    [ d1 .. dm | correction or bonus ]      m accepted of the drafted tokens
 """
@@ -18,8 +18,8 @@ def rejection(
 ) -> Verdict:
     """Speculative rejection sampling (Leviathan et al., 2023; Chen et al., 2023).
 
-    Token i is kept with probability min(1, target / draft) if all before it are; the next token is
-    drawn from `next_probs`.
+    Token i is accepted with probability min(1, target / draft) if all before it are; the next token
+    is drawn from `next_probs`.
     """
     k = draft.tokens.shape[1]
     if k == 0:
@@ -32,8 +32,8 @@ def rejection(
             )
         )
     counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
-    kept = (accept < accept_probs(draft, target_probs)) & counts
-    accepted = kept.cumprod(1).sum(1)
+    passed = (accept < accept_probs(draft, target_probs)) & counts
+    accepted = passed.cumprod(1).sum(1)
     return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
 
 
@@ -56,26 +56,26 @@ def accept_probs(
 def next_probs(
     draft: Draft, target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch vocab"]:
-    """The law of the token after the accepted ones, not normalised.
+    """The distribution of the token after the accepted ones, not normalised.
 
-    After a refusal it is the residual max(0, target - draft). At a row's own length nothing was
-    refused: there it is the target, however long the drafts of the other rows are.
+    After a rejection it is the residual max(0, target - draft). At a row's own length nothing was
+    rejected: there it is the target, however long the drafts of the other rows are.
     """
     rows = torch.arange(len(accepted), device=accepted.device)
     target = target_probs[rows, accepted]
     at = accepted.clamp(max=draft.tokens.shape[1] - 1)
-    refused = (
+    rejected = (
         one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
     )
-    residual = (target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)
-    # Rounding can leave nothing of a residual that is zero in theory, where target and draft agree.
+    residual = (target - rejected * (accepted < draft.lengths)[:, None]).clamp(min=0)
+    # Rounding can make a residual 0 everywhere, where target and draft agree.
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
 
 
 def one_hot(
     like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch vocab"]:
-    """All mass on each row's token: what a deterministic drafter drew from."""
+    """One-hot distributions of the tokens: what a deterministic drafter draws from."""
     return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
 
 
@@ -89,8 +89,9 @@ def target_after(
 def emit(
     draft: Draft, accepted: Int[Tensor, " batch"], probs: Float[Tensor, "batch vocab"], noise: Noise
 ) -> Verdict:
-    """The accepted tokens, then one drawn from `probs`, not normalised, with the noise of its own
-    slot.
+    """Emit the accepted tokens, then one drawn from `probs` with the noise of its own slot.
+
+    `probs` need not be normalised.
     """
     if dispatch.use_kernels(probs):
         tokens = kernels.rejection_sampling.emit(draft.tokens, accepted, probs, noise.residual)

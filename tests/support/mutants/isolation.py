@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "a draft is cut by the lengths that its drafter was given",
         "SpeculativeStep.proposed",
-        "self.drafter.propose(sequences, asked, k, given, span)",
+        "self.drafter.propose(sequences, requested, k, given, span)",
         "self.drafter.propose(sequences, lengths, k, given, span)",
         (DRAFTER,),
     ),
@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         "strategies have the keys and lengths of the rows themselves",
-        "engine.step.lent",
+        "engine.step.copies_for",
         "Noise(keys, first, noise.uniforms)",
         "noise",
         (VERIFIER,),

@@ -18,7 +18,7 @@ MUTANTS = (
         "return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)",
         (
             "bonus = (accepted == draft.lengths)[:, None] & (draft.lengths > 0)[:, None]\n"
-            "return torch.where(bonus, refused, torch.where(residual.sum(1, keepdim=True) > 0, "
+            "return torch.where(bonus, rejected, torch.where(residual.sum(1, keepdim=True) > 0, "
             "residual, target))"
         ),
         (ENUMERATION,),
@@ -27,17 +27,17 @@ MUTANTS = (
     Mutant(
         "acceptance is cut to the batch's minimum",
         "verification.rejection",
-        "kept.cumprod(1).sum(1)",
-        "kept.cumprod(1).sum(1).amin().expand(len(kept))",
+        "passed.cumprod(1).sum(1)",
+        "passed.cumprod(1).sum(1).amin().expand(len(passed))",
         (ENUMERATION,),
         trap=3,
     ),
     Mutant(
         "the first drafted token is not verified",
         "verification.rejection",
-        "kept = (accept < accept_probs(draft, target_probs)) & counts",
+        "passed = (accept < accept_probs(draft, target_probs)) & counts",
         (
-            "kept = (accept < accept_probs(draft, target_probs)) & counts\nkept[:, "
+            "passed = (accept < accept_probs(draft, target_probs)) & counts\npassed[:, "
             ":1] = counts[:, :1]"
         ),
         (ENUMERATION,),
@@ -55,7 +55,7 @@ MUTANTS = (
         trap=9,
     ),
     Mutant(
-        "the refused token is emitted too",
+        "the rejected token is emitted too",
         "verification.emit",
         "Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)",
         (
@@ -90,7 +90,7 @@ MUTANTS = (
         trap=14,
     ),
     Mutant(
-        "the residual keeps the refused token of a deterministic draft",
+        "the residual keeps the rejected token of a deterministic draft",
         "next_probs",
         "one_hot(target, draft.tokens[rows, at])",
         "torch.zeros_like(target)",
@@ -106,8 +106,8 @@ MUTANTS = (
     Mutant(
         "the residual is the distance",
         "next_probs",
-        "(target - refused * (accepted < draft.lengths)[:, None]).clamp(min=0)",
-        "(target - refused * (accepted < draft.lengths)[:, None]).abs()",
+        "(target - rejected * (accepted < draft.lengths)[:, None]).clamp(min=0)",
+        "(target - rejected * (accepted < draft.lengths)[:, None]).abs()",
         (ENUMERATION,),
     ),
     Mutant(
@@ -121,10 +121,10 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "acceptance goes on after a refusal",
+        "acceptance continues after a rejection",
         "verification.rejection",
-        "kept.cumprod(1)",
-        "kept",
+        "passed.cumprod(1)",
+        "passed",
         (ENUMERATION,),
     ),
     Mutant(

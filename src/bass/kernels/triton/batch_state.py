@@ -1,15 +1,14 @@
-"""What a step does to its rows besides the models' passes, each in one launch: what is fed, what is
-kept, what is told.
+"""Operations of a step on its rows, each in one launch; `bass.ops.batch_state` defines them.
 
     last             the last tokens of each row and their positions
-    draft_positions  where drafted tokens are fed
+    draft_positions  the positions at which drafted tokens are fed
     window           a row's last token and its draft, with their positions
-    leading          how many tokens of a draft stand before the first that is not kept
-    commit           a verdict, appended to the rows
-    pack_report      what the host learns
+    leading          the number of a draft's tokens before the first that is not accepted
+    commit           appends a verdict to the rows
+    pack_report      the report of a step in one tensor
 
-One program for each row. On a GPU the same operations of torch are some seventy launches of 1.5
-microseconds. `bass.ops.batch_state` says what they compute.
+One program per row. The same operations in torch are about seventy launches of 1.5 microseconds on
+a GPU.
 """
 
 from typing import Any, no_type_check
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
-# places of a program, at least: so that one compiled kernel serves every usual draft length
+# least places of a program, so that one compiled kernel serves every usual draft length
 WIDTH = 32
 
 
@@ -209,7 +208,7 @@ def commit(
     verdict: Int[Tensor, "batch window"],
     accepted: Int[Tensor, " batch"],
 ) -> Int[Tensor, " batch"]:
-    """`bass.ops.batch_state.commit`, in place but for the spare slots."""
+    """`bass.ops.batch_state.commit`, in place; it does not write the spare slots."""
     verdict, accepted, size, emitted = (
         dense(verdict),
         accepted.contiguous(),
@@ -259,7 +258,7 @@ def pack_report(
 def launch_rows(
     kernel: Any, like: Tensor, inputs: tuple[Any, ...], width: int, **options: Any
 ) -> None:
-    """One program for each row of `like`, of `width` places or more."""
+    """Launch one program per row of `like`, with at least `width` places."""
     with torch.cuda.device_of(like):
         kernel[(len(like),)](
             *inputs,

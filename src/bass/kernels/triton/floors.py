@@ -1,5 +1,5 @@
-"""What a program finds in a row of logits: the largest one, the mass, the floors of top_k and
-top_p: see `bass.kernels.triton.sampling`.
+"""Device functions over a row of logits: the largest one, the mass, the floors of top_k and top_p,
+for `bass.kernels.triton.sampling`.
 """
 
 from typing import no_type_check
@@ -17,7 +17,7 @@ if INTERPRETED:
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
 def ordered(x):
-    """The bits of a number as an integer that is ordered as the numbers are, with one zero."""
+    """The bits of a number as an integer of the same order, with one zero."""
     if x.dtype.primitive_bitwidth == 16:
         bits = x.to(tl.int16, bitcast=True).to(tl.int32)
         size = bits & 0x7FFF
@@ -67,9 +67,9 @@ def floor_of(
     DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it among
-    `size` logits in any order, of which those with a key of `above` or more count.
+    `size` logits in any order, of which those with keys of at least `above` count.
 
-    Digit by digit, each with 2^BITS thresholds.
+    The search takes DEPTH digits, each with 2^BITS thresholds.
     """
     j = tl.arange(0, 1 << BITS)
     floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
@@ -77,7 +77,7 @@ def floor_of(
     for digit in range(DEPTH):
         shift = BITS * (DEPTH - 1 - digit)
         threshold = (floor + (j.to(tl.int64) << shift))[:, None]
-        # Every thread adds up its own tokens first: a comparison is three instructions, a reduction
+        # Every thread sums its own tokens first: a comparison takes three instructions, a reduction
         # over threads ten for each threshold.
         found = tl.zeros((1 << BITS, TILE), dtype=tl.int64)
         for begin in range(0, size, TILE):

@@ -16,7 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 @no_type_check
 def launch_dependents(PDL: tl.constexpr):
-    """Let the next kernel begin."""
+    """Allow the next kernel to start."""
     if PDL:
         gdc_launch_dependents()
 
@@ -59,7 +59,7 @@ def dependent(x: Tensor) -> dict[str, Any]:
     return {"PDL": supported} | ({"launch_pdl": True} if supported else {})
 
 
-# TRITON_INTERPRET was set when this was imported
+# whether TRITON_INTERPRET was set at import
 INTERPRETED = not isinstance(wait, triton.JITFunction)
 TRITON_DTYPES = {
     torch.int8: tl.int8,
@@ -81,8 +81,9 @@ def operand(dtype: torch.dtype) -> tl.dtype:
 
 
 def interpreted_range(*bounds: Any) -> range:
-    """Python's `range`, for loops that the interpreter runs: its numbers are arrays of one element,
-    which NumPy 2.4 takes for no index.
+    """Python's `range` for loops in the interpreter, whose scalars are arrays of one element.
+
+    NumPy 2.4 does not accept those as indices.
     """
     return range(
         *(bound.handle.data.item() if isinstance(bound, tl.tensor) else bound for bound in bounds)

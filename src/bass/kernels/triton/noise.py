@@ -37,7 +37,7 @@ def _uniforms(
 def uniforms(
     keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int
 ) -> Float[Tensor, "batch slots 4"]:
-    """float64 uniforms in (0, 1), four for each row's slot; the counter is (step, slot, domain,
+    """float64 uniforms in (0, 1), four per slot of each row; the counter is (step, slot, domain,
     0).
     """
     out = torch.empty((len(keys), slots, 4), device=keys.device, dtype=torch.float64)

@@ -1,10 +1,10 @@
-"""Logits that the tokens before them change: penalties, and end tokens that come too early.
+"""Edits of logits by the tokens before them: penalties, and exclusion of early end tokens.
 
     y = x / r where x > 0, else x r, for tokens of the row (repetition penalty r)
     y - f n - p [n > 0] for n occurrences among the generated tokens (frequency and presence)
     -inf for end tokens, before `min_new_tokens`
 
-The programs of a row each count the tokens in their own part of the vocabulary.
+Each program counts the tokens in its own part of the vocabulary.
 """
 
 from typing import no_type_check
@@ -21,8 +21,9 @@ if INTERPRETED:
 @triton.jit
 @no_type_check
 def is_edited(sampling, lens, prompt_lens, sequence, before):
-    """Whether penalties, or an end that comes too early, change a row's logits after `before`
-    drafted tokens: the last columns of `Sequences.sampling`.
+    """Whether penalties or `min_new_tokens` change a row's logits after `before` drafted tokens.
+
+    It reads the last columns of `Sequences.sampling`.
     """
     repetition = tl.load(sampling + sequence * 8 + 4)
     presence = tl.load(sampling + sequence * 8 + 5)
@@ -39,9 +40,9 @@ def edit(
     sequence, before, first, vocab, ends, slots, drafted_row,
     SIZE: tl.constexpr, TILE: tl.constexpr, DRAFTED: tl.constexpr,
 ):  # fmt: skip
-    """Write the logits of the tokens from `first` to `first` + SIZE of a row to `edits`.
+    """Write the edited logits of the tokens from `first` to `first` + SIZE of a row to `edits`.
 
-    scratch: of the row; of each token, whether the prompt has it, and twice how often it was
+    scratch: per token of the row, bit 0: the prompt contains it; the other bits: how often it was
     generated.
     """
     for begin in range(0, SIZE, TILE):

@@ -1,17 +1,17 @@
-"""The draw of a token, and the verdict of speculative rejection sampling, each in two launches.
+"""The draw of a token, and the verdict of speculative rejection sampling, in two launches each.
 
-    draw      the token at which the running sum of p passes u Σ p (inverse transform)
+    draw      the token at which the running sum of p exceeds u Σ p (inverse transform)
     emit      a draft's accepted tokens, then a draw
-    verdict   m = how many drafted tokens stand before the first with u_i draft_i >= target_i
+    verdict   m = the number of drafted tokens before the first with u_i draft_i >= target_i
               (Leviathan et al., 2023), or the length; then a draw from max(0, target_m - draft_m)
               after a rejection, from target_m at the row's own length
 
-    sums      of a chunk of the row: Σ of what is drawn from, in float64
-    pick      the chunk in which the running sum of these passes the threshold, then the place in
+    sums      per chunk of the row: Σ of the values to draw from, in float64
+    pick      the chunk in which the running sum of these exceeds the threshold, then the place in
               this chunk
 
-A draw is a verdict on no draft. Every program of a row counts the accepted tokens anew: they are
-two numbers for each drafted token.
+A draw is a verdict on an empty draft. Every program of a row counts the accepted tokens again: that
+takes two numbers per drafted token.
 """
 
 from typing import Any, no_type_check
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
-CHUNK, WARPS = 2048, 4  # of a row
-PLACES = 32  # of a draft, at least: so that one compiled kernel serves every usual length
+CHUNK, WARPS = 2048, 4  # of a row, in tokens
+PLACES = 32  # least places of a draft: one compiled kernel serves every usual length
 
 
 @triton.jit
@@ -35,9 +35,7 @@ def _accepted(
     target_row, target_slot,
     draft_row, draft_slot, WIDTH: tl.constexpr, SURE: tl.constexpr,
 ):  # fmt: skip
-    """How many of a row's drafted tokens are accepted, whether the next one was refused, and which
-    it is.
-    """
+    """The number of accepted tokens of a row, whether the next one was rejected, and its id."""
     i = tl.arange(0, WIDTH)
     length = tl.minimum(tl.load(lengths + row).to(tl.int32), k)
     live = i < length
@@ -60,8 +58,9 @@ def _accepted(
 @triton.jit
 @no_type_check
 def _residual(target, draft, at, i, live, refused, token, SURE: tl.constexpr):
-    """The target's and the residual's probabilities of the tokens i; where nothing was refused,
-    they are the same. at: the draft's slot.
+    """The target's and the residual's probabilities of the tokens i; the same without a rejection.
+
+    at: the draft's slot.
     """
     own = tl.load(target + i, mask=live, other=0.0)
     less = (
@@ -149,8 +148,7 @@ def _pick(
         slot = accepted
         begin += accepted * target_slot
         rest_parts = tl.load(sums + chunks + c, mask=c < chunks, other=0.0)
-        # Rounding can leave nothing of a residual that is zero in theory, where target and draft
-        # agree.
+        # Rounding can make a residual 0 everywhere, where target and draft agree.
         refused = refused & (tl.sum(rest_parts, 0) > 0)
         parts = tl.where(refused, rest_parts, parts)
     if JUDGED:
@@ -188,9 +186,9 @@ def _pick(
 def draw(
     probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows"]
 ) -> Int[Tensor, "*rows"]:
-    """A token from each row, not normalised:
+    """Draw a token from each row, which need not be normalised.
 
-    `bass.ops.sampling.draw` (its torch twin), but where the rounding of sums decides.
+    It equals its torch twin `bass.ops.sampling.draw`, except where the rounding of sums decides.
     """
     flat, uniforms = probs.reshape(-1, probs.shape[-1]), uniform.reshape(-1)
     out = torch.empty(len(flat), dtype=torch.int64, device=probs.device)
@@ -222,11 +220,10 @@ def verdict(
     accept: Float[Tensor, "batch k"],
     residual: Float[Tensor, "batch slots"],
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, " batch"]]:
-    """The emitted tokens and how many drafted ones are accepted:
-    `bass.ops.verification.rejection`, which is its torch twin.
+    """The emitted tokens and the numbers of accepted ones: its torch twin is
+    `bass.ops.verification.rejection`.
 
-    `accept` and `residual` are the uniforms of these streams; `draft_probs` is None for a draft of
-    certain tokens.
+    accept, residual: the uniforms of these streams. draft_probs: None for a deterministic draft.
     """
     batch, k = tokens.shape
     out, counts = (
@@ -250,7 +247,9 @@ def _launch(
     counts: Tensor | None,
     judged: bool = False,
 ) -> None:
-    """Both launches; without tokens, or with a count of those that are accepted, a draw."""
+    """Launch both kernels; without tokens, or with `judged` counts of accepted ones, they only
+    draw.
+    """
     tokens, target_probs = None if tokens is None else dense(tokens), dense(target_probs)
     draft_probs = None if draft_probs is None else dense(draft_probs)
     k = 0 if tokens is None else tokens.shape[1]

@@ -1,24 +1,25 @@
 """Logits to probabilities without a sort of the vocabulary, and the log-probabilities of tokens.
 
-    warp            p = e / Σ e over the kept tokens, else 0;  e = exp((x - max x) / T), where x are
-                    the logits or, in rows that have any, those with penalties
+    warp            p = e / Σ e over the tokens that stay, else 0;  e = exp((x - max x) / T), where
+                    x are the logits, with penalties in rows that have any
     token_logprobs  x[token] - max x - log Σ exp(x - max x)
 
-    tops     of a chunk of a row: penalties; its largest logit, where it first stands,
+    tops     per chunk of a row: penalties; its largest logit and the index of that;
              Σ exp((x - largest) / T); and, for top_k, the largest logits of its parts
     search   of a chunk: the logits that may be kept, in a list of the row; the program that ends
              last finds the floors in it
     probs    of a chunk: p
 
-Options are read on the device, row by row: in rows that nothing cuts, `search` ends at once.
+Options are read on the device for each row; `search` returns at once in rows that nothing cuts.
 
 The floor of top_k is the largest logit with k tokens at or above it, that of top_p the largest with
-top_p of the mass at or above it. A floor is found digit by digit, the highest first, in the bits of
-the logits, read as integers that are ordered as the logits are: a radix select (Alabi et al.,
-2012). It is at least the k-th largest of the parts' largest logits; and the terms below 1 / V of
-what top_p leaves out are less than that: so lists are short, unless the distribution is flat.
+top_p of the mass at or above it. A radix select (Alabi et al., 2012) finds a floor digit by digit,
+the highest first, in the bits of the logits, mapped to integers of the same order. Two bounds keep
+the lists short unless the distribution is flat. The floor of top_k is at least the k-th largest of
+the parts' largest logits. All terms below 1 / V of the mass that top_p leaves out sum to less than
+that mass.
 
-How a row is cut depends on the vocabulary only, so that its result is the same in every batch.
+How a row is divided depends on the vocabulary only, so that its result is the same in every batch.
 """
 
 from typing import Any, no_type_check
@@ -40,7 +41,7 @@ from bass.kernels.triton.floors import (
 from bass.kernels.triton.launch import dense, dependent, kept_zeros, wait_for_inputs
 from bass.kernels.triton.penalties import edit, is_edited
 
-CHUNK, WARPS = 4096, 8  # of tops and probs
+CHUNK, WARPS = 4096, 8  # of tops and probs, in tokens
 PART = 256  # of a chunk
 TILE = 256  # of a search, to read its list
 BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
@@ -59,7 +60,7 @@ def _tops(
     sequence, before = row // window, columns - window + 1 + row % window
     first = chunk * SIZE
     i, at = first + tl.arange(0, SIZE), row * chunks + chunk
-    # older than any kernel that may still run
+    # written before the previous kernel began: may be read before the wait
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, _, _ = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
@@ -73,7 +74,7 @@ def _tops(
     own = tl.where(edited, edits + row * vocab, own)
     value = tl.load(own + i, mask=i < vocab, other=float("-inf")).to(tl.float32)
     top, place = tl.max(value, 0, return_indices=True)
-    # a chunk may have no token; a row of none is not a number
+    # a chunk may have no finite logit; a row without any gives NaN
     level = tl.where(top == float("-inf"), 0.0, top)
     tl.store(places + at, first + place)
     tl.store(tops + at, top)
@@ -163,7 +164,7 @@ def _probs(
     top = tl.max(theirs, 0)
     c = tl.arange(0, CHUNKS)
     total = tl.sum(tl.load(totals + row * chunks + c, mask=c < chunks, other=0.0), 0)
-    # a sum with NaN in it is NaN
+    # a sum that contains NaN is NaN
     finite = (total < float("inf")) & (top > float("-inf"))
     if greedy:
         p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
@@ -182,13 +183,13 @@ def _probs(
 @triton.jit
 @no_type_check
 def _level(x, tops, totals, stride, vocab, chunks, SIZE: tl.constexpr, PDL: tl.constexpr):
-    """Of a chunk: its largest logit, and Σ exp(x - largest)."""
+    """Per chunk: its largest logit, and Σ exp(x - largest)."""
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     i = chunk * SIZE + tl.arange(0, SIZE)
     wait_for_inputs(PDL)
     value = tl.load(x + row * stride + i, mask=i < vocab, other=float("-inf")).to(tl.float32)
     top = tl.max(value, 0)
-    level = tl.where(top == float("-inf"), 0.0, top)  # a chunk may have no token
+    level = tl.where(top == float("-inf"), 0.0, top)  # a chunk may have no finite logit
     tl.store(totals + row * chunks + chunk, tl.sum(tl.exp(value - level), 0))
     tl.store(tops + row * chunks + chunk, top)
 
@@ -219,11 +220,11 @@ def warp(
     end_tokens: Int[Tensor, "batch ends"],
     drafted: Int[Tensor, "batch drafted"],
 ) -> Float[Tensor, "batch window vocab"]:
-    """`bass.ops.sampling.warp` in float32, for logits of up to 32 bits.
+    """`bass.ops.sampling.warp`, its torch twin, in float32, for logits of up to 32 bits.
 
-    Tokens of equal logits stay or go together. Where rounding made different logits equally
-    probable, the torch version keeps these together too. Three launches, whatever the
-    options, which are read on the device.
+    Tokens with equal logits are treated alike. The torch version also treats alike different logits
+    whose probabilities are equal after rounding. Three launches, whatever the options, which are
+    read on the device.
     """
     (batch, window, vocab), bits = logits.shape, 8 * logits.element_size()
     if bits > 32:
@@ -272,10 +273,10 @@ def warp(
 def token_logprobs(
     logits: Float[Tensor, "*rows vocab"], tokens: Int[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows"]:
-    """log softmax(logits) at `tokens` in float32; not a number for a token that is none. Its torch
-    twin: `bass.ops.sampling.token_logprobs`.
+    """log softmax(logits) at `tokens` in float32; NaN for an id outside the vocabulary.
 
-    One pass over the logits (Milakov and Gimelshein, 2018), in two launches.
+    Its torch twin is `bass.ops.sampling.token_logprobs`. One pass over the logits (Milakov and
+    Gimelshein, 2018), in two launches.
     """
     flat, vocab = _rows(logits), logits.shape[-1]
     tops, totals = _parts(flat)
@@ -294,12 +295,12 @@ def token_logprobs(
 
 
 def _rows(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "flat vocab"]:
-    """The rows one after the other, each of them without gaps."""
+    """The rows as a matrix, each row contiguous."""
     return dense(logits.reshape(-1, logits.shape[-1]))
 
 
 def _parts(flat: Float[Tensor, "flat vocab"]) -> tuple[Tensor, Tensor]:
-    """Of each chunk of a row: its largest logit, and its mass."""
+    """Allocate the largest logit and the mass of each chunk of a row."""
     shape = len(flat), -(-flat.shape[1] // CHUNK)
     tops = torch.empty(shape, dtype=torch.float32, device=flat.device)
     return tops, torch.empty_like(tops)

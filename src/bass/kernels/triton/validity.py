@@ -1,13 +1,14 @@
-"""Flags invalid distributions of a draft or of the target on the device, without a host read.
+"""Checks the distributions of draft and target on the device, without a host read.
 
-    valid_part         a draft, clipped to the requested lengths, and its flags
-    with_target_flags  the rows' flags, with those of the target's distributions
+    valid_part         cuts a draft to the requested lengths and flags what is invalid
+    with_target_flags  adds the flags of the target's distributions to a row's flag
 
-    masses             the sum and the least probability of each chunk of each used distribution
-    flag               the flags from these sums over the chunks of a row
+    masses             per chunk of each distribution that counts: its sum and its least
+                       probability
+    flag               the flags of a row from the sums of its chunks
 
-Many programs read each distribution once, and a second launch combines their results.
-`bass.ops.batch_state` defines the results.
+The first launch reads the distributions once, with many programs; the second combines their
+results. `bass.ops.batch_state` defines both operations.
 """
 
 from typing import Any, no_type_check
@@ -22,7 +23,7 @@ from bass.kernels import flags
 from bass.kernels.triton.batch_state import launch_rows
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
-CHUNK, WARPS = 4096, 4  # of a distribution
+CHUNK, WARPS = 4096, 4  # of a distribution, in tokens
 
 NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH, IMPOSSIBLE_TOKEN = map(
     tl.constexpr, flags.BITS
@@ -36,7 +37,7 @@ def _masses(
     requested, lengths, probs, sums, least, k, vocab, prob_row, prob_slot,
     SIZE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The sum and the least probability of a chunk of each distribution within its row's length."""
+    """Per chunk of each distribution within its row's length: its sum and its least probability."""
     row, slot, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     wait_for_inputs(PDL)
     if slot < tl.minimum(tl.load(requested + row), tl.load(lengths + row)):
@@ -51,13 +52,13 @@ def _masses(
 @triton.jit
 @no_type_check
 def _flag(sums, least, row, counts, i, k, chunks, CHUNKS: tl.constexpr):
-    """The flags of a row's used distributions."""
+    """The flags of the distributions that `counts` selects in a row."""
     c = tl.arange(0, CHUNKS)
     place = (row * k + i)[:, None] * chunks + c[None, :]
     mask = counts[:, None] & (c < chunks)[None, :]
     total = tl.sum(tl.load(sums + place, mask=mask, other=0.0), 1)
     lowest = tl.min(tl.load(least + place, mask=mask, other=0.0), 1)
-    finite = tl.abs(total) < float("inf")  # a sum with NaN in it is NaN
+    finite = tl.abs(total) < float("inf")  # a sum that contains NaN is NaN
     off = finite & (lowest >= 0) & (tl.abs(total - 1) > TOLERANCE)
     flag = tl.max(tl.where(counts & (finite == 0), NOT_FINITE, 0), 0)
     flag += tl.max(tl.where(counts & finite & (lowest < 0), NEGATIVE, 0), 0)
@@ -112,7 +113,7 @@ def valid_part(
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"], Int[Tensor, " batch"]]:
     """The lengths, the tokens and the flags of `bass.ops.batch_state.valid_part`.
 
-    The distributions are read once, by many programs; without them it is one launch instead of two.
+    Two launches, or one without distributions.
     """
     tokens, requested, lengths, k = (
         dense(tokens),
@@ -156,7 +157,7 @@ def _summed(
     lengths: Int[Tensor, " batch"],
     probs: Float[Tensor, "batch k vocab"],
 ) -> tuple[Float[Tensor, "batch k chunks"], Float[Tensor, "batch k chunks"]]:
-    """Sum and least probability of each chunk of the distributions within both lengths."""
+    """The sum and the least probability of each chunk of the distributions within both lengths."""
     batch, k, vocab = probs.shape
     shape = 2, batch, k, -(-vocab // CHUNK)
     sums, least = torch.empty(shape, dtype=torch.float32, device=probs.device)
