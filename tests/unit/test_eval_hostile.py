@@ -94,9 +94,10 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
         ("mbpp", {"code": "f = f'" + "{1}" * 2_500 + "'"}, "characters of code in all, and"),
         ("humaneval", {"prompt": "f'" + "{1}" * 80_000 + "'\n"}, "characters of code"),
         ("humaneval", {"prompt": "f'" + "{1}" * 2_500 + "'\n"}, "characters of code in all, and"),
+        ("summaries", {"summary": "word " * 2**20}, "characters, and 65,536 are the most"),
     ],
 )
-def test_code_that_takes_the_parser_long_is_refused_soon(
+def test_a_record_that_takes_long_to_parse_or_to_score_is_refused_soon(
     task: str,
     changes: dict[str, Any],
     words: str,
@@ -104,7 +105,7 @@ def test_code_that_takes_the_parser_long_is_refused_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tasks, "MOST_CODE", 2 * tasks.LONGEST_CODE)
-    good = MBPP if task == "mbpp" else HUMANEVAL
+    good = {"mbpp": MBPP, "humaneval": HUMANEVAL, "summaries": {"document": "d"}}[task]
     records = [good | changes | {"task_id": str(i)} for i in range(4)]
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     began = time.process_time()

@@ -19,6 +19,9 @@ from bass.evaluation.sources import locate, read_records
 # Characters to parse, of a record's code or its tests, and of all; MBPP has 4,148 and 352,782. An
 # f-string takes the parser the longest: 25 ms for 2**13 characters, which are parsed three times.
 LONGEST_CODE, MOST_CODE = 2**13, 2**19
+# Characters of a reference summary, some 10,000 words; each takes ROUGE 2 microseconds for every
+# sample.
+LONGEST_REFERENCE = 2**16
 # where a function has ended
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')
 
@@ -183,6 +186,10 @@ def summaries(record: dict[str, Any], number: int) -> Problem:
     document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
     if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
         raise ValueError("its document and its summary are to be texts")
+    if len(summary) > LONGEST_REFERENCE:
+        raise ValueError(
+            f"its summary has {len(summary):,} characters, and {LONGEST_REFERENCE:,} are the most"
+        )
     name = record.get("id", record.get("question_id", number - 1))
     return Problem(
         f"summary/{name}",
