@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bass.analysis import evaluated as evaluated_module
 from bass.analysis.evaluated import _asked, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation import sources, tasks
@@ -311,3 +312,22 @@ def test_budgets_and_ks_of_a_folder_are_a_hundred_each_at_most(tmp_path: Path) -
         assert time.process_time() - began < 2
     with pytest.raises(OptionError, match="more than 100 budgets"):
         Evaluation("gsm8k", [], {"num_return_sequences": 1}, budgets=[1.0 + i for i in range(101)])
+
+
+def test_a_report_of_many_problems_and_budgets_is_made_soon_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = [0.03 * (i + 1) for i in range(100)]
+    methods = ("batched", "plain")
+    path = write_evaluation(tmp_path / "out", methods, problems=400, samples=1, budgets=budgets)
+    evaluated = read_evaluation(path)
+    began = time.process_time()
+    page(evaluated)
+    assert time.process_time() - began < 10
+    monkeypatch.setattr(evaluated_module, "MOST_FIGURES", 400 * 2 * 140 - 1)
+    with pytest.raises(RequestError) as caught:
+        read_evaluation(path)
+    assert str(caught.value) == (
+        "The evaluation out has 400 problems, 2 methods and 100 budgets, more than a report is "
+        "made of: give `bass eval` fewer budgets or problems."
+    )
