@@ -200,11 +200,15 @@ class Tokenizer:
             json.loads(self.fast.decoder.__getstate__())
         ):
             return {}
-        return {
+        found = {
             index: int(token[3:5], 16)
             for token, index in self.vocabulary.items()
             if _BYTE.fullmatch(token)
         }
+        ids = {byte: index for index, byte in found.items()}
+        if not {*b"AB"} <= ids.keys() or "AB" in self.raw([ids[byte] for byte in b"AB"]):
+            return found
+        return {}  # an earlier decoder, such as `WordPiece` or `Fuse`, hides them
 
 
 def _try(fast: FastTokenizer, file: Path) -> None:
