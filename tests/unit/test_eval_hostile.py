@@ -22,7 +22,7 @@ from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.tasks import read_problems
 from bass.report.evaluation import page
 from bass.runs.evaluation_folder import opened
-from support.evaluation_folders import write_evaluation
+from support.evaluation_folders import change_manifest, write_evaluation
 
 HUMANEVAL = {
     "task_id": "H/0",
@@ -280,7 +280,7 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
         for value in STRANGE
     ]
     for about, said in damaged:
-        (path / "manifest.json").write_text(json.dumps(about))
+        change_manifest(path, about)
         (path / "summary.json").write_text(json.dumps(said))
         with contextlib.suppress(BassError):
             read_evaluation(path)
@@ -294,7 +294,7 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
                 | {"target": value, "draft": value, "options": {"temperature": value}}
             }
         )
-        (path / "manifest.json").write_text(json.dumps(about))
+        change_manifest(path, about)
         (path / "summary.json").write_text(json.dumps(summary))
         with contextlib.suppress(BassError):
             page(read_evaluation(path))

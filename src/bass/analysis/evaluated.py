@@ -28,6 +28,7 @@ from bass.runs.evaluation_folder import (
     SUMMARY,
     Sample,
     Score,
+    check_own,
     digest,
     read_lines,
     read_manifest,
@@ -120,6 +121,8 @@ def read_evaluation(path: Path) -> Evaluated:
             f"`{path}` is an evaluation of the task {task!r}, of which this `bass` knows nothing: "
             "use the one that wrote it."
         )
+    for name in _methods(path):
+        check_own(path, manifest, name)
     scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:
