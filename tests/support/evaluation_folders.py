@@ -1,5 +1,6 @@
 """Folders of evaluations that no model was run for, in the format of `bass eval`."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ def write_evaluation(
                 }
             )
     return path
+
+
+def change_manifest(path: Path, manifest: Any) -> None:
+    """Another manifest, of which the samples are, as if they had been made with it."""
+    (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    for mark in path.glob("*/made_with.json"):
+        mark.unlink()
 
 
 def _write_method(

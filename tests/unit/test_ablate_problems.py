@@ -177,3 +177,23 @@ def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(
     assert "2000 of 2000 cells to run" in said.out
     assert "1999-" in said.out
     assert took < 3, f"{took:.1f} s"
+
+
+def test_an_entry_of_points_or_exclude_that_is_no_mapping_hides_no_other() -> None:
+    axes = {"method": {"pad": {"cache": "padded"}, "split": {"cache": "split"}}}
+    points = [{"batch": 0}, {"foo": 1}, 7, {"batch": "x"}, {}, {"metod": "pad"}, {"method": "pat"}]
+    lines = told({"axes": axes, "points": points, "exclude": ["x", {"metid": "pad"}]})
+    wanted = (
+        "`batch: 0` is too small",
+        "In `points.1`: Unknown key `foo`",
+        "`points.2: 7` must be a mapping of names to values, such as {batch: 1}.",
+        "In `points.3`: `batch: 'x'`",
+        "`points.4: {}` must be a mapping",
+        "In `points.5`: Unknown key `metod`. Did you mean `method`?",
+        "In `points.6.method`: Unknown key `pat`. Did you mean `pad`",
+        "`exclude.0: 'x'` must be a mapping",
+        "In `exclude.metid`: Unknown key `metid`. Did you mean `method`? Known: batch, method.",
+    )
+    for words in wanted:
+        assert sum(words in line for line in lines) == 1, (words, lines)
+    assert len(lines) == 1 + len(wanted)

@@ -2,14 +2,19 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from bass.analysis.evaluated import read_evaluation
 from bass.cli.described import described
 from bass.drafters import Ensemble, Ngram
+from bass.errors import RequestError
 from bass.policies import Clamped, Fixed
 from bass.provenance import made_with as inputs
+from bass.runs.evaluation_folder import opened, read_manifest
+from support.evaluation_folders import write_evaluation
 from unit.checkpoints import Pair
 from unit.test_eval import BassCommand, arguments
 
@@ -119,3 +124,24 @@ def test_problems_of_strategies_and_of_the_evaluation_are_told_together(
     )
     said = bass_command("eval", "--config", str(config), "--data", "x", "--output", "y")
     assert "has 8 problems:" in said.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("source", ["other/batched", "own/plain"])
+def test_samples_of_another_evaluation_or_method_are_not_taken_for_a_methods_own(
+    source: str, tmp_path: Path
+) -> None:
+    own = write_evaluation(tmp_path / "own", ("batched", "plain"), problems=2)
+    write_evaluation(tmp_path / "other", ("batched",), problems=2, device="another")
+    read_evaluation(own)
+    shutil.rmtree(own / "batched")
+    shutil.copytree(tmp_path / source, own / "batched")
+    told = "batched` holds samples of another evaluation or method: delete it, and run"
+    with pytest.raises(RequestError, match=told):
+        read_evaluation(own)
+    manifest = read_manifest(own)
+    with opened(own, manifest["config"], manifest) as folder:
+        folder.samples("plain")
+        with pytest.raises(RequestError, match=told):
+            folder.samples("batched")
+    shutil.rmtree(own / "batched")
+    read_evaluation(own)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bass.analysis import evaluated as evaluated_module
 from bass.analysis.evaluated import _asked, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation import record_code, sources
@@ -21,7 +22,7 @@ from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.tasks import read_problems
 from bass.report.evaluation import page
 from bass.runs.evaluation_folder import opened
-from support.evaluation_folders import write_evaluation
+from support.evaluation_folders import change_manifest, write_evaluation
 
 HUMANEVAL = {
     "task_id": "H/0",
@@ -94,9 +95,10 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
         ("mbpp", {"code": "f = f'" + "{1}" * 2_500 + "'"}, "characters of code in all, and"),
         ("humaneval", {"prompt": "f'" + "{1}" * 80_000 + "'\n"}, "characters of code"),
         ("humaneval", {"prompt": "f'" + "{1}" * 2_500 + "'\n"}, "characters of code in all, and"),
+        ("summaries", {"summary": "word " * 2**20}, "characters, and 65,536 are the most"),
     ],
 )
-def test_code_that_takes_the_parser_long_is_refused_soon(
+def test_a_record_that_takes_long_to_parse_or_to_score_is_refused_soon(
     task: str,
     changes: dict[str, Any],
     words: str,
@@ -104,7 +106,7 @@ def test_code_that_takes_the_parser_long_is_refused_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record_code, "MOST_CODE", 2 * record_code.LONGEST_CODE)
-    good = MBPP if task == "mbpp" else HUMANEVAL
+    good = {"mbpp": MBPP, "humaneval": HUMANEVAL, "summaries": {"document": "d"}}[task]
     records = [good | changes | {"task_id": str(i)} for i in range(4)]
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     began = time.process_time()
@@ -306,7 +308,7 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
         for value in STRANGE
     ]
     for about, said in damaged:
-        (path / "manifest.json").write_text(json.dumps(about))
+        change_manifest(path, about)
         (path / "summary.json").write_text(json.dumps(said))
         with contextlib.suppress(BassError):
             read_evaluation(path)
@@ -320,7 +322,7 @@ def test_a_report_of_a_folder_with_values_of_any_kind_is_a_page_or_one_sentence(
                 | {"target": value, "draft": value, "options": {"temperature": value}}
             }
         )
-        (path / "manifest.json").write_text(json.dumps(about))
+        change_manifest(path, about)
         (path / "summary.json").write_text(json.dumps(summary))
         with contextlib.suppress(BassError):
             page(read_evaluation(path))
@@ -338,3 +340,22 @@ def test_budgets_and_ks_of_a_folder_are_a_hundred_each_at_most(tmp_path: Path) -
         assert time.process_time() - began < 2
     with pytest.raises(OptionError, match="more than 100 budgets"):
         Evaluation("gsm8k", [], {"num_return_sequences": 1}, budgets=[1.0 + i for i in range(101)])
+
+
+def test_a_report_of_many_problems_and_budgets_is_made_soon_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = [0.03 * (i + 1) for i in range(100)]
+    methods = ("batched", "plain")
+    path = write_evaluation(tmp_path / "out", methods, problems=400, samples=1, budgets=budgets)
+    evaluated = read_evaluation(path)
+    began = time.process_time()
+    page(evaluated)
+    assert time.process_time() - began < 10
+    monkeypatch.setattr(evaluated_module, "MOST_FIGURES", 400 * 2 * 140 - 1)
+    with pytest.raises(RequestError) as caught:
+        read_evaluation(path)
+    assert str(caught.value) == (
+        "The evaluation out has 400 problems, 2 methods and 100 budgets, more than a report is "
+        "made of: give `bass eval` fewer budgets or problems."
+    )

@@ -2,12 +2,24 @@
 
 import itertools
 import math
+import random
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.analysis.scores import Scored, curve, mean_pass_at_k, pass_at_k, point, useful_budgets
+from bass.analysis.scores import (
+    CLOCKS,
+    Scored,
+    curve,
+    mean_pass_at_k,
+    pass_at_k,
+    point,
+    scores_within,
+    useful_budgets,
+    within,
+)
 from bass.errors import OptionError
 from bass.evaluation.scoring import exact_match, rouge2
 from bass.evaluation.tasks import Problem, final_number
@@ -33,6 +45,35 @@ def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes(
     k = data.draw(st.integers(1, samples))
     choices = list(itertools.combinations([True] * passed + [False] * (samples - passed), k))
     assert pass_at_k(samples, passed, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def test_pass_at_k_of_many_samples_takes_no_time() -> None:
+    """The binomials have 300,000 digits, and their quotient took 30 s."""
+    began = time.process_time()
+    assert pass_at_k(2**20, 1, 2**19) == pytest.approx(0.5)
+    assert pass_at_k(2**20, 2**19, 2**19) == 1.0
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_within_many_budgets_are_those_within_each(seed: int) -> None:
+    draw = random.Random(seed)
+    problems = [
+        [
+            scored(
+                draw.choice([0.0, 0.25, 1.0]), draw.choice([-2.0, -1.0]),
+                draw.choice([1.0, 2.0, 3.0]), draw.choice(["eos", "time"]), sample=i,
+            )
+            for i in range(draw.randint(1, 4))
+        ]
+        for _ in range(10)
+    ]  # fmt: skip
+    budgets = draw.sample([0.5, 1.0, 2.0, 2.5, math.inf], 4)
+    for clock in CLOCKS:
+        first, best = scores_within(problems, budgets, clock)
+        for i, budget in enumerate(budgets):
+            found = [within(group, budget, clock) for group in problems]
+            assert [*zip(first[i], best[i], strict=True)] == [one[:2] for one in found]
 
 
 @pytest.mark.parametrize("k", [0, 4])

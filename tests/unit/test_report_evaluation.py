@@ -23,7 +23,7 @@ from bass.report import evaluation
 from bass.report.curves import curves, times
 from bass.report.evaluation import page, sentences
 from bass.report.page import MOST_BYTES
-from support.evaluation_folders import write_evaluation
+from support.evaluation_folders import change_manifest, write_evaluation
 from support.run_folders import write_run
 from unit.checkpoints import Said
 from unit.test_report import Text
@@ -213,7 +213,7 @@ def test_in_what_two_evaluations_differ_is_said_first(evaluated: Evaluated, tmp_
     other = write_evaluation(tmp_path / "other", device="a GPU", inputs={"module mine": "x"})
     manifest = json.loads((other / "manifest.json").read_text(encoding="utf-8"))
     manifest["config"] |= {"target": "models/large", "options": {"temperature": 0.8}}
-    (other / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    change_manifest(other, manifest)
     [note] = both(evaluated, read_evaluation(other)).notes
     assert note == (
         "The evaluations differ in target (null and models/large), temperature (0.2 and 0.8), "

@@ -159,6 +159,21 @@ def test_tokens_that_end_within_characters_make_the_text_of_every_prefix() -> No
     assert sum(check_transcript(draw, tokenizer, length=60) for _ in range(10 * CASES)) > CASES
 
 
+HIDDEN = {  # decoders by which the first token such as <0x41> is a byte, and no later one
+    "WordPiece": decoders.WordPiece(),
+    "BPEDecoder": decoders.BPEDecoder(),
+}
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_decoders_before_the_one_of_bytes_may_hide_them(kind: str) -> None:
+    words = ["a", "b", " ", "n", "'t", ".", "é", *(f"<0x{byte:02X}>" for byte in range(256))]
+    fast = FastTokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    fast.decoder = decoders.Sequence([HIDDEN[kind], decoders.ByteFallback()])
+    tokenizer, draw = Tokenizer(fast), random.Random(0)
+    assert sum(check_transcript(draw, tokenizer) for _ in range(4 * CASES)) > CASES
+
+
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> bass.LLM:
     """A draft that is the target itself, so that steps commit several tokens; more ids than any of

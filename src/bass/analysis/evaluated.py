@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bass.analysis.scores import SCORES as KINDS
-from bass.analysis.scores import Scored, useful_budgets, within
+from bass.analysis.scores import Scored, scores_within, useful_budgets
 from bass.errors import RequestError, RunFolderError
 from bass.files import read_regular
 from bass.plain_json import parse_json
@@ -28,6 +28,7 @@ from bass.runs.evaluation_folder import (
     SUMMARY,
     Sample,
     Score,
+    check_own,
     digest,
     read_lines,
     read_manifest,
@@ -36,6 +37,9 @@ from bass.runs.evaluation_folder import (
 from bass.runs.own_files import inside
 from bass.runs.words import counted, in_words, listed
 from bass.runs.work import short
+
+POINTS = 40  # of a curve; each has an interval of its own
+MOST_FIGURES = 2**22  # problems times methods times budgets and points, whose intervals take 20 s
 
 Groups = list[list[Scored]]
 
@@ -61,6 +65,14 @@ class Evaluated:
     pairs: Sequence[tuple[str, str]] = ()
     ks: Sequence[int] = ()
 
+    def __post_init__(self) -> None:
+        if self.count * len(self.methods) * (len(self.budgets) + POINTS) > MOST_FIGURES:
+            raise RequestError(
+                f"The evaluation {self.name} has {counted(self.count, 'problem')}, "
+                f"{counted(len(self.methods), 'method')} and {counted(len(self.budgets), 'budget')}"
+                ", more than a report is made of: give `bass eval` fewer budgets or problems."
+            )
+
     @property
     def kind(self) -> str:
         """`code`, `exact_match` or `rouge2`."""
@@ -81,9 +93,14 @@ class Evaluated:
         self, method: str, budget: float, clock: str
     ) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
         """First and All of each problem."""
-        found = [within(group, budget, clock)[:2] for group in self.methods[method]]
-        first, best = np.array(found).T
-        return first, best
+        first, best = self.scores_within(method, [budget], clock)
+        return first[0], best[0]
+
+    def scores_within(
+        self, method: str, budgets: Sequence[float], clock: str
+    ) -> tuple[Float[np.ndarray, "budgets problems"], Float[np.ndarray, "budgets problems"]]:
+        """First and All of each problem within each budget."""
+        return scores_within(self.methods[method], budgets, clock)
 
 
 def read_evaluation(path: Path) -> Evaluated:
@@ -104,6 +121,8 @@ def read_evaluation(path: Path) -> Evaluated:
             f"`{path}` is an evaluation of the task {task!r}, which this `bass` does not "
             "support: use the version that wrote it."
         )
+    for name in _methods(path):
+        check_own(path, manifest, name)
     scored = {name: found for name in _methods(path) if (found := _scored(path, name))}
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:

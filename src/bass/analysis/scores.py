@@ -6,6 +6,10 @@ Pure functions of records.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+
+import numpy as np
+from jaxtyping import Float
 
 from bass.errors import OptionError
 from bass.runs.evaluation_folder import Sample
@@ -52,7 +56,10 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
             f"pass@{k} needs {k} samples or more of each problem and at least one, and there are "
             f"{samples}: lower k."
         )
-    return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
+    if samples - passed < k:
+        return 1.0
+    # the product of the paper's figure 3: the binomials of many samples have a million digits
+    return 1.0 - float(np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))
 
 
 def mean_pass_at_k(problems: Sequence[Sequence[Scored]], k: int) -> float:
@@ -68,6 +75,35 @@ def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, f
     if not finished:
         return 0.0, 0.0, 0
     return max(finished, key=_rank).value, max(s.value for s in finished), len(finished)
+
+
+def scores_within(
+    problems: Sequence[Sequence[Scored]], budgets: Sequence[float], clock: str
+) -> tuple[Float[np.ndarray, "budgets problems"], Float[np.ndarray, "budgets problems"]]:
+    """First and All of each problem within each budget, as `within` has them; one pass over the
+    samples.
+    """
+    first, best = (np.zeros((len(budgets), len(problems))) for _ in range(2))
+    ended = sorted(
+        (
+            (s.sample.seconds(clock), i, s)
+            for i, group in enumerate(problems)
+            for s in group
+            if s.sample.finished
+        ),
+        key=itemgetter(0),
+    )
+    ranks: dict[int, tuple[float, int]] = {}
+    now_first, now_best, at = np.zeros(len(problems)), np.zeros(len(problems)), 0
+    for row in np.argsort(budgets):
+        while at < len(ended) and ended[at][0] <= budgets[row]:
+            _, i, scored = ended[at]
+            if i not in ranks or _rank(scored) > ranks[i]:
+                ranks[i], now_first[i] = _rank(scored), scored.value
+            now_best[i] = max(now_best[i], scored.value)
+            at += 1
+        first[row], best[row] = now_first, now_best
+    return first, best
 
 
 def point(problems: Sequence[Sequence[Scored]], budget: float, clock: str) -> Point:

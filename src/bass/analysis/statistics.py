@@ -22,13 +22,13 @@ scipy has both; it is no dependency of `bass`, and would be a large one for two 
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bass.errors import OptionError
 
@@ -88,11 +88,27 @@ def ratio(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."
 
 def interval(values: Float[np.ndarray, " n"], level: float = LEVEL, seed: int = 0) -> Interval:
     """Of the mean: by bootstrap from `FEW` values on, below by Student's t. At least two values."""
-    return (
-        student(values, level)
-        if len(values) < FEW
-        else bootstrap(values[:, None], mean, level, seed=seed)
+    return intervals(values[:, None], level, seed)[0]
+
+
+def intervals(
+    values: Float[np.ndarray, "n columns"], level: float = LEVEL, seed: int = 0
+) -> list[Interval]:
+    """Of the mean of each column, as `interval` gives it. The columns share their resamples: many
+    take little longer than one.
+    """
+    n = len(values)
+    if n < FEW:
+        return [student(column, level) for column in values.T]
+    _check(n, level)
+    drawn = np.concatenate(
+        [_counts(indices) @ values / n for indices in _resamples(n, RESAMPLES, seed)]
     )
+    left_out = (values.sum(0) - values) / (n - 1)
+    return [
+        _accelerated(float(estimate), drawn[:, i], left_out[:, i], level)
+        for i, estimate in enumerate(values.mean(0))
+    ]
 
 
 def student(values: Float[np.ndarray, " n"], level: float = LEVEL) -> Interval:
@@ -113,23 +129,43 @@ def bootstrap(
     """Of a statistic of independent rows, bias-corrected and accelerated (Efron, 1987)."""
     n = len(values)
     _check(n, level)
-    estimate = float(statistic(values))
-    random = np.random.default_rng(seed)
-    block = max(1, 10**6 // n)  # resamples at a time: bounds the memory
     drawn = np.concatenate(
-        [
-            statistic(values[random.integers(0, n, (min(block, resamples - i), n))])
-            for i in range(0, resamples, block)
-        ]
+        [statistic(values[indices]) for indices in _resamples(n, resamples, seed)]
     )
     left_out = np.array([statistic(np.delete(values, i, 0)) for i in range(n)])
+    return _accelerated(float(statistic(values)), drawn, left_out, level)
+
+
+def _resamples(n: int, resamples: int, seed: int) -> Iterator[Int[np.ndarray, "block n"]]:
+    """Rows drawn with replacement, block by block, which bounds the memory."""
+    random = np.random.default_rng(seed)
+    block = max(1, 10**6 // n)
+    for i in range(0, resamples, block):
+        yield random.integers(0, n, (min(block, resamples - i), n))
+
+
+def _counts(indices: Int[np.ndarray, "block n"]) -> Float[np.ndarray, "block n"]:
+    """How often each row is drawn."""
+    block, n = indices.shape
+    flat = indices + n * np.arange(block)[:, None]
+    return np.bincount(flat.ravel(), minlength=block * n).reshape(block, n).astype(float)
+
+
+def _accelerated(
+    estimate: float,
+    drawn: Float[np.ndarray, " resamples"],
+    left_out: Float[np.ndarray, " n"],
+    level: float,
+) -> Interval:
+    """The interval of a statistic by its resamples, and by what it is without each row."""
     gaps = left_out.mean() - left_out
     spread = float((gaps**2).sum())
     acceleration = float((gaps**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
     # ties count half, where values are few
     below = (float((drawn < estimate).mean()) + float((drawn <= estimate).mean())) / 2
     normal = NormalDist()
-    bias = normal.inv_cdf(min(max(below, 0.5 / resamples), 1 - 0.5 / resamples))
+    least = 0.5 / len(drawn)
+    bias = normal.inv_cdf(min(max(below, least), 1 - least))
 
     def at(share: float) -> float:
         z = bias + normal.inv_cdf(share)

@@ -29,7 +29,7 @@ from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.runs.lines import append_line, read_lines
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
-from bass.runs.run_folder import CellLines, RunFolder
+from bass.runs.run_folder import CellLines, MadeWith, RunFolder
 from bass.runs.settings import Call, Settings
 
 TRACEBACK = "error.txt"  # of a failed cell, next to its summary
@@ -42,12 +42,16 @@ class UnwritableError(RunFolderError):
 @final
 @dataclass(frozen=True)
 class Task:
-    """A cell and its run folder. `labels`: its value on each axis."""
+    """A cell and its run folder.
+
+    labels: its value on each axis. made_with: the mark of its folder before it has results.
+    """
 
     id: str
     labels: dict[str, Any]
     settings: Settings
     run: str
+    made_with: MadeWith | None = None
 
     @property
     def folder(self) -> Path:
@@ -89,6 +93,10 @@ def run_turn(
         last = len(lines.repeats) + len(left) == len(task.settings.calls)
         if not left and not last:
             return None
+        if task.made_with is not None and not lines.repeats:
+            with writing(task.folder):
+                path = task.folder / RunFolder.MADE_WITH
+                write_atomically(path, task.made_with.to_json() + "\n")
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
             facts = _generate(task, pairs, left, last, say)
@@ -163,6 +171,7 @@ def discard(task: Task) -> None:
             RunFolder.REQUESTS,
             RunFolder.AGAINST_PLAIN,
             RunFolder.STEPS,
+            RunFolder.MADE_WITH,
             DRAFTS,
             CONDITIONS,
             TRACEBACK,

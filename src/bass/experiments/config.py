@@ -112,26 +112,30 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     base = _settled(dict(DEFAULTS), mapping(raw, "base", problems), "base", problems)
     base = _anchored(base, problems)
     varied, large = _varied(raw, problems)
-    points = [dict(point) for point in mappings(raw, "points", problems)]
-    if (count := len({*varied, *(key for point in points for key in point)})) > MOST_AXES:
+    points = mappings(raw, "points", problems)
+    named_by_points = dict.fromkeys(key for point in points.values() for key in point)
+    if (count := len({*varied, *named_by_points})) > MOST_AXES:
         raise OptionError(
             f"The config `{name}` has {count} axes, and {MOST_AXES} are the most: make several "
             "configs of it."
         )
     axes = {key: _axis(key, values, base, problems) for key, values in varied.items()}
-    for key in dict.fromkeys(key for point in points for key in point):
-        axes.setdefault(key, {})
+    for key in named_by_points:
+        if key.partition(".")[0] in SETTINGS:
+            axes.setdefault(key, {})
     refuse_overlap(axes, problems)
     if not points:  # which have the base run's value where they name none
         refuse_lost(mapping(raw, "base", problems), axes, problems)
-    excluded = [] if large else exclusions(mappings(raw, "exclude", problems), axes, problems)
+    excluded = (
+        [] if large else exclusions(mappings(raw, "exclude", problems).values(), axes, problems)
+    )
     grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for said in itertools.islice(grid, 1) if large else grid:
         labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
         if not any(all(labels[key] in allowed for key, allowed in out.items()) for out in excluded):
             drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
-    for i, point in enumerate(points):
+    for i, point in points.items():
         drafts.append(_point(i, point, axes, base, problems))
     load_plans = LoadPlans()
     cells, repaired = _cells(base, drafts, problems, load_plans)
@@ -233,8 +237,12 @@ def _point(
             overlay |= axes[key][label]
         elif key.partition(".")[0] in SETTINGS:
             overlay[key] = value
-        else:
-            problems.told.append(unknown(f"points.{i}.{key}", label, axes.get(key) or SETTINGS))
+        elif key not in axes:
+            known = [*SETTINGS, *(axis for axis in axes if axis not in SETTINGS)]
+            problems.told.append(unknown(f"points.{i}", key, known))
+            continue
+        elif axes[key]:  # else the axis is told
+            problems.told.append(unknown(f"points.{i}.{key}", label, axes[key]))
         labels[key] = label
     settled = _settled(
         base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems

@@ -26,15 +26,23 @@ def named(value: Any) -> Any:
     return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
-def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> list[dict[str, Any]]:
-    """The mappings that a part of a config lists; anything else is a problem."""
+def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int, dict[str, Any]]:
+    """The mappings that a part of a config lists, by their place; each that is none, or empty, is a
+    problem.
+    """
     value = [] if raw.get(part) is None else raw[part]
-    if isinstance(value, list) and all(isinstance(one, Mapping) and one for one in value):
-        return [named(one) for one in value]
-    problems.told.append(
-        f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}]."
-    )
-    return []
+    if not isinstance(value, list):
+        problems.told.append(
+            f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}]."
+        )
+        return {}
+    found = {i: named(one) for i, one in enumerate(value) if isinstance(one, Mapping) and one}
+    problems.told += [
+        f"`{part}.{i}: {one!r:.60}` must be a mapping of names to values, such as {{batch: 1}}."
+        for i, one in enumerate(value)
+        if i not in found
+    ]
+    return found
 
 
 def unknown(where: str, name: str, known: Iterable[Any]) -> str:

@@ -23,7 +23,7 @@ from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
 from bass.runs.own_files import inside, take_lock
 from bass.runs.records import CellEntry, Manifest, Summary
-from bass.runs.run_folder import RunFolder
+from bass.runs.run_folder import MadeWith, RunFolder
 from bass.runs.words import called
 from bass.runs.work import own_settings
 
@@ -69,7 +69,8 @@ class Ablation:
                     watch.ended(task, summary)
             self._write_texts()
             if pending := self.pending:
-                executor.run(pending, watch)
+                marks = {cell.id: MadeWith.of(run.manifest, cell) for cell in run.cells}
+                executor.run([replace(task, made_with=marks[task.id]) for task in pending], watch)
             compare_with_plain(run, self.tasks)
             return run.summaries()
 
@@ -139,6 +140,10 @@ class Ablation:
                 f"({'; '.join(reported[:_MOST_REPORTED])}{more}): {another}, "
                 "or give `--redo_changed`, which discards these results and runs the cells again."
             )
+        held, entries = RunFolder(self.folder), {cell.id: cell for cell in theirs.cells}
+        for task in with_results:
+            if not found[task.id]:
+                held.check_own(entries[task.id])
         for task in stale:
             discard(task)
         if stale:  # the tokenizer may be another one

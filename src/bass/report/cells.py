@@ -93,7 +93,7 @@ class Cell:
 def read_cells(run: RunFolder) -> list[Cell]:
     """All cells of the plan, in its order."""
     manifest = run.manifest
-    read = [(entry, run.summary(entry.id), run.lines(entry.id)) for entry in run.cells]
+    read = [(entry, *run.read(entry)) for entry in run.cells]
     rows = [
         max((len(step.request_rows) for step in lines.steps), default=0) for _, _, lines in read
     ]

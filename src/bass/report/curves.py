@@ -3,17 +3,18 @@
 First and All against the budget, for each method, by both clocks.
 """
 
+import itertools
+
 import numpy as np
 from jaxtyping import Float
 
-from bass.analysis.evaluated import Evaluated
-from bass.analysis.intervals import Mean, mean_score
+from bass.analysis.evaluated import POINTS, Evaluated
+from bass.analysis.intervals import mean_scores
 from bass.analysis.scores import CLOCKS
 from bass.analysis.statistics import LEVEL
 from bass.report.drawing import Plot, legend, new_figure, series, style, thinned
 from bass.report.palette import SERIES, colours
 
-POINTS = 40  # of a curve; each has an interval of its own
 MOST_BANDS = 3  # more of them hide each other
 TITLES = {"prefill": "from the end of the prefill", "start": "from the start of the request"}
 
@@ -46,16 +47,11 @@ def times(evaluated: Evaluated, clock: str) -> Float[np.ndarray, " points"]:
 def _curve(evaluated: Evaluated, clock: str) -> Plot:
     figure, panels = new_figure(2, sharey=True)
     at = times(evaluated, clock)
+    scores = [evaluated.scores_within(method, at.tolist(), clock) for method in evaluated.methods]
+    found = iter(mean_scores(np.concatenate([values for both in scores for values in both])))
     for number, method in enumerate(evaluated.methods):
-        scores = zip(
-            *(evaluated.scores(method, float(budget), clock) for budget in at), strict=True
-        )
-        for ax, values in zip(panels, scores, strict=True):
-            known: dict[bytes, Mean] = {}  # between two points often nothing changes
-            means = [
-                known.get(key := one.tobytes()) or known.setdefault(key, mean_score(one))
-                for one in values
-            ]
+        for ax in panels:
+            means = [*itertools.islice(found, len(at))]
             middle, low, high = (
                 100 * np.array([getattr(mean, name) for mean in means])
                 for name in ("value", "low", "high")

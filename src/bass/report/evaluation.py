@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bass.analysis.evaluated import Evaluated
-from bass.analysis.intervals import Mean, mean_difference, mean_score
+from bass.analysis.intervals import Mean, mean_difference, mean_score, mean_scores
 from bass.analysis.scores import CLOCKS, mean_pass_at_k
 from bass.analysis.statistics import LEVEL
 from bass.report.curves import curves
@@ -184,14 +184,16 @@ def within_budgets(evaluated: Evaluated, clock: str) -> dict[str, Any]:
         for method in evaluated.methods
         for name in ("First", "All")
     ]
-    rows = []
-    for budget in evaluated.budgets:
-        cells = [
-            percent(mean_score(values))
-            for method in evaluated.methods
-            for values in evaluated.scores(method, budget, clock)
-        ]
-        rows.append({"best": False, "cells": [f"{budget:.3g}", *cells]})
+    scores = [
+        values
+        for method in evaluated.methods
+        for values in evaluated.scores_within(method, evaluated.budgets, clock)
+    ]
+    found, count = mean_scores(np.concatenate(scores)), len(evaluated.budgets)
+    rows = [
+        {"best": False, "cells": [f"{budget:.3g}", *map(percent, found[i::count])]}
+        for i, budget in enumerate(evaluated.budgets)
+    ]
     return {
         "title": f"Within a budget, {SINCE[clock]}",
         "note": "",

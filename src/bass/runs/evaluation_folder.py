@@ -2,6 +2,7 @@
 of whatever kind.
 
 FOLDER/manifest.json        what is evaluated, and how
+FOLDER/METHOD/made_with.json  before its samples: `Mark`
 FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
 FOLDER/METHOD/scores.jsonl  one `Score` per line
 FOLDER/summary.json         written last
@@ -19,17 +20,18 @@ from typing import Any, TypeVar, final
 from bass.errors import RequestError, RunFolderError
 from bass.files import append, file_lines, read_regular, write_atomically
 from bass.plain_json import parse_json
-from bass.provenance.fingerprints import UNREADABLE
+from bass.provenance.fingerprints import UNREADABLE, hash_of_text
 from bass.runs.own_files import LOCK, inside, take_lock
 from bass.runs.strict import Json, checked, parsed
 
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
-MANIFEST, SUMMARY, SAMPLES, SCORES = (
+MANIFEST, SUMMARY, SAMPLES, SCORES, MARK = (
     "manifest.json",
     "summary.json",
     "samples.jsonl",
     "scores.jsonl",
+    "made_with.json",
 )
 # how problems are decoded: names of the folders of samples, see `bass.evaluation.evaluate`
 METHODS = ("batched", "plain", "single")
@@ -110,6 +112,39 @@ def digest(text: str) -> str:
 
 @final
 @dataclass(frozen=True)
+class Mark(Json):
+    """Whose samples a method's folder holds: a hash of all that they are made with."""
+
+    hash: str
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any], method: str) -> "Mark":
+        """Of the samples of this evaluation by a method."""
+        parts = [method, manifest["config"], *(manifest.get(name) for name in MADE_WITH)]
+        return cls(hash_of_text(json.dumps(parts, sort_keys=True)))
+
+
+def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
+    """Refuse samples of another evaluation, or by another method, in the place of a method's own.
+
+    Raises `RequestError`.
+    """
+    file = inside(path, method, MARK)
+    if not file.exists():
+        return
+    try:
+        found = Mark.from_json(read_regular(file, LARGEST_JSON).decode(), str(file))
+    except (OSError, ValueError, RunFolderError):
+        found = None
+    if found != Mark.of(manifest, method):
+        raise RequestError(
+            f"`{path / method}` holds samples of another evaluation or method: delete it, and run "
+            "the same `bass eval` again, which makes its samples anew."
+        )
+
+
+@final
+@dataclass(frozen=True)
 class Folder:
     """An output folder that this process has locked."""
 
@@ -119,6 +154,7 @@ class Folder:
         """Those of the problems that were finished, in the order in which they were; what came of
         an unfinished one is dropped for good.
         """
+        check_own(self.path, read_manifest(self.path), method)
         file = inside(self.path, method, SAMPLES)
         done = read_samples(file)
         _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
@@ -126,7 +162,12 @@ class Folder:
 
     def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
         """All samples of one problem."""
-        self._append(inside(self.path, method, SAMPLES), _group(task_id, group))
+        file = inside(self.path, method, SAMPLES)
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            mark = Mark.of(read_manifest(self.path), method)
+            write_atomically(inside(self.path, method, MARK), mark.to_json() + "\n")
+        self._append(file, _group(task_id, group))
 
     def scores(self, method: str) -> dict[tuple[str, int, str], float]:
         """The values of the samples that have one, by problem, sample, and digest of the text."""

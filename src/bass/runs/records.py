@@ -4,6 +4,7 @@
     FOLDER/cells/ID/        of each cell:
       steps.jsonl           one `StepLine` per step
       requests.jsonl        one `RequestLine` per finished request, an `EndLine` after each repeat
+      made_with.json        before any of its results: `bass.runs.run_folder.MadeWith`
       summary.json          written last: `Summary`; a cell without it is not finished
       against_plain.json    `AgainstPlain`, once the cell and the one of autoregressive decoding are
       done

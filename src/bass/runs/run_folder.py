@@ -1,11 +1,13 @@
 """Reads a run folder."""
 
 import functools
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, final
 
 from bass.errors import RunFolderError
+from bass.provenance.fingerprints import hash_of_text
 from bass.runs.lines import read_lines
 from bass.runs.own_files import check_cell, content, decoded, inside
 from bass.runs.records import (
@@ -17,7 +19,7 @@ from bass.runs.records import (
     StepLine,
     Summary,
 )
-from bass.runs.strict import checked, parsed
+from bass.runs.strict import Json, checked, parsed
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -38,6 +40,23 @@ class CellLines:
 
 @final
 @dataclass(frozen=True)
+class MadeWith(Json):
+    """Whose results a cell's folder holds: a hash of settings, inputs and software."""
+
+    hash: str
+
+    @classmethod
+    def of(cls, manifest: Manifest, cell: CellEntry) -> "MadeWith":
+        """What this cell of the run is made with now."""
+        parts = (
+            manifest.config.get("base"), cell.settings, cell.own, manifest.inputs_of(cell.id),
+            manifest.bass, manifest.torch, manifest.device,
+        )  # fmt: skip
+        return cls(hash_of_text(json.dumps(parts, sort_keys=True)))
+
+
+@final
+@dataclass(frozen=True)
 class RunFolder:
     """Reads a run folder. Missing files are absent values, damaged files are errors."""
 
@@ -48,6 +67,7 @@ class RunFolder:
     STEPS: ClassVar[str] = "steps.jsonl"
     REQUESTS: ClassVar[str] = "requests.jsonl"
     AGAINST_PLAIN: ClassVar[str] = "against_plain.json"
+    MADE_WITH: ClassVar[str] = "made_with.json"
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -69,6 +89,21 @@ class RunFolder:
         """The folder of a cell's files."""
         check_cell(cell)
         return inside(self.path, "cells", cell)
+
+    def check_own(self, cell: CellEntry) -> None:
+        """Refuse results of another run, or of another cell, in the place of a cell's own.
+
+        Raises `RunFolderError`.
+        """
+        folder = self.cell_folder(cell.id)
+        path = folder / self.MADE_WITH
+        if path.exists() and MadeWith.from_json(
+            decoded(content(path), str(path)), str(path)
+        ) != MadeWith.of(self.manifest, cell):
+            raise RunFolderError(
+                f"{folder} holds results of another run or cell: delete it, and give the run's "
+                "command again, which runs the cell anew."
+            )
 
     def summary(self, cell: str) -> Summary | None:
         """What came of a cell, against autoregressive decoding too where that is known;
@@ -105,11 +140,20 @@ class RunFolder:
 
     def summaries(self) -> dict[str, Summary]:
         """Those of the finished cells, in the order of the plan."""
-        return {
-            cell.id: summary
-            for cell in self.cells
-            if (summary := self.summary(cell.id)) is not None
-        }
+        found: dict[str, Summary] = {}
+        for cell in self.cells:
+            if (summary := self.summary(cell.id)) is not None:
+                found[cell.id] = summary
+                if summary.state == "done":
+                    self.check_own(cell)
+        return found
+
+    def read(self, cell: CellEntry) -> tuple[Summary | None, CellLines]:
+        """All that there is of a cell's figures, found to be its own."""
+        summary, lines = self.summary(cell.id), self.lines(cell.id)
+        if lines.repeats or (summary is not None and summary.state == "done"):
+            self.check_own(cell)
+        return summary, lines
 
     def lines(self, cell: str) -> CellLines:
         """The steps and requests of the complete repeats."""

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from bass.text.timed import within
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
 ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
+DECODING_SECONDS = 1.8  # of every token once; 262,144 tokens of the usual decoders take 0.4
+DECODED_AT_ONCE = 1024  # tokens: what may go on when the time is over
 USUAL_LENGTH = 256  # characters; the longest tokens of most vocabularies have 64 to 128
 _SPACED = (
     {f" {mark}": mark for mark in (".", "?", "!", ",")}
@@ -59,7 +62,7 @@ class Tokenizer:
         try:
             with quiet():
                 fast, special = assemble(folder, file, settings)
-                _try(fast)
+                _try(fast, folder / file)
             return cls(
                 fast,
                 file,
@@ -193,21 +196,47 @@ class Tokenizer:
             json.loads(self.fast.decoder.__getstate__())
         ):
             return {}
-        return {
+        found = {
             index: int(token[3:5], 16)
             for token, index in self.vocabulary.items()
             if _BYTE.fullmatch(token)
         }
+        ids = {byte: index for index, byte in found.items()}
+        if not {*b"AB"} <= ids.keys() or "AB" in self.raw([ids[byte] for byte in b"AB"]):
+            return found
+        return {}  # an earlier decoder, such as `WordPiece` or `Fuse`, hides them
 
 
-def _try(fast: FastTokenizer) -> None:
+def _try(fast: FastTokenizer, file: Path) -> None:
     """Encode a text and decode every token, so that a panic of the library is found before the
     tokenizer is used. Errors are ignored: they may concern only this text.
+
+    Raises `CheckpointError` where decoding takes long.
     """
     with contextlib.suppress(Exception):
         within(ENCODING_SECONDS, lambda: fast.encode_batch(["", "a b"]))
-    with contextlib.suppress(Exception):
-        fast.decode_batch([[], *([index] for index in range(fast.get_vocab_size()))])
+    late = threading.Event()
+    try:
+        within(DECODING_SECONDS, lambda: _decode_all(fast, late))
+    except TimeoutError as error:
+        raise CheckpointError(
+            f"`{file}` takes more than {DECODING_SECONDS:.1f} seconds to decode each of its "
+            f"{fast.get_vocab_size():,} tokens once, by decoders too many or too slow: use another "
+            "checkpoint."
+        ) from error
+    finally:
+        late.set()
+
+
+def _decode_all(fast: FastTokenizer, late: threading.Event) -> None:
+    """Decode every token, until it is too late."""
+    count = fast.get_vocab_size()
+    for begin in range(0, count, DECODED_AT_ONCE):
+        if late.is_set():
+            return
+        ids = [[index] for index in range(begin, min(begin + DECODED_AT_ONCE, count))]
+        with contextlib.suppress(Exception):
+            fast.decode_batch([[], *ids])
 
 
 def _cleans_up(fast: FastTokenizer, settings: dict[str, Any]) -> bool:

@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "pass@k draws with replacement",
         "pass_at_k",
-        "math.comb(samples - passed, k) / math.comb(samples, k)",
+        "float(np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))",
         "(1 - passed / samples) ** k",
         (
             "unit/test_eval_scores.py::test_pass_at_k_is_the_share_of_all_choices_of_k_samples_in_which_one_passes",

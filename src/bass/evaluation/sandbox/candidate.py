@@ -4,10 +4,11 @@ Nothing here is trusted once the program has run: whatever it sends is only ever
 question of the checker.
 """
 
-import builtins
 import json
 import operator
 import os
+import sys
+from types import ModuleType
 from typing import Any
 
 from bass.evaluation.sandbox.confine import Limits, Unconfined, confine, wall
@@ -25,6 +26,15 @@ OPERATIONS = {
     "str": str,
     "bool": bool,
 }
+
+
+def new_module(name: str) -> dict[str, Any]:
+    """The names of a new module, in which code can be run.
+
+    It can be found by its name, as dataclasses, pickle and type hints find the module of a class.
+    """
+    sys.modules[name] = module = ModuleType(name)
+    return vars(module)
 
 
 def serve(questions: int, answers: int, nowhere: int, limits: Limits, scratch: str | None) -> None:
@@ -51,7 +61,7 @@ def serve(questions: int, answers: int, nowhere: int, limits: Limits, scratch: s
         answer({"refused": str(error)})
         os._exit(0)
     answer({"confined": True})
-    module: dict[str, Any] = {"__name__": "candidate", "__builtins__": builtins}
+    module = new_module("candidate")
     kept: list[Any] = []
     numbers: dict[int, int] = {}  # by identity, which is what equality of handles means
 

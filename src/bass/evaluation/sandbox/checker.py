@@ -26,7 +26,7 @@ if __name__ == "__main__":
     # where `bass` is, instead of this folder, whose names are nobody's modules
     sys.path[0] = str(Path(__file__).parents[3])
 
-from bass.evaluation.sandbox.candidate import serve
+from bass.evaluation.sandbox.candidate import new_module, serve
 from bass.evaluation.sandbox.confine import (
     Limits,
     Unconfined,
@@ -188,7 +188,7 @@ def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
             if not isinstance(coded, dict):
                 line.lose("the answer is none")
             stage = "tests"
-            space: dict[str, Any] = {"__name__": "tests"}
+            space = new_module("tests")
             exec(compile(task["before"], "before.py", "exec"), space)
             for name in task["names"]:
                 space[name] = decode(coded.get(name), lambda number: Remote(line, number))

@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import resource
+import site
 import struct
 import sys
 from dataclasses import dataclass
@@ -172,18 +173,16 @@ def _limit(limits: Limits) -> None:
 def readable() -> list[str]:
     """What a program needs to read: the interpreter, its libraries, time zones, and the devices
     that are no device.
+
+    Not the prefix of the interpreter as a whole, which is the project's folder where the virtual
+    environment was made in it.
     """
-    own = [
-        sys.prefix,
-        sys.base_prefix,
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/share/zoneinfo",
-    ]
+    packages = [*site.getsitepackages(), os.path.dirname(os.__file__)]
+    shared = [f"{sys.base_prefix}/{name}" for name in ("lib", sys.platlibdir)]
+    own = [*packages, *shared, "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo"]
     return [
         *dict.fromkeys(own),
+        os.path.realpath(sys.executable),
         "/etc/ld.so.cache",
         "/etc/localtime",
         "/dev/null",

@@ -6,11 +6,12 @@ equals everything arrives as a handle, and an integer with a method of its own a
 """
 
 import builtins
+import sys
 from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from numbers import Integral
+from numbers import Complex, Integral, Rational, Real
 from typing import Any
 
 _SAFE = 2**53
@@ -28,15 +29,21 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
     """JSON of a value; `handle` numbers what is none of the plain types."""
     if value is None or isinstance(value, bool):
         return value
+    # no number to Python, and known only where the program has imported it
+    if isinstance(value, getattr(sys.modules.get("numpy"), "bool_", ())):
+        return bool(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Integral):
         number = int(value)
         return number if -_SAFE < number < _SAFE else ["i", hex(number)]
-    if isinstance(value, float):
-        return ["f", float.hex(value)]
-    if isinstance(value, complex):
-        return ["c", value.real.hex(), value.imag.hex()]
+    if isinstance(value, Rational):
+        return ["F", [encode(value.numerator, handle), encode(value.denominator, handle)]]
+    if isinstance(value, Real):
+        return ["f", float(value).hex()]
+    if isinstance(value, Complex):
+        number = complex(value)
+        return ["c", number.real.hex(), number.imag.hex()]
     if isinstance(value, bytes | bytearray):
         return ["b" if isinstance(value, bytes) else "B", value.hex()]
     for tag, kind in _SEQUENCES:
@@ -48,8 +55,6 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
         return ["r", [encode(n, handle) for n in (value.start, value.stop, value.step)]]
     if isinstance(value, Decimal):
         return ["D", str(value)]
-    if isinstance(value, Fraction):
-        return ["F", [encode(value.numerator, handle), encode(value.denominator, handle)]]
     if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
         return ["T", value.__name__]
     return ["o", handle(value)]
