@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bass.analysis import evaluated as evaluated_module
-from bass.analysis.evaluated import _asked, read_evaluation
+from bass.analysis.evaluated import _requested, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation import record_code, sources
 from bass.evaluation.evaluate import Evaluation
@@ -258,7 +258,7 @@ def test_a_folder_of_an_evaluation_whose_files_are_none_is_refused_at_once(
         with opened(out, {"task": "gsm8k"}, {}) as folder:
             folder.samples("batched")
             folder.scores("batched")
-        _asked(out)
+        _requested(out)
 
     if name == "lock":  # of whichever kind: it is only locked
         with contextlib.suppress(BassError):
