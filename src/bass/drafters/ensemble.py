@@ -1,9 +1,10 @@
 """Several ways to draft: for each row the first that has something to propose."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, ClassVar, TypeVar, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
@@ -16,6 +17,8 @@ from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
 from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+
+T = TypeVar("T")
 
 
 @final
@@ -68,7 +71,7 @@ class Ensemble(DraftMethod):
 @dataclass(frozen=True)
 class EnsembleDrafter(Drafter):
     """Merges the drafts of its parts row by row, then tells each part what another one proposed in
-    its place.
+    its place. Each part has its own copy of what the ensemble is given: see `lent`.
 
     A part with a cache feeds it the last two committed tokens, and the tokens that it drafts
     itself. Of a draft that another part made and the verifier kept, it would lack all but the last:
@@ -90,12 +93,12 @@ class EnsembleDrafter(Drafter):
         return " or ".join(map(named, self.drafters))
 
     def reserve(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.reserve(assignment)
+        for drafter, own in zip(self.drafters, self.lent(assignment), strict=True):
+            drafter.reserve(own)
 
     def fill(self, window: Window) -> Features:
-        for drafter in self.drafters:
-            drafter.fill(window)
+        for drafter, own in zip(self.drafters, self.lent(window), strict=True):
+            drafter.fill(own)
         return ()
 
     @property
@@ -105,21 +108,23 @@ class EnsembleDrafter(Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        for drafter, own in zip(self.drafters, self.reads, strict=True):
-            if drafter.observes:
-                drafter.observe(window, tuple(features[i] for i in own), accepted)
+        parts = zip(self.drafters, self.reads, strict=True)
+        observing = [(drafter, reads) for drafter, reads in parts if drafter.observes]
+        given = lent((window, features, accepted), len(observing))
+        for (drafter, reads), (seen, all_features, counts) in zip(observing, given, strict=True):
+            drafter.observe(seen, tuple(all_features[i] for i in reads), counts)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.copy_rows(assignment)
+        for drafter, own in zip(self.drafters, self.lent(assignment), strict=True):
+            drafter.copy_rows(own)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         asked, drafts = lengths, []
-        for drafter in self.drafters:
+        for drafter, own in zip(self.drafters, self.lent(noise), strict=True):
             # a part may write to its lengths
-            answer = drafter.propose(sequences, asked.clone(), k, noise, span)
+            answer = drafter.propose(sequences, asked.clone(), k, own, span)
             draft = check_answer(drafter, answer, asked, k, self.vocab_size)
             if asked.device.type == "cpu":
                 check_columns(drafter, draft, asked)
@@ -134,6 +139,33 @@ class EnsembleDrafter(Drafter):
         for drafter, own in zip(self.drafters, drafts, strict=True):
             tell(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
+
+    def lent(self, given: T) -> Iterator[T]:
+        """What each part is given."""
+        return lent(given, len(self.drafters))
+
+
+def lent(given: T, parts: int) -> Iterator[T]:
+    """What is given, for each part that may write to it: copies, and for the last part the
+    ensemble's own, which no one reads after it.
+    """
+    for _ in range(parts - 1):
+        yield copied(given)
+    if parts:
+        yield given
+
+
+def copied(value: Any) -> Any:
+    """A copy of the tensors and arrays in a value, in tuples and in records."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{name: copied(part) for name, part in vars(value).items()})
+    return value
 
 
 def widened(draft: Draft, asked: Int[Tensor, " batch"], k: int) -> Draft:
