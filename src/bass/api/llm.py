@@ -248,8 +248,9 @@ class LLM:
         elsewhere, the requests take a first step, prefill included, and are given up. The graphs
         serve what `generate` is asked next, whatever its sampling options, if it has as many rows
         and no longer ones; else they are dropped, and captured anew as shapes occur.
-        Without a warm-up, each is captured when it first occurs: that time counts neither as the
-        policy's nor against a `time_budget`, and is `stats.capture_seconds`.
+        A batch-wide drafter (`batch_invariant = False`) is made for each call, and its graphs with
+        it. Without a warm-up, each is captured when it first occurs: that time counts neither as
+        the policy's nor against a `time_budget`, and is `stats.capture_seconds`.
 
         Raises as `generate` does.
         """
@@ -307,7 +308,7 @@ class LLM:
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
         """The requests and an engine for them: a new one for each call, or the last one where its
-        graphs serve them too.
+        graphs serve them too and its drafter keeps nothing of a run.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         ends = max(len(request.end_tokens) for request in requests)
@@ -330,7 +331,9 @@ class LLM:
             with explained(too_large):
                 engine = assemble(self.models, self.parts, self.graphs, budget, ends)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if self.graphs else None
+        # a batch-wide drafter may have learned from this run, which the next one must not see
+        keep = self.graphs and self.parts.drafter.batch_invariant
+        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if keep else None
         return run
 
     def _cost(self) -> PairCost:

@@ -94,7 +94,8 @@ class DraftMethod(ABC):
     `batch_invariant`: what a row drafts depends on nothing of the other rows. False of a batch-wide
     drafter, such as one that learns from the committed tokens of all rows: the output law is the
     target's all the same, but the tokens that a seed gives a row depend on its batch, which a run's
-    summary says.
+    summary says. It is built for each call; the drafter of another method, for which CUDA graphs
+    are captured, serves later calls too, whose prompts begin in rows that `reserve` gives them.
     """
 
     paper: ClassVar[str] = ""
