@@ -148,7 +148,7 @@ class LLM:
         bar of the tokens on standard error, which ends early where samples do.
         """
         options = options_from(RequestOptions, locals(), unknown)
-        return finished(self._begin(prompts, options), progress)
+        return finished(self.start(prompts, options), progress)
 
     def stream(
         self,
@@ -187,7 +187,7 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        return self._begin(prompts, options_from(RequestOptions, locals(), unknown))
+        return self.start(prompts, options_from(RequestOptions, locals(), unknown))
 
     def chat(
         self,
@@ -221,7 +221,7 @@ class LLM:
         if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
             talks = [messages]
         prompts = [self.apply_chat_template(one, template) for one in talks]
-        return finished(self._begin(prompts, options), progress)
+        return finished(self.start(prompts, options), progress)
 
     def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
         """Token ids of a conversation up to the assistant's turn, to be given to `generate`.
@@ -286,8 +286,12 @@ class LLM:
         finally:
             generation.close()
 
-    def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
-        """Check the request, and make an engine for it."""
+    def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
+        """What `stream` does, with the options in one value.
+
+        `first_sample`: the sample index from which those of each prompt count, for prompts that
+        earlier calls with this seed had already: their samples are further ones.
+        """
         stops = stop_strings(options.stop)
         if stops and self.models.tokenizer is None:
             raise OptionError(
@@ -299,7 +303,7 @@ class LLM:
             raise OptionError(
                 f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
             )
-        requests = requests_for(self.models, prompts, options)
+        requests = requests_for(self.models, prompts, options, first_sample)
         run = self._run(requests, budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
