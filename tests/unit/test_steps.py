@@ -332,15 +332,17 @@ class Learned(Drafter):
     [("model", True), (Learns(), False), (Ensemble((Learns(), ModelDraft())), False)],
 )
 def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
-    drafter: Any, keeps: bool, monkeypatch: pytest.MonkeyPatch
+    drafter: Any, keeps: bool, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where engines are kept for their graphs, which are left out here."""
     monkeypatch.setattr(assembly, "GraphedStep", lambda step, _: step)
-    llm = bass.load(drafter=drafter, num_speculative_tokens=3, device="cpu")
+    parts: dict[str, Any] = {"drafter": drafter, "num_speculative_tokens": 3}
+    draft = None if isinstance(drafter, Learns) else pair.draft
+    llm = bass.load(pair.target, draft, device="cpu", **parts)
     llm.graphs = True
 
     def call() -> Any:
-        result = llm.generate("def f(", 4, max_new_tokens=24, temperature=1.0, seed=5)
+        result = llm.generate([3, 1], 4, max_new_tokens=24, temperature=1.0, seed=5)
         return [c.token_ids for c in result.completions], result.stats.tau
 
     assert call() == call()
