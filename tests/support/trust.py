@@ -26,6 +26,7 @@ from bass.testing import (
 )
 from bass.testing.enumeration import rejection_cuts
 from unit import test_testing_broken_drafters as drafters
+from unit import test_testing_broken_in_runs as in_runs
 from unit import test_testing_broken_pairs as pairs
 from unit import test_testing_broken_policies as policies
 
@@ -37,6 +38,11 @@ def known() -> Iterator[tuple[str, Check]]:
     for check, test, count in (
         (check_drafter, drafters.test_a_drafter_that_breaks_a_law_is_told_which_and_where, 1),
         (check_verifier, drafters.test_a_verifier_that_breaks_a_law_is_told_which_and_where, 1),
+        (
+            check_verifier,
+            in_runs.test_a_verifier_that_is_right_in_each_step_alone_is_found_out_in_a_run,
+            1,
+        ),
         (check_policy, policies.test_a_policy_that_breaks_a_law_is_told_which_and_where, 1),
         (check_stop_rule, policies.test_a_stop_rule_that_breaks_a_law_is_told_which_and_where, 1),
         (check_pair, pairs.test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where, 2),

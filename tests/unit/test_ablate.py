@@ -144,6 +144,25 @@ def test_a_cell_generates_what_generate_does(whole: Path, pair: Pair) -> None:
     assert found == [completion.token_ids for completion in result.completions]
 
 
+def test_a_prompt_that_a_cell_repeats_gets_the_samples_that_it_gets_in_one_call(
+    pair: Pair, tmp_path: Path, bass_command: Command
+) -> None:
+    prompts = ["for item", "def f", "for item"]
+    base = {"policy": "fixed", "batch": 2, "max_new_tokens": 6, "temperature": 0.8, "repeats": 1}
+    (tmp_path / "again.yaml").write_text(json.dumps({"base": base | {"prompts": prompts}}))
+    models = ("--target", str(pair.target), "--draft", str(pair.draft))
+    out = str(tmp_path / "out")
+    assert (
+        bass_command("ablate", str(tmp_path / "again.yaml"), "--output", out, *models).status == 0
+    )
+    llm = bass.load(pair.target, pair.draft, policy="fixed", max_batch_size=2)
+    result = llm.generate(prompts, num_return_sequences=2, max_new_tokens=6, temperature=0.8)
+    expected = [completion.token_ids for completion in result.completions]
+    [found] = [[ids for _, _, ids in lines] for cell, lines in tokens(tmp_path / "out").items()]
+    assert found == expected
+    assert found[:2] != found[4:]
+
+
 def test_the_drafts_of_the_first_repeat_are_those_that_its_steps_count(whole: Path) -> None:
     run = RunFolder(whole)
     for cell in run.cells:

@@ -130,8 +130,16 @@ def test_rows_share_a_prompt_unless_samples_are_counted() -> None:
         (["a"], 3, 6),
         (["b"], 3, 6),
     ]
+    assert {call.first_sample for call in own.settings.calls} == {0}
     [together] = planned(base={"prompts": ["a", "b"], "batch": 3, "repeats": 1, "samples": 2})
     assert [(call.prompts, call.samples) for call in together.settings.calls] == [(["a", "b"], 2)]
+
+
+def test_a_prompt_that_is_repeated_gets_further_samples_in_each_repeat() -> None:
+    prompts: list[Any] = ["a", [1, 2], "a", [1, 2], "a"]
+    [cell] = planned(base={"prompts": prompts, "batch": 3, "repeats": 2})
+    firsts = [call.first_sample for call in cell.settings.calls]
+    assert firsts == [0, 0, 3, 3, 6] * 2
 
 
 def test_prompts_are_read_from_files(tmp_path: Path) -> None:

@@ -247,6 +247,22 @@ def test_an_evaluation_tells_first_and_all_by_method_and_budget(
     assert "within so many seconds from the start" in again.out
 
 
+def test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    said = bass_command(*arguments(pair, tmp_path, count=2), "--temperature", "1")
+    assert said.status == 0, said.err
+    lines = (tmp_path / "out" / "batched" / "samples.jsonl").read_text().splitlines()
+    samples = [Sample.from_json(line, "") for line in lines if '"end"' not in line]
+    assert [s.sample for s in samples] == [0, 1, 0, 1]
+    [problem, _] = read_problems("gsm8k", tmp_path / "gsm8k.jsonl")
+    result = load(pair.target, pair.draft).generate(
+        [problem.prompt] * 2, 2, max_new_tokens=6, temperature=1.0, stop=problem.stop
+    )
+    assert [s.tokens for s in samples] == [c.token_ids for c in result.completions]
+    assert samples[0].tokens != samples[2].tokens
+
+
 def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the_same(
     pair: Pair, tmp_path: Path, bass_command: BassCommand
 ) -> None:

@@ -20,12 +20,14 @@ from hypothesis import strategies as st
 import bass
 from bass.api import assembly
 from bass.api.llm import CachedEngine
+from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import coarse, trial
 from bass.engine.run import Run
 from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, RequestError, StrategyError
-from bass.interfaces import Verifier
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, Verifier
+from bass.ops import batch_state
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.worlds import LlamaWorld, TableWorld, World
@@ -297,3 +299,51 @@ def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torc
         del run
         gc.collect()
         assert kept.idle == reused
+
+
+@dataclass(frozen=True)
+class Learns(DraftMethod):
+    """Batch-wide: what followed a token the last time in any row of the run."""
+
+    batch_invariant: ClassVar[bool] = False
+
+    def build(self, context: DrafterContext) -> Drafter:
+        return Learned(torch.zeros(context.vocab_size, dtype=torch.int64, device=context.device))
+
+
+@dataclass(frozen=True)
+class Learned(Drafter):
+    after: torch.Tensor
+
+    def propose(
+        self, sequences: Sequences, lengths: torch.Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
+        tokens, positions = batch_state.last(sequences, 2)
+        known = (positions >= 0).all(1)
+        self.after[tokens[known, 0]] = tokens[known, 1]
+        columns = [self.after[tokens[:, 1]]]
+        for _ in range(k - 1):
+            columns.append(self.after[columns[-1]])
+        return Draft(torch.stack(columns, 1), None, lengths)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "keeps"),
+    [("model", True), (Learns(), False), (Ensemble((Learns(), ModelDraft())), False)],
+)
+def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
+    drafter: Any, keeps: bool, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where engines are kept for their graphs, which are left out here."""
+    monkeypatch.setattr(assembly, "GraphedStep", lambda step, _: step)
+    parts: dict[str, Any] = {"drafter": drafter, "num_speculative_tokens": 3}
+    draft = None if isinstance(drafter, Learns) else pair.draft
+    llm = bass.load(pair.target, draft, device="cpu", **parts)
+    llm.graphs = True
+
+    def call() -> Any:
+        result = llm.generate([3, 1], 4, max_new_tokens=24, temperature=1.0, seed=5)
+        return [c.token_ids for c in result.completions], result.stats.tau
+
+    assert call() == call()
+    assert (llm._kept is not None) == keeps

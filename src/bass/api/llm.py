@@ -149,7 +149,7 @@ class LLM:
         progress bar of the tokens on standard error.
         """
         options = options_from(RequestOptions, locals(), unknown)
-        return finished(self._begin(prompts, options), progress)
+        return finished(self.start(prompts, options), progress)
 
     def stream(
         self,
@@ -188,7 +188,7 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        return self._begin(prompts, options_from(RequestOptions, locals(), unknown))
+        return self.start(prompts, options_from(RequestOptions, locals(), unknown))
 
     def chat(
         self,
@@ -223,7 +223,7 @@ class LLM:
         if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
             talks = [messages]
         prompts = [self.apply_chat_template(one, template) for one in talks]
-        return finished(self._begin(prompts, options), progress)
+        return finished(self.start(prompts, options), progress)
 
     def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
         """Token ids of a conversation up to the assistant's turn, as a prompt for `generate`.
@@ -250,7 +250,8 @@ class LLM:
         requests take a first step, prefill included, and are dropped. Later calls of `generate`
         reuse the graphs, whatever their sampling options, if they have as many rows and no longer
         ones; otherwise the graphs are dropped, and each shape is captured again when it first
-        occurs. Without a warm-up, each is captured when it first occurs: that time is
+        occurs. A batch-wide drafter (`batch_invariant = False`) is built for each call, and its
+        graphs with it. Without a warm-up, each is captured when it first occurs: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
 
         Raises as `generate` does.
@@ -287,8 +288,12 @@ class LLM:
         finally:
             generation.close()
 
-    def _begin(self, prompts: Prompts, options: RequestOptions) -> Generation:
-        """Check the request and make an engine for it."""
+    def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
+        """`stream`, with the options in one value.
+
+        `first_sample`: the first sample index of each prompt, for prompts that earlier calls with
+        this seed had: these samples are further ones.
+        """
         stops = stop_strings(options.stop)
         if stops and self.models.tokenizer is None:
             raise OptionError(
@@ -300,7 +305,7 @@ class LLM:
             raise OptionError(
                 f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
             )
-        requests = requests_for(self.models, prompts, options)
+        requests = requests_for(self.models, prompts, options, first_sample)
         run = self._run(requests, budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
@@ -308,7 +313,9 @@ class LLM:
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
-        """A run of the requests on a new engine, or on the cached one where its graphs fit them."""
+        """A run of the requests on a new engine, or on the cached one where its graphs fit them and
+        its drafter keeps nothing of a run.
+        """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         ends = max(len(request.end_tokens) for request in requests)
         engine = self._kept.engine if self._kept is not None and self._kept.idle else None
@@ -330,7 +337,9 @@ class LLM:
             with explained(too_large):
                 engine = assemble(self.models, self.parts, self.graphs, budget, ends)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if self.graphs else None
+        # a batch-wide drafter may have learned from this run, which the next one must not see
+        keep = self.graphs and self.parts.drafter.batch_invariant
+        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if keep else None
         return run
 
     def _cost(self) -> PairCost:

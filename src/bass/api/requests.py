@@ -27,12 +27,14 @@ _BYTES = bytes | bytearray | memoryview
 _UNORDERED = set | frozenset
 
 
-def requests_for(models: Models, prompts: Prompts, options: RequestOptions) -> list[Request]:
+def requests_for(
+    models: Models, prompts: Prompts, options: RequestOptions, first_sample: int = 0
+) -> list[Request]:
     """One request per sample, prompt by prompt, each with the options of its prompt.
 
     A request's noise depends on its prompt and sample index. Occurrence j of a repeated prompt (the
     same token ids) has the sample indices j * n to j * n + n - 1, where n is
-    `num_return_sequences`.
+    `num_return_sequences`; all count from `first_sample`.
 
     Raises `RequestError` or `OptionError`.
     """
@@ -70,7 +72,7 @@ def requests_for(models: Models, prompts: Prompts, options: RequestOptions) -> l
                 f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the "
                 f"context of {positions}: {remedy}."
             )
-        first = seen[tuple(prompt)]
+        first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
         for sample in range(first, first + samples):
             key, row = (

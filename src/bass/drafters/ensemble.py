@@ -1,9 +1,10 @@
 """Several ways to draft: each row uses the first one that proposes tokens."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, ClassVar, TypeVar, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
@@ -16,6 +17,8 @@ from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
 from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+
+T = TypeVar("T")
 
 
 @final
@@ -69,6 +72,8 @@ class Ensemble(DraftMethod):
 class EnsembleDrafter(Drafter):
     """Merges the drafts of its parts row by row, then feeds each part the drafts of the others.
 
+    Each part has its own copy of what the ensemble receives: see `copies`.
+
     A part with a cache feeds it the last two committed tokens and its own drafts. If the verifier
     accepts the draft of another part, the cache lacks all its tokens except the last:
 
@@ -89,12 +94,12 @@ class EnsembleDrafter(Drafter):
         return " or ".join(map(named, self.drafters))
 
     def reserve(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.reserve(assignment)
+        for drafter, own in zip(self.drafters, copies(assignment, len(self.drafters)), strict=True):
+            drafter.reserve(own)
 
     def fill(self, window: Window) -> Features:
-        for drafter in self.drafters:
-            drafter.fill(window)
+        for drafter, own in zip(self.drafters, copies(window, len(self.drafters)), strict=True):
+            drafter.fill(own)
         return ()
 
     @property
@@ -104,21 +109,23 @@ class EnsembleDrafter(Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        for drafter, own in zip(self.drafters, self.reads, strict=True):
-            if drafter.observes:
-                drafter.observe(window, tuple(features[i] for i in own), accepted)
+        parts = zip(self.drafters, self.reads, strict=True)
+        observing = [(drafter, reads) for drafter, reads in parts if drafter.observes]
+        parts = copies((window, features, accepted), len(observing))
+        for (drafter, reads), (seen, all_features, counts) in zip(observing, parts, strict=True):
+            drafter.observe(seen, tuple(all_features[i] for i in reads), counts)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.copy_rows(assignment)
+        for drafter, own in zip(self.drafters, copies(assignment, len(self.drafters)), strict=True):
+            drafter.copy_rows(own)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested, drafts = lengths, []
-        for drafter in self.drafters:
+        for drafter, own in zip(self.drafters, copies(noise, len(self.drafters)), strict=True):
             # a part may write to its lengths
-            answer = drafter.propose(sequences, requested.clone(), k, noise, span)
+            answer = drafter.propose(sequences, requested.clone(), k, own, span)
             draft = check_answer(drafter, answer, requested, k, self.vocab_size)
             if requested.device.type == "cpu":
                 check_columns(drafter, draft, requested)
@@ -132,6 +139,29 @@ class EnsembleDrafter(Drafter):
         for drafter, own in zip(self.drafters, drafts, strict=True):
             feed(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
+
+
+def copies(value: T, parts: int) -> Iterator[T]:
+    """A copy for each part, which may write to it; the last part receives the value itself, which
+    nothing reads afterwards.
+    """
+    for _ in range(parts - 1):
+        yield copied(value)
+    if parts:
+        yield value
+
+
+def copied(value: Any) -> Any:
+    """A copy of the tensors and arrays in a value, in tuples and in records."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{name: copied(part) for name, part in vars(value).items()})
+    return value
 
 
 def widened(draft: Draft, requested: Int[Tensor, " batch"], k: int) -> Draft:

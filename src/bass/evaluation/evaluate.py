@@ -19,6 +19,7 @@ from bass.analysis.scores import (
     useful_budgets,
 )
 from bass.api.llm import LLM, plain
+from bass.api.options import RequestOptions
 from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.sandbox import Limits, Sandbox
@@ -26,6 +27,7 @@ from bass.evaluation.scoring import exact_match, rouge2
 from bass.evaluation.tasks import Problem
 from bass.runs.evaluation_folder import METHODS as NAMES
 from bass.runs.evaluation_folder import MOST_BUDGETS, Folder, Sample, Score, digest
+from bass.runs.prompts import occurrences
 from bass.text import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
@@ -179,7 +181,7 @@ def sample(
     llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress
 ) -> dict[str, list[Sample]]:
     """Samples of every problem by a method, one problem at a time: the clocks are those of one
-    request with its samples.
+    request with its samples. A problem with the prompt of an earlier one gets other samples.
     """
     done = folder.samples(method)
     model = METHODS[method](llm)
@@ -192,9 +194,12 @@ def sample(
             "time_budget": None,
         }
         model.generate(left[0].prompt, **options | few)
+    before = occurrences([p.prompt for p in evaluation.problems])
+    earlier = dict(zip([p.task_id for p in evaluation.problems], before, strict=True))
     for i, problem in enumerate(left, len(done) + 1):
         own: dict[str, Any] = {"stop": (*problem.stop, *options.get("stop", ()))}
-        generation = model.stream(problem.prompt, **options | own)
+        first = earlier[problem.task_id] * options["num_return_sequences"]
+        generation = model.start(problem.prompt, RequestOptions(**options | own), first)
         result = generation.result()
         prefilled = generation.run.trace.prefilled
         began = min(prefilled.values(), default=0.0)
@@ -205,7 +210,7 @@ def sample(
             group.append(
                 Sample(
                     problem.task_id,
-                    c.sample_index,
+                    index,
                     text,
                     c.token_ids,
                     c.mean_logprob,

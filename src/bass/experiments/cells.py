@@ -226,9 +226,8 @@ def _generate(
     generation = None
     for call in left:
         conditions = Conditions(llm.models.device)
-        generation = llm.stream(
-            call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with
-        )
+        options = call.options(settings.stream_with)
+        generation = llm.start(call.prompts, options, call.first_sample)
         tokens = 0
         for event in generation:
             tokens += len(event.token_ids)
@@ -239,9 +238,8 @@ def _generate(
         return None
     call = (left or calls)[-1]
     if generation is None:  # all repeats had ended, and the process before the summary was written
-        generation = llm.stream(
-            call.prompts, num_return_sequences=call.samples, seed=call.seed, **settings.stream_with
-        )
+        options = call.options(settings.stream_with)
+        generation = llm.start(call.prompts, options, call.first_sample)
         generation.result()
     memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
     cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps

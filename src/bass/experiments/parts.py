@@ -24,9 +24,7 @@ def parts_in_ms(
     if len(trace) < 2:
         return None
     k = statistics.median_low([step.k for step in trace])
-    generation = llm.stream(
-        call.prompts, num_return_sequences=call.samples, seed=call.seed, **options
-    )
+    generation = llm.start(call.prompts, call.options(options), call.first_sample)
     run = generation.run
     try:
         for _ in generation:

@@ -3,6 +3,7 @@
 `Recorded` has no name for `policy=`: it writes into a list of the caller.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
@@ -50,7 +51,8 @@ class Recorded(DraftLengthPolicy[Any]):
         return self.policy.lengths(state)
 
     def update(self, state: Any, feedback: Feedback) -> Any:
-        self.into.append(Recording(np.array(self.policy.lengths(state), dtype=np.int32), feedback))
+        asked = np.array(self.policy.lengths(state), dtype=np.int32)
+        self.into.append(Recording(asked, deepcopy(feedback)))  # the policy may write to its own
         return self.policy.update(state, feedback)
 
     def reset(self, state: Any, rows: np.ndarray) -> Any:

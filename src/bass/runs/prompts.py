@@ -1,5 +1,7 @@
 """The prompts of cells: from the config, from a file, or built in."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,17 @@ def read_prompts(given: Any, most: int | None) -> list[Any]:
             f"ids, a file, or {', '.join(BUILT_IN)}."
         )
     return prompts[:most]
+
+
+def occurrences(prompts: Sequence[Prompt]) -> list[int]:
+    """How often each prompt stands before its place: 0 for one that is not repeated."""
+    seen: Counter[str | tuple[int, ...]] = Counter()
+    before = []
+    for prompt in prompts:
+        key = prompt if isinstance(prompt, str) else tuple(prompt)
+        before.append(seen[key])
+        seen[key] += 1
+    return before
 
 
 def _is_prompt(one: Any) -> bool:

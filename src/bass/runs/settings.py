@@ -11,6 +11,7 @@ from typing import Any, final
 from bass.api.options import (
     LoadOptions,
     ModelOptions,
+    RequestOptions,
     SamplingOptions,
     for_one_prompt,
     help_of,
@@ -22,7 +23,7 @@ from bass.api.resolve import make
 from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.problems import Problems
-from bass.runs.prompts import Prompt, read_prompts
+from bass.runs.prompts import Prompt, occurrences, read_prompts
 from bass.sampling import Sampling
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
@@ -150,11 +151,14 @@ class Settings(ModelOptions, SamplingOptions):
     def calls(self) -> "list[Call]":
         """What has to be generated, in order: the repeats of the cell's files."""
         prompts = self.read_prompts()
-        groups = [prompts] if self.samples is not None else [[prompt] for prompt in prompts]
-        rounds = [(self.seed + turn, group) for turn in range(self.repeats) for group in groups]
+        groups = [(prompts, 0)]
+        if self.samples is None:  # a prompt that is repeated gets further samples, as in one call
+            repeated = zip(prompts, occurrences(prompts), strict=True)
+            groups = [([prompt], before * self.batch) for prompt, before in repeated]
+        rounds = [(self.seed + turn, *group) for turn in range(self.repeats) for group in groups]
         return [
-            Call(i, group, self.samples or self.batch, seed)
-            for i, (seed, group) in enumerate(rounds)
+            Call(i, group, self.samples or self.batch, seed, first)
+            for i, (seed, group, first) in enumerate(rounds)
         ]
 
     @property
@@ -184,15 +188,21 @@ class Settings(ModelOptions, SamplingOptions):
 @final
 @dataclass(frozen=True)
 class Call:
-    """One call of `LLM.stream`, which is one repeat of a cell.
+    """One call of `LLM.start`, which is one repeat of a cell.
 
-    `number`: counts the cell's calls from 0.
+    `number`: counts the cell's calls from 0. `first_sample`: more than 0 where calls before it with
+    the same seed have the same prompt.
     """
 
     number: int
     prompts: list[Prompt]
     samples: int
     seed: int
+    first_sample: int = 0
+
+    def options(self, shared: Mapping[str, Any]) -> RequestOptions:
+        """Its own options, with those that all calls share."""
+        return RequestOptions(num_return_sequences=self.samples, seed=self.seed, **shared)
 
     @property
     def requests(self) -> int:

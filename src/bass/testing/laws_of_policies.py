@@ -12,7 +12,7 @@ from bass.records import Feedback
 from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.proof import Proof
-from bass.testing.purity import another_world, content, holds_tensor
+from bass.testing.purity import another_world, clocks_read, content, holds_tensor
 from bass.testing.strategies import Past, Work, feedback_sequences
 from bass.testing.truth import Softmax
 
@@ -26,6 +26,7 @@ SAME = (
     "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
     "outside the state."
 )
+CLOCK = "a policy reads no clock: times are in the feedback."
 AGAIN = "the same requests with the same noise and the same clock give the same tokens."
 
 
@@ -36,7 +37,9 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
     never change if it is `constant_length`; `lengths`, `update` and `reset` do not write to their
     arguments, and older states stay valid after newer ones; no torch; the same feedback leads to
-    the same lengths with another clock and other global generators. Then in a real engine on small
+    the same lengths with another clock and other global generators; no clock of `time` or
+    `datetime` is read by another name (reads by C code, such as `numpy.datetime64("now")`, are not
+    seen). Then in a real engine on small
     models: greedy decoding equals the recomputed truth for ragged requests and ends of sequence;
     the same noise leads to the same tokens twice; the joint distribution of the first two tokens is
     the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
@@ -65,8 +68,9 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
 
 def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:
     """All laws but those of an engine, for one sequence of feedback."""
-    with another_world(1e6, 0.001, 0):
+    with another_world(1e6, 0.001, 0), clocks_read() as read:
         first = play(proof, policy, past)
+    proof.require(CLOCK, not read, "no call of a clock", f"`{read[0]}`" if read else "")
     with another_world(2.5e7 + 0.37, 0.73, 1):
         second = play(proof, policy, past)
     proof.require(SAME, first == second, f"lengths {first} a second time", second)

@@ -4,16 +4,29 @@ generators.
 
 import contextlib
 import dataclasses
+import datetime
 import random
+import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from torch import Tensor
 
-CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
+CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+# the functions themselves, before `another_world` puts others into their module
+READ_CLOCKS = {
+    getattr(time, name): name
+    for clock in (*CLOCKS, "clock_gettime", "localtime", "gmtime", "ctime")
+    for name in (clock, f"{clock}_ns")
+    if hasattr(time, name)
+}
+OF_DATES = ("now", "utcnow", "today")  # methods of `datetime` and `date`
+# reads a clock whenever Python collects garbage
+NOT_WATCHED = "hypothesis."
 # From this index on, `__reduce_ex__` returns fresh iterators over the items of a container.
 ITEMS = 3
 
@@ -65,6 +78,34 @@ def holds_tensor(value: Any) -> bool:
         )
 
     return isinstance(value, Tensor) or search(content(value))
+
+
+@contextlib.contextmanager
+def clocks_read() -> Iterator[list[str]]:
+    """The names of the clocks of `time` and `datetime` that are read meanwhile, by whatever name
+    the code has them, in an attribute or a default too; those that `another_world` replaces are
+    none of them.
+
+    Calls that C code makes are not seen: of a `functools.partial`, by `numpy.datetime64("now")`.
+    """
+    names: list[str] = []
+
+    def look(frame: FrameType, event: str, function: Any) -> None:
+        if event != "c_call" or str(frame.f_globals.get("__name__")).startswith(NOT_WATCHED):
+            return
+        of = getattr(function, "__self__", None)
+        if isinstance(of, type) and issubclass(of, datetime.date):
+            if function.__name__ in OF_DATES:
+                names.append(f"{of.__name__}.{function.__name__}")
+        elif function in READ_CLOCKS:
+            names.append(f"time.{READ_CLOCKS[function]}")
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield names
+    finally:
+        sys.setprofile(before)
 
 
 @contextlib.contextmanager

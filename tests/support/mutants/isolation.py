@@ -35,6 +35,30 @@ MUTANTS = (
         (f"{WRITES}::test_a_part_of_an_ensemble_that_writes_to_its_lengths",),
     ),
     Mutant(
+        "the parts of an ensemble share what they are given",
+        "drafters.ensemble.copies",
+        "yield copied(value)",
+        "yield value",
+        (
+            f"{WRITES}::test_a_part_of_an_ensemble_that_writes_to_all_that_it_is_given",
+            f"{WRITES}::test_what_a_part_of_an_ensemble_is_given_is_not_what_another_one_wrote",
+        ),
+    ),
+    Mutant(
+        "the parts of an ensemble share what they observe",
+        "EnsembleDrafter.observe",
+        "copies((window, features, accepted), len(observing))",
+        "[(window, features, accepted)] * len(observing)",
+        (f"{WRITES}::test_what_a_part_of_an_ensemble_is_given_is_not_what_another_one_wrote",),
+    ),
+    Mutant(
+        "a recording holds the feedback that its policy may write to",
+        "Recorded.update",
+        "deepcopy(feedback)",
+        "feedback",
+        (f"{WRITES}::test_a_recorded_policy_that_writes_to_its_feedback",),
+    ),
+    Mutant(
         "strategies have the keys and lengths of the rows themselves",
         "engine.step.copies_for",
         "Noise(keys, first, noise.uniforms)",

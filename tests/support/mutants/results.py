@@ -119,9 +119,36 @@ MUTANTS = (
     Mutant(
         "a repeated prompt has its first samples again",
         "requests_for",
-        "first = seen[tuple(prompt)]",
-        "first = 0",
+        "first_sample + seen[tuple(prompt)]",
+        "first_sample",
         (REPEATED,),
+    ),
+    Mutant(
+        "a prompt that a cell repeats has its first samples again",
+        "requests_for",
+        "first_sample + seen[tuple(prompt)]",
+        "seen[tuple(prompt)]",
+        (
+            "unit/test_ablate.py::test_a_prompt_that_a_cell_repeats_gets_the_samples_that_it_gets_in_one_call",
+        ),
+    ),
+    Mutant(
+        "problems of one prompt have the same samples",
+        "evaluate.sample",
+        "model.start(problem.prompt, RequestOptions(**options | own), first)",
+        "model.start(problem.prompt, RequestOptions(**options | own))",
+        (
+            "unit/test_eval.py::test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call",
+        ),
+    ),
+    Mutant(
+        "what a batch-wide drafter learned reaches the next call",
+        "LLM._run",
+        "self.graphs and self.parts.drafter.batch_invariant",
+        "self.graphs",
+        (
+            "unit/test_steps.py::test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call",
+        ),
     ),
     Mutant(
         "a closed generation is out of time",

@@ -1,0 +1,49 @@
+"""What a verifier keeps to over the steps of a run, where `laws_of_verifiers` looks at one verdict.
+
+A verdict at a time cannot show noise that is used again in a later step, nor what a verifier keeps
+from one step to the next; nor is a verifier given the engine's own precision there.
+"""
+
+from bass.drafters import Ngram
+from bass.interfaces import Verifier
+from bass.testing import runs
+from bass.testing.engine import By, Setup
+from bass.testing.policies import ByRow, OwnPast
+from bass.testing.proof import Proof
+from bass.testing.strategies import Work
+from bass.testing.truth import Softmax
+
+LAW = (
+    "the first five tokens of a run are distributed as the target's own: no noise is used in two "
+    "steps, and nothing is kept from one step to the next."
+)
+MATES = (
+    "a request's tokens depend neither on its batch mates nor on its place: a verifier keeps "
+    "nothing of a row."
+)
+NEW = 5  # tokens whose joint law is tested: of up to five steps
+
+
+def prove_runs(proof: Proof, verifier: Verifier) -> None:
+    """The laws of a verifier that is not coupled, in an engine: greedy decoding equals the truth,
+    and `MATES` and `LAW`.
+    """
+    setup = Setup(runs.wide(), runs.CPU, policy=ByRow(), verifier=verifier)
+    runs.prove_greedy(proof, setup, proof.examples // 4)
+    # drafts without distributions
+    runs.prove_greedy(proof, setup.but(drafter=By(Ngram())), proof.examples // 8)
+    # lengths of the row's own past alone
+    sampling = setup.but(policy=OwnPast())
+
+    def mates(work: Work) -> None:
+        together = runs.sampled(sampling, work)
+        backwards = runs.sampled(sampling, work, backwards=True)
+        proof.require(MATES, backwards == together, f"{together} in the other order too", backwards)
+
+    runs.for_requests(proof, MATES, mates, proof.examples // 4, setup.world.vocab)
+    prove_run_law(proof, setup)
+
+
+def prove_run_law(proof: Proof, setup: Setup) -> None:
+    """The law `LAW`, by 768 samples an example, with a false-failure rate of `FALSE_FAILURE`."""
+    runs.prove_law(proof, setup.but(world=runs.narrow(), policy=ByRow(3)), Softmax(1.0), LAW, NEW)
