@@ -399,7 +399,7 @@ CHECKPOINTS = {
     "too long": ({"max_new_tokens": 64, "drafter": "ngram"}, "exceeds the context of 64"),
     "too many layers": (
         {"drafter": {"class_path": "self", "init_args": {"layers": 2}}},
-        "The first 2 layers of a target of 2",
+        "needs a larger target than one of 2",
     ),
 }
 

@@ -509,7 +509,7 @@ WRONG_KINDS = {
     "llm.stream('a', seed=0.5)": "seed=0.5",
     "llm.stream('a', stop=[1])": "stop=[1]",
     "llm.stream('a', time_budget='1')": "time_budget='1'",
-    "llm.generate(llm.generate('a', max_new_tokens=1))": "`LLM.apply_chat_template` gives",
+    "llm.generate(llm.generate('a', max_new_tokens=1))": "`LLM.apply_chat_template` the token ids",
     "llm.chat('hello')": "a list of messages",
     "llm.chat([])": "a list of messages",
     "llm.chat([3])": "Message 0 is 3",

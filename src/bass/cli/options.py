@@ -24,7 +24,7 @@ _CONFIG = (
     "command line overrides it"
 )
 _STRATEGIES = "strategies (`bass list` shows them)"
-_STOP = r"text before which a sample ends, with \n and \t as in Python; may be repeated"
+_STOP = r"strings before which a sample's text ends, with \n and \t as in Python; may be repeated"
 _OF_PROMPTS = (
     Option(
         "prompt",

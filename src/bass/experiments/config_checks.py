@@ -44,7 +44,7 @@ def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Prob
             if dot and labels and all(head in overlay for overlay in labels.values())
         ):
             problems.told.append(
-                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` anew: "
+                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` again: "
                 f"give `{parameter}` there."
             )
 

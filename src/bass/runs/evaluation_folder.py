@@ -139,7 +139,7 @@ def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
     if found != Mark.of(manifest, method):
         raise RequestError(
             f"`{path / method}` holds samples of another evaluation or method: delete it, and run "
-            "the same `bass eval` again, which makes its samples anew."
+            "the same `bass eval` again, which generates its samples again."
         )
 
 

@@ -102,7 +102,7 @@ class RunFolder:
         ) != MadeWith.of(self.manifest, cell):
             raise RunFolderError(
                 f"{folder} holds results of another run or cell: delete it, and give the run's "
-                "command again, which runs the cell anew."
+                "command again, which runs the cell again."
             )
 
     def summary(self, cell: str) -> Summary | None:
