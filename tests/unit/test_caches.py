@@ -84,6 +84,17 @@ def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
         both.check()
 
 
+def test_rows_keep_what_they_hold_when_rows_before_them_change_their_capacity(
+    allocate: Make,
+) -> None:
+    capacities = np.array([3, 6, 4])
+    both = Both(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
+    both.write(0, [[0, 1, 2, -1], [0, 1, 2, 3], [0, 1, 2, 3]])
+    for later in ([6, 3, 4], [4, 3, 6], [3, 6, 4]):
+        both.reserve(np.array(later))
+        both.check()
+
+
 def test_a_cache_refuses_more_than_its_room(allocate: Make) -> None:
     cache = allocate(SHAPE, CacheBudget.of(np.array([4, 4])), CPU, torch.float32)
     for capacities in ([40, 4], [4, 40]):

@@ -14,10 +14,10 @@ import torch
 from bass.drafters.validity import NOT_FINITE
 from bass.engine.requests import Request
 from bass.engine.run import Run
-from bass.engine.step import Step, StepReport
+from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
-from bass.ops.noise import row_key
+from bass.ops.noise import row_key, step_noise
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
 from bass.runs.records import StepLine
@@ -233,6 +233,18 @@ def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(
             elif (seen := seen + 1) == when:
                 run.finish(0)
         assert found == setup.outcome(requests).tokens[1]
+
+
+def test_a_step_drafts_nothing_for_an_idle_row_that_has_room(device: torch.device) -> None:
+    requests = [Request([1, 2, 3], 30, row_key(0, [1, 2, 3], i), i) for i in range(2)]
+    run = Setup(TableWorld(), device, policy=Fixed(3), graphs=False).engine(requests)
+    run.schedule.admit()
+    step, rows, lengths = run.step, run.sequences, torch.tensor([3, 3], device=device)
+    assert isinstance(step, SpeculativeStep)
+    rows.active[0] = False
+    noise = step_noise(rows.keys, rows.steps, rows.lens, 3)
+    draft, flags = step.drafted(rows, lengths, 3, noise, rows.capacity)
+    assert (draft.lengths.tolist(), flags.tolist()) == ([0, 3], [0, 0])
 
 
 def test_a_longest_draft_that_is_no_longer_asked_for_is_drafted_no_more(

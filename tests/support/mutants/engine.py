@@ -264,7 +264,7 @@ MUTANTS = (
         "SpeculativeStep.drafted",
         "sequences.active",
         "1",
-        (f"{SOON}::test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead",),
+        (f"{SOON}::test_a_step_drafts_nothing_for_an_idle_row_that_has_room",),
     ),
     Mutant(
         "drafts of rows that ended meanwhile are counted",
