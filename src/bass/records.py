@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -108,6 +108,16 @@ class Sequences:
             sampling=torch.tensor(
                 [list(SAMPLING_OPTIONS.values())] * batch, dtype=torch.float64, device=device
             ),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        new = {
+            "eos": "end_tokens",
+            "last": "bass.ops.batch_state.last",
+            "commit": "bass.ops.batch_state.commit",
+        }.get(name)
+        raise AttributeError(
+            f"`Sequences` has no `{name}`" + (f": it is now `{new}`." if new else ".")
         )
 
     def history(self, drafted: Int[Tensor, "batch drafted"]) -> "History":

@@ -26,6 +26,9 @@ MODULES = {
     for old, names in places.items()
     for name in names.split()
 } | {
+    "bass.kernels.reference": "bass.ops.attention",
+    "bass.noise": "bass.ops.noise",
+    "bass.verifiers.emit": "bass.ops.verification",
     "bass.evaluation.folder": "bass.runs.evaluation_folder",
     "bass.evaluation.reading": "bass.analysis.evaluated",
     "bass.evaluation.report": "bass.report.evaluation",

@@ -12,6 +12,9 @@ from bass.errors import OptionError, StrategyError, check_integer, is_finite
 from bass.interfaces import Warp
 from bass.ops import sampling
 from bass.records import History
+from bass.renamed import renamed
+
+__getattr__ = renamed(__name__, {"draw": "bass.ops.sampling.draw"})
 
 
 @final
@@ -45,7 +48,7 @@ class Sampling(Warp):
         check_integer("min_new_tokens", self.min_new_tokens, 0)
         range_of_penalty = "of -2 to 2 (0 = off)"
         rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-            ("temperature", lambda x: x == 0 or x >= 1e-6, "of 0 (greedy), or 1e-6 or more"),
+            ("temperature", lambda x: x == 0 or 1e-6 <= x <= 1e6, "of 0 (greedy), or 1e-6 to 1e6"),
             ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
             ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
             ("repetition_penalty", lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),

@@ -542,6 +542,8 @@ def test_options_of_the_harness_are_used_or_refused() -> None:
         ["\n"],
     )
     assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
+    kept = {"repetition_penalty": 1.2, "frequency_penalty": 0.5, "min_new_tokens": 3}
+    assert generation_options(asked | kept).items() >= kept.items()
     with pytest.raises(BassError, match="`num_beams` is no option"):
         generation_options(asked | {"num_beams": 4})
 

@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from bass.interfaces import DraftLengthPolicy, RowStore, Scorer
 from bass.policies import Fixed
-from bass.records import RowAssignment
+from bass.records import RowAssignment, Sequences
 from bass.renamed import MODULES
 
 
@@ -52,6 +53,31 @@ def test_what_was_never_there_is_what_it_is_elsewhere() -> None:
 def test_old_fields_of_records_are_named() -> None:
     with pytest.raises(AttributeError, match="`extents`: it is now `capacities`"):
         _ = RowAssignment.of(np.array([3])).extents
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [("eos", "`end_tokens`"), ("last", "`bass.ops.batch_state.last`"), ("commit", "commit`")],
+)
+def test_old_names_of_sequences_are_named(name: str, new: str) -> None:
+    rows = Sequences.empty(1, 4, [], torch.device("cpu"))
+    with pytest.raises(AttributeError, match=f"`{name}`: it is now .*{new}"):
+        getattr(rows, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("bass.sampling", "draw", "bass.ops.sampling"),
+        ("bass.verifiers.rejection", "accept_probs", "bass.ops.verification"),
+        ("bass.models.rope", "speeds", "bass.models.rope.frequencies"),
+    ],
+)
+def test_an_old_function_is_an_error_that_gives_its_new_place(
+    module: str, old: str, new: str
+) -> None:
+    with pytest.raises(ImportError, match=rf"`{module}.{old}` is now `{new}"):
+        getattr(importlib.import_module(module), old)
 
 
 def test_a_policy_that_says_steady_keeps_working() -> None:

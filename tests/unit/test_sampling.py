@@ -249,6 +249,7 @@ def test_sampling_refuses_values_out_of_range() -> None:
     for options in (
         {"temperature": -0.1},
         {"temperature": 10**400},
+        {"temperature": 1e39},
         {"temperature": Fraction(1, 2)},
         {"top_k": -1},
         {"top_p": 0.0},

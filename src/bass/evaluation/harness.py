@@ -20,6 +20,7 @@ from bass.sampling import Sampling
 from bass.text.tokenizer import Tokenizer
 
 SAMPLING = tuple(f.name for f in fields(Sampling))
+OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # change nothing in greedy decoding
 OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
 
 
@@ -150,18 +151,12 @@ def generation_options(asked: dict[str, Any]) -> dict[str, Any]:
             f"`{unknown[0]}` is no option of generation here: of sampling there are "
             f"{', '.join(SAMPLING)}."
         )
-    options = (
-        OFF | asked
-        if sampled
-        else {
-            "temperature": 0.0,
-            **OFF,
-            **{k: v for k, v in asked.items() if k == "repetition_penalty"},
-        }
-    )
+    if not sampled:  # the harness's own defaults of these are in `asked` too
+        asked = {k: v for k, v in asked.items() if k not in OF_SAMPLES} | {"temperature": 0.0}
     return {
         "temperature": 1.0,
-        **options,
+        **OFF,
+        **asked,
         "max_new_tokens": tokens,
         "stop": [text for text in until if text],
     }

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from bass.errors import CheckpointError
 from bass.records import Angles, Rotation
+from bass.renamed import renamed
+
+__getattr__ = renamed(__name__, {"speeds": "bass.models.rope.frequencies"})
 
 NEEDED = {  # by kind of scaling, the fields that have no default
     "linear": ("factor",),
