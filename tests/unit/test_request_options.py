@@ -2,13 +2,16 @@
 sample.
 """
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bass
 from bass.errors import BassError
-from unit.checkpoints import Pair
+from unit.checkpoints import Pair, Said
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
 SHORT = {"max_new_tokens": 12, "ignore_eos": True}
@@ -101,3 +104,24 @@ def test_an_option_that_cannot_be_is_one_sentence(
 ) -> None:
     with pytest.raises(BassError, match=words):
         tokens(llm, [A, B], **options)
+
+
+def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
+    pair: Pair, tmp_path: Path, bass_command: Callable[..., Said]
+) -> None:
+    """A warm-up and an estimate generate fewer tokens than the request asks for at least."""
+    least = ("--max_new_tokens", "32", "--min_new_tokens", "20")
+    models = pair.options[:4]
+    said = bass_command("generate", "a", *models, *least, "--compare_plain", "--json")
+    assert said.status == 0, said.err
+    data = tmp_path / "q.jsonl"
+    data.write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}) + "\n")
+    task = ("--task", "gsm8k", "--data", str(data), "--output", str(tmp_path / "ev"))
+    said = bass_command("eval", *models, *task, *least)
+    assert said.status == 0, said.err
+    config = {"target": models[1], "draft": models[3], "policy": "fixed", "prompts": ["a"]}
+    config |= {"max_new_tokens": 32, "min_new_tokens": 20, "repeats": 1, "batch": 2}
+    (tmp_path / "c.yaml").write_text(json.dumps({"base": config}))
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    assert said.status == 0, said.err
+    assert "unknown" not in said.out

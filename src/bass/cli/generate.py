@@ -131,7 +131,13 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
     llm.generate(
         prompts,
         **options
-        | {"max_new_tokens": tokens, "num_return_sequences": rows, "stop": (), "time_budget": None},
+        | {
+            "max_new_tokens": tokens,
+            "min_new_tokens": 0,
+            "num_return_sequences": rows,
+            "stop": (),
+            "time_budget": None,
+        },
     )
 
 

@@ -191,6 +191,7 @@ def sample(
     if left:  # what happens once per process is not to count for the first problem
         few: dict[str, Any] = {
             "max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]),
+            "min_new_tokens": 0,
             "time_budget": None,
         }
         model.generate(left[0].prompt, **options | few)

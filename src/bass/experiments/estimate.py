@@ -46,6 +46,7 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
     options = settings.stream_with
     options |= {
         "max_new_tokens": TOKENS,
+        "min_new_tokens": 0,
         "time_budget": None,
         "ignore_eos": True,
         "stop": (),

@@ -1,6 +1,5 @@
-"""Gemma 3, its text models (Kamath et al., 2025):
-
-Gemma 2 with normalised queries and keys, and a rotary base for each kind of layer.
+"""Gemma 3, its text models (Kamath et al., 2025): Gemma 2 with normalised queries
+and keys, and a rotary base for each kind of layer.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,5 @@
-"""Qwen 3 (Yang et al., 2025):
-
-Llama with normalised queries and keys, and windows in the upper layers.
+"""Qwen 3 (Yang et al., 2025): Llama with normalised queries and keys, and windows in the upper
+layers.
 """
 
 from dataclasses import dataclass

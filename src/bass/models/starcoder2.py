@@ -1,6 +1,5 @@
-"""StarCoder 2 (Lozhkov et al., 2024):
-
-LayerNorm, an MLP without a gate, biases, grouped heads, rotary positions and a window.
+"""StarCoder 2 (Lozhkov et al., 2024): LayerNorm, an MLP without a gate, biases, grouped heads,
+rotary positions and a window.
 """
 
 from dataclasses import dataclass
