@@ -95,6 +95,7 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
         ({"stop_token_ids": [10**9]}, "`stop_token_ids` holds 1000000000: give token ids"),
         ({"stop_token_ids": [True]}, "`stop_token_ids` holds True"),
         ({"stop_token_ids": range(2000)}, "`stop_token_ids` has more than 1000 ids"),
+        ({"ignore_eos": [True, False]}, r"`ignore_eos=\[True, False\]` must be True or False"),
         ({"min_tokens": 3}, "Unknown option `min_tokens`: give `min_new_tokens`"),
     ],
 )

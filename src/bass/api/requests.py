@@ -41,6 +41,10 @@ def requests_for(
     samples = options.num_return_sequences
     check_integer("num_return_sequences", samples, 1)
     check_integer("seed", options.seed)
+    if not isinstance(options.ignore_eos, bool):
+        raise OptionError(
+            f"`ignore_eos={options.ignore_eos!r:.60}` must be True or False, for all prompts."
+        )
     eos = () if options.ignore_eos else tuple(models.eos)
     end_tokens = tuple(dict.fromkeys((*eos, *_stop_token_ids(models, options.stop_token_ids))))
     listed = _listed(prompts)

@@ -148,6 +148,7 @@ class Drafter(DraftMethod, RowStore):
 
         Within it, tokens must be in the vocabulary and have a probability above 0; distributions
         must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
+        `sequences` are the rows of the run themselves: read-only. `lengths` and `noise` are copies.
         """
         ...
 

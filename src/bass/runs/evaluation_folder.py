@@ -244,10 +244,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with each of its `options` under its own name."""
+    options = config.get("options")
+    if not isinstance(options, dict):
+        return dict(config)
+    return {
+        **config,
+        **{f"options.{key}": value for key, value in options.items()},
+        "options": None,
+    }
+
+
 def _check(
     path: Path, manifest: dict[str, Any], requested: dict[str, Any], about: Mapping[str, Any]
 ) -> None:
-    kept = manifest["config"]
+    kept, requested = _flat(manifest["config"]), _flat(requested)
     for name in dict.fromkeys([*requested, *kept]):
         if requested.get(name) != kept.get(name):
             raise RequestError(
