@@ -76,7 +76,7 @@ _OPTIONS = (
     Option(
         "budgets",
         list[float],
-        "seconds at which First and All are told; by default ten shares",
+        "seconds at which First and All are reported; by default ten shares",
         [],
         "[S,...]",
     ),

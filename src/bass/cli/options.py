@@ -39,7 +39,11 @@ _OF_PROMPTS = (
         "system", str, "a message before it, with --chat, that says how to answer", metavar="TEXT"
     ),
     Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),
-    Option("compare_plain", bool, "also decode plainly, in turn and 3 times each; print the ratio"),
+    Option(
+        "compare_plain",
+        bool,
+        "also run autoregressive decoding, in turn, 3 times each; print the ratio",
+    ),
 )
 # where a command line says less than Python, or says it in another way
 _OWN: dict[str, dict[str, Any]] = {
