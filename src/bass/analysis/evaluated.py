@@ -18,8 +18,8 @@ from bass.errors import RequestError, RunFolderError
 from bass.files import read_regular
 from bass.plain_json import parse_json
 from bass.runs.evaluation_folder import (
+    IN_COMMON,
     LARGEST_JSON,
-    MADE_WITH,
     MANIFEST,
     METHODS,
     MOST_BUDGETS,
@@ -218,7 +218,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _made_with(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    config, others = manifest["config"], {name: manifest.get(name) for name in MADE_WITH}
+    config, others = manifest["config"], {name: manifest.get(name) for name in IN_COMMON}
     reported = dict(config)
     for part in (reported.pop("options", None), others, others.pop("inputs", None)):
         reported |= part if isinstance(part, dict) else {}

@@ -124,12 +124,12 @@ def run(parser: Parser, argv: list[str]) -> int:
     check(llm, asked)
     about = _about(config, asked, llm, named.words)
     identity = _identity(config, asked, llm, named.specs)
-    told = console(stderr=True)
+    below = console(stderr=True)
     with opened(Path(config.output), identity, about) as folder:
         try:
-            summary = _evaluated(llm, asked, folder, told)
+            summary = _evaluated(llm, asked, folder, below)
         except KeyboardInterrupt:
-            told.print(
+            below.print(
                 (
                     f"bass: Interrupted; what was finished is in {config.output}, and the same "
                     "command goes on from there."
@@ -141,17 +141,17 @@ def run(parser: Parser, argv: list[str]) -> int:
         give(json.dumps(summary) + "\n")
     else:
         show(console(), summary)
-        told.print(
+        below.print(
             f"bass: `bass report {config.output}` makes a page of it, with the curves.",
             markup=False,
         )
     if skipped := whole - len(asked.problems):
-        told.print(
+        below.print(
             f"bass: {skipped} problems were left out, whose prompts do not fit the context.",
             markup=False,
         )
     for caveat in caveats(llm):
-        told.print(caveat, style="bold red", markup=False)
+        below.print(caveat, style="bold red", markup=False)
     return 0
 
 
@@ -177,7 +177,7 @@ def without_long(llm: LLM, asked: Evaluation, new_tokens: int) -> Evaluation:
     kept = fitting(llm, asked.problems, new_tokens)
     if not kept:
         raise OptionError(
-            "None of the prompts fits the context beside `max_new_tokens`: lower it, or `--shots`."
+            "None of the prompts fits the context next to `max_new_tokens`: lower it, or `--shots`."
         )
     return replace(asked, problems=kept)
 

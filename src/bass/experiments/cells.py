@@ -28,8 +28,9 @@ from bass.files import write_atomically
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.runs.lines import append_line, read_lines
+from bass.runs.made_with import MadeWith
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
-from bass.runs.run_folder import CellLines, MadeWith, RunFolder
+from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
 
 TRACEBACK = "error.txt"  # of a failed cell, next to its summary

@@ -23,7 +23,7 @@ from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
 from bass.runs.own_files import inside, take_lock
 from bass.runs.records import CellEntry, Manifest, Summary
-from bass.runs.run_folder import MadeWith, RunFolder
+from bass.runs.run_folder import RunFolder
 from bass.runs.words import called
 from bass.runs.work import own_settings
 
@@ -69,7 +69,7 @@ class Ablation:
                     watch.ended(task, summary)
             self._write_texts()
             if pending := self.pending:
-                marks = {cell.id: MadeWith.of(run.manifest, cell) for cell in run.cells}
+                marks = {cell.id: run.made_with(cell) for cell in run.cells}
                 executor.run([replace(task, made_with=marks[task.id]) for task in pending], watch)
             compare_with_plain(run, self.tasks)
             return run.summaries()

@@ -2,7 +2,7 @@
 of whatever kind.
 
 FOLDER/manifest.json        what is evaluated, and how
-FOLDER/METHOD/made_with.json  before its samples: `Mark`
+FOLDER/METHOD/made_with.json  before its samples: `MadeWith`
 FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
 FOLDER/METHOD/scores.jsonl  one `Score` per line
 FOLDER/summary.json         written last
@@ -20,24 +20,25 @@ from typing import Any, TypeVar, final
 from bass.errors import RequestError, RunFolderError
 from bass.files import append, file_lines, read_regular, write_atomically
 from bass.plain_json import parse_json
-from bass.provenance.fingerprints import UNREADABLE, hash_of_text
+from bass.provenance.fingerprints import UNREADABLE
+from bass.runs import made_with
+from bass.runs.made_with import MadeWith
 from bass.runs.own_files import LOCK, inside, take_lock
 from bass.runs.strict import Json, checked, parsed
 
 FORMAT = 1
 LARGEST_JSON = 2**24  # bytes of a manifest or a summary
-MANIFEST, SUMMARY, SAMPLES, SCORES, MARK = (
+MANIFEST, SUMMARY, SAMPLES, SCORES = (
     "manifest.json",
     "summary.json",
     "samples.jsonl",
     "scores.jsonl",
-    "made_with.json",
 )
 # how problems are decoded: names of the folders of samples, see `bass.evaluation.evaluate`
 METHODS = ("batched", "plain", "single")
 MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
 # of the manifest: what else all samples have in common
-MADE_WITH = ("bass", "torch", "device", "inputs")
+IN_COMMON = ("bass", "torch", "device", "inputs")
 
 L = TypeVar("L", bound=Json)
 
@@ -110,18 +111,10 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@final
-@dataclass(frozen=True)
-class Mark(Json):
-    """Whose samples a method's folder holds: a hash of all that they are made with."""
-
-    hash: str
-
-    @classmethod
-    def of(cls, manifest: Mapping[str, Any], method: str) -> "Mark":
-        """Of the samples of this evaluation by a method."""
-        parts = [method, manifest["config"], *(manifest.get(name) for name in MADE_WITH)]
-        return cls(hash_of_text(json.dumps(parts, sort_keys=True)))
+def _made_with(manifest: Mapping[str, Any], method: str) -> MadeWith:
+    """Of the samples of this evaluation by a method."""
+    common = (manifest.get(name) for name in IN_COMMON)
+    return MadeWith.of(method, manifest["config"], *common)
 
 
 def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
@@ -129,14 +122,14 @@ def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
 
     Raises `RequestError`.
     """
-    file = inside(path, method, MARK)
+    file = inside(path, method, made_with.FILE)
     if not file.exists():
         return
     try:
-        found = Mark.from_json(read_regular(file, LARGEST_JSON).decode(), str(file))
+        found = MadeWith.from_json(read_regular(file, LARGEST_JSON).decode(), str(file))
     except (OSError, ValueError, RunFolderError):
         found = None
-    if found != Mark.of(manifest, method):
+    if found != _made_with(manifest, method):
         raise RequestError(
             f"`{path / method}` holds samples of another evaluation or method: delete it, and run "
             "the same `bass eval` again, which generates its samples again."
@@ -165,8 +158,8 @@ class Folder:
         file = inside(self.path, method, SAMPLES)
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
-            mark = Mark.of(read_manifest(self.path), method)
-            write_atomically(inside(self.path, method, MARK), mark.to_json() + "\n")
+            mark = _made_with(read_manifest(self.path), method)
+            write_atomically(inside(self.path, method, made_with.FILE), mark.to_json() + "\n")
         self._append(file, _group(task_id, group))
 
     def scores(self, method: str) -> dict[tuple[str, int, str], float]:
@@ -267,7 +260,7 @@ def _check(
                 f"{requested.get(name)!r:.80} is requested: "
                 "name another folder, or ask as before to go on with it."
             )
-    for name in MADE_WITH:
+    for name in IN_COMMON:
         then, now = manifest.get(name), about.get(name)
         if then is None or now is None:  # older folders say less
             continue

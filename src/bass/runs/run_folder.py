@@ -1,14 +1,14 @@
 """Reads a run folder."""
 
 import functools
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, final
 
 from bass.errors import RunFolderError
-from bass.provenance.fingerprints import hash_of_text
+from bass.runs import made_with
 from bass.runs.lines import read_lines
+from bass.runs.made_with import MadeWith
 from bass.runs.own_files import check_cell, content, decoded, inside
 from bass.runs.records import (
     AgainstPlain,
@@ -19,7 +19,7 @@ from bass.runs.records import (
     StepLine,
     Summary,
 )
-from bass.runs.strict import Json, checked, parsed
+from bass.runs.strict import checked, parsed
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -40,23 +40,6 @@ class CellLines:
 
 @final
 @dataclass(frozen=True)
-class MadeWith(Json):
-    """Whose results a cell's folder holds: a hash of settings, inputs and software."""
-
-    hash: str
-
-    @classmethod
-    def of(cls, manifest: Manifest, cell: CellEntry) -> "MadeWith":
-        """What this cell of the run is made with now."""
-        parts = (
-            manifest.config.get("base"), cell.settings, cell.own, manifest.inputs_of(cell.id),
-            manifest.bass, manifest.torch, manifest.device,
-        )  # fmt: skip
-        return cls(hash_of_text(json.dumps(parts, sort_keys=True)))
-
-
-@final
-@dataclass(frozen=True)
 class RunFolder:
     """Reads a run folder. Missing files are absent values, damaged files are errors."""
 
@@ -67,7 +50,7 @@ class RunFolder:
     STEPS: ClassVar[str] = "steps.jsonl"
     REQUESTS: ClassVar[str] = "requests.jsonl"
     AGAINST_PLAIN: ClassVar[str] = "against_plain.json"
-    MADE_WITH: ClassVar[str] = "made_with.json"
+    MADE_WITH: ClassVar[str] = made_with.FILE
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -90,6 +73,14 @@ class RunFolder:
         check_cell(cell)
         return inside(self.path, "cells", cell)
 
+    def made_with(self, cell: CellEntry) -> MadeWith:
+        """What this cell of the run is made with now."""
+        run = self.manifest
+        return MadeWith.of(
+            run.config.get("base"), cell.settings, cell.own, run.inputs_of(cell.id),
+            run.bass, run.torch, run.device,
+        )  # fmt: skip
+
     def check_own(self, cell: CellEntry) -> None:
         """Refuse results of another run, or of another cell, in the place of a cell's own.
 
@@ -99,7 +90,7 @@ class RunFolder:
         path = folder / self.MADE_WITH
         if path.exists() and MadeWith.from_json(
             decoded(content(path), str(path)), str(path)
-        ) != MadeWith.of(self.manifest, cell):
+        ) != self.made_with(cell):
             raise RunFolderError(
                 f"{folder} holds results of another run or cell: delete it, and give the run's "
                 "command again, which runs the cell again."
