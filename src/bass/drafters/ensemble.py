@@ -72,7 +72,7 @@ class Ensemble(DraftMethod):
 class EnsembleDrafter(Drafter):
     """Merges the drafts of its parts row by row, then feeds each part the drafts of the others.
 
-    Each part has its own copy of what the ensemble receives: see `copies`.
+    Each part has its own copy of what the ensemble receives: see `with_copies`.
 
     A part with a cache feeds it the last two committed tokens and its own drafts. If the verifier
     accepts the draft of another part, the cache lacks all its tokens except the last:
@@ -94,11 +94,11 @@ class EnsembleDrafter(Drafter):
         return " or ".join(map(named, self.drafters))
 
     def reserve(self, assignment: RowAssignment) -> None:
-        for drafter, own in zip(self.drafters, copies(assignment, len(self.drafters)), strict=True):
+        for drafter, own in self.with_copies(assignment):
             drafter.reserve(own)
 
     def fill(self, window: Window) -> Features:
-        for drafter, own in zip(self.drafters, copies(window, len(self.drafters)), strict=True):
+        for drafter, own in self.with_copies(window):
             drafter.fill(own)
         return ()
 
@@ -109,21 +109,22 @@ class EnsembleDrafter(Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        parts = zip(self.drafters, self.reads, strict=True)
-        observing = [(drafter, reads) for drafter, reads in parts if drafter.observes]
-        parts = copies((window, features, accepted), len(observing))
-        for (drafter, reads), (seen, all_features, counts) in zip(observing, parts, strict=True):
-            drafter.observe(seen, tuple(all_features[i] for i in reads), counts)
+        pairs = zip(self.drafters, self.reads, strict=True)
+        observing = [(drafter, reads) for drafter, reads in pairs if drafter.observes]
+        for place, (drafter, reads) in enumerate(observing, 1):
+            own = window, tuple(features[i] for i in reads), accepted
+            seen, states, counted = own if place == len(observing) else copied(own)
+            drafter.observe(seen, states, counted)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        for drafter, own in zip(self.drafters, copies(assignment, len(self.drafters)), strict=True):
+        for drafter, own in self.with_copies(assignment):
             drafter.copy_rows(own)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested, drafts = lengths, []
-        for drafter, own in zip(self.drafters, copies(noise, len(self.drafters)), strict=True):
+        for drafter, own in self.with_copies(noise):
             # a part may write to its lengths
             answer = drafter.propose(sequences, requested.clone(), k, own, span)
             draft = check_answer(drafter, answer, requested, k, self.vocab_size)
@@ -140,15 +141,14 @@ class EnsembleDrafter(Drafter):
             feed(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
 
-
-def copies(value: T, parts: int) -> Iterator[T]:
-    """A copy for each part, which may write to it; the last part receives the value itself, which
-    nothing reads afterwards.
-    """
-    for _ in range(parts - 1):
-        yield copied(value)
-    if parts:
-        yield value
+    def with_copies(self, value: T) -> Iterator[tuple[Drafter, T]]:
+        """Each part with a copy that it may write to; the last one has the value itself, which
+        nothing reads afterwards.
+        """
+        for drafter in self.drafters[:-1]:
+            yield drafter, copied(value)
+        for drafter in self.drafters[-1:]:
+            yield drafter, value
 
 
 def copied(value: Any) -> Any:

@@ -36,9 +36,9 @@ MUTANTS = (
     ),
     Mutant(
         "the parts of an ensemble share what they are given",
-        "drafters.ensemble.copies",
-        "yield copied(value)",
-        "yield value",
+        "EnsembleDrafter.with_copies",
+        "yield drafter, copied(value)",
+        "yield drafter, value",
         (
             f"{WRITES}::test_a_part_of_an_ensemble_that_writes_to_all_that_it_is_given",
             f"{WRITES}::test_what_a_part_of_an_ensemble_is_given_is_not_what_another_one_wrote",
@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "the parts of an ensemble share what they observe",
         "EnsembleDrafter.observe",
-        "copies((window, features, accepted), len(observing))",
-        "[(window, features, accepted)] * len(observing)",
+        "own if place == len(observing) else copied(own)",
+        "own",
         (f"{WRITES}::test_what_a_part_of_an_ensemble_is_given_is_not_what_another_one_wrote",),
     ),
     Mutant(
