@@ -1,9 +1,11 @@
 """Records that live on the host: they need NumPy, but no torch."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from bass.renamed import renamed_fields
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,9 @@ class RowAssignment:
         """Rows of these capacities that continue and copy nothing."""
         return cls(capacities, np.arange(len(capacities)), capacities)
 
-    def __getattr__(self, name: str) -> Any:
-        new = {"extents": "capacities", "going_on": "continuing"}.get(name)
-        raise AttributeError(
-            f"`RowAssignment` has no `{name}`" + (f": it is now `{new}`." if new else ".")
+    if not TYPE_CHECKING:  # else any name would pass
+        __getattr__ = renamed_fields(
+            "RowAssignment", {"extents": "capacities", "going_on": "continuing"}
         )
 
     @property

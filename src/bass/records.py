@@ -7,14 +7,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
-from bass.renamed import renamed
+from bass.renamed import renamed, renamed_fields
 
 __all__ = [
     "SAMPLING_OPTIONS",
@@ -110,14 +110,14 @@ class Sequences:
             ),
         )
 
-    def __getattr__(self, name: str) -> Any:
-        new = {
-            "eos": "end_tokens",
-            "last": "bass.ops.batch_state.last",
-            "commit": "bass.ops.batch_state.commit",
-        }.get(name)
-        raise AttributeError(
-            f"`Sequences` has no `{name}`" + (f": it is now `{new}`." if new else ".")
+    if not TYPE_CHECKING:  # else any name would pass
+        __getattr__ = renamed_fields(
+            "Sequences",
+            {
+                "eos": "end_tokens",
+                "last": "bass.ops.batch_state.last",
+                "commit": "bass.ops.batch_state.commit",
+            },
         )
 
     def history(self, drafted: Int[Tensor, "batch drafted"]) -> "History":

@@ -50,6 +50,16 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
+def renamed_fields(record: str, names: Mapping[str, str]) -> Callable[[Any, str], Any]:
+    """A class's `__getattr__`: an `AttributeError`, with the new name for each old name."""
+
+    def find(self: Any, name: str) -> Any:
+        now = f": it is now `{names[name]}`." if name in names else "."
+        raise AttributeError(f"`{record}` has no `{name}`{now}")
+
+    return find
+
+
 @final
 class MovedModules:
     """A finder of modules, the last of `sys.meta_path`: an `ImportError` with the new name for each

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -59,11 +59,11 @@ def requests_for(
     seen: Counter[tuple[int, ...]] = Counter()
     limits = _per_prompt("max_new_tokens", options.max_new_tokens, len(ids))
     sampling = _samplings(options, len(ids))
-    for i, (prompt, limit) in enumerate(zip(ids, limits, strict=True)):
+    for i, (prompt, limit, own) in enumerate(zip(ids, limits, sampling, strict=True)):
         check_integer("max_new_tokens", limit, 1)
-        if sampling[i].min_new_tokens > limit:
+        if own.min_new_tokens > limit:
             raise OptionError(
-                f"`min_new_tokens={sampling[i].min_new_tokens}` is more than "
+                f"`min_new_tokens={own.min_new_tokens}` is more than "
                 f"`max_new_tokens={limit}`: lower it, or raise `max_new_tokens`."
             )
         if len(prompt) + limit > positions:
@@ -78,11 +78,9 @@ def requests_for(
             )
         first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
+        row = tuple(map(float, vars(own).values()))
         for sample in range(first, first + samples):
-            key, row = (
-                row_key(options.seed, prompt, sample),
-                tuple(map(float, astuple(sampling[i]))),
-            )
+            key = row_key(options.seed, prompt, sample)
             requests.append(Request(prompt, len(prompt) + limit, key, i, sample, end_tokens, row))
     return requests
 
@@ -104,8 +102,7 @@ def _stop_token_ids(models: Models, ids: Any) -> list[int]:
         raise OptionError(f"`stop_token_ids` has more than {_MOST_STOP_TOKENS} ids: give fewer.")
     vocabulary = models.target.shape.vocab_size
     for one in listed:
-        whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
-        if not whole or not 0 <= one < vocabulary:
+        if not _is_integer(one) or not 0 <= one < vocabulary:
             raise OptionError(
                 f"`stop_token_ids` holds {one!r:.60}: give token ids, integers from 0 to "
                 f"{vocabulary - 1}."
@@ -241,12 +238,16 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
         )
     ids = list(prompt)
     for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int | np.integer):
+        if not _is_integer(token):
             raise RequestError(
                 f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a "
                 "list of integers."
             )
     return [int(token) for token in ids]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:
