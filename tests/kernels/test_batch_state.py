@@ -65,6 +65,11 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
     there, tokens, lengths = moved(own, device), draft.tokens.to(device), draft.lengths.to(device)
     for count in (1, 2, k + 1):
         equal(batch_state.last(there.tokens, there.lens, there.active, count), ops.last(own, count))
+    rows = (there.lens, there.limits, there.active), (own.lens, own.limits, own.active)
+    equal(
+        [batch_state.clipped(lengths, *rows[0])],
+        [ops.clipped(draft.lengths, *rows[1])],
+    )
     equal(
         batch_state.window(there.tokens, there.lens, there.active, tokens, lengths),
         ops.window(own, draft),
@@ -154,17 +159,16 @@ def test_a_committed_verdict_and_its_report_equal_their_twins(
 ) -> None:
     own, draft = state(batch, seed), drafted(batch, k, seed)
     verdict = Verdict(
-        integers(0, 9, (batch, k + 1), seed + 9),
+        integers(-1, 12, (batch, k + 1), seed + 9),  # some outside the vocabulary of 9
         torch.minimum(integers(0, k + 1, (batch,), seed + 8), draft.lengths),
     )
     logprobs = -torch.rand(batch, k + 1, generator=torch.Generator().manual_seed(seed))
     flags = integers(0, 32, (batch,), seed + 10)
     there, before = moved(deepcopy(own), device), deepcopy(own)
     inputs = verdict.tokens.to(device), verdict.accepted.to(device)
-    emitted = batch_state.commit(
-        there.tokens, there.lens, there.limits, there.active, there.steps, there.end_tokens, *inputs
-    )
-    expected = ops.commit(own, verdict)
+    rows = there.tokens, there.lens, there.limits, there.active, there.steps, there.end_tokens
+    emitted = batch_state.commit(*rows, *inputs, 9)
+    expected = ops.commit(own, verdict, 9)
     equal([emitted], [expected])
     for name in ("lens", "active", "steps"):
         equal([getattr(there, name)], [getattr(own, name)])

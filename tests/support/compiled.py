@@ -260,7 +260,8 @@ def everything() -> None:
     batch_state.window(tokens, row, flags, draft, row)
     batch_state.leading(numbers(2, 3, dtype=torch.bool), row)
     ends = numbers(2, 8, dtype=I64)
-    batch_state.commit(tokens, row, row, flags, row, ends, numbers(2, 4, dtype=I64), row)
+    batch_state.commit(tokens, row, row, flags, row, ends, numbers(2, 4, dtype=I64), row, 51200)
+    batch_state.clipped(row, row, row, flags)
     for chances in (numbers(2, 3, 90, dtype=F32), None):
         batch_state.pack_report(
             row,

@@ -32,7 +32,7 @@ def test_commit_does_what_a_loop_over_lists_does(data: st.DataObject) -> None:
     ]
     accepted = [data.draw(st.integers(0, window - 1)) for _ in range(batch)]
     s = sequences(rows, limits, active, eos, capacity)
-    counts = commit(s, Verdict(torch.tensor(emitted), torch.tensor(accepted)))
+    counts = commit(s, Verdict(torch.tensor(emitted), torch.tensor(accepted)), 99)
     for b in range(batch):
         expected, ended = list(rows[b]), not active[b]
         for i in range(accepted[b] + 1):
@@ -54,14 +54,14 @@ def test_a_window_that_reaches_beyond_the_capacity_leaves_the_last_token_as_it_w
     s = sequences([[1, 2], [3]], [3, 9], [True, True], [], 9)
     s.limits[0], s.lens[0], s.tokens[0, :8] = 9, 8, torch.arange(1, 9)
     verdict = Verdict(torch.tensor([[42, 9, 9, 9, 9], [5, 6, 7, 8, 9]]), torch.tensor([0, 4]))
-    assert commit(s, verdict).tolist() == [1, 5]
+    assert commit(s, verdict, 99).tolist() == [1, 5]
     assert s.tokens[0, : s.capacity].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 42]
 
 
 def test_commit_keeps_every_address() -> None:
     s = sequences([[1, 2]], [9], [True], [], 9)
     before = [t.data_ptr() for t in vars(s).values()]
-    commit(s, Verdict(torch.tensor([[3, 4]]), torch.tensor([1])))
+    commit(s, Verdict(torch.tensor([[3, 4]]), torch.tensor([1])), 99)
     assert before == [t.data_ptr() for t in vars(s).values()]
 
 
@@ -82,6 +82,11 @@ def test_empty_rows_are_idle() -> None:
     s = Sequences.empty(3, 5, [1], torch.device("cpu"))
     assert not s.active.any()
     assert (last(s, 2)[1] == -1).all()
-    assert commit(
-        s, Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))
-    ).tolist() == [0, 0, 0]
+    verdict = Verdict(torch.ones(3, 2, dtype=torch.int64), torch.tensor([1, 0, 1]))
+    assert commit(s, verdict, 99).tolist() == [0, 0, 0]
+
+
+def test_commit_takes_ids_outside_the_vocabulary_to_the_nearest_in_it() -> None:
+    s = sequences([[1, 2]], [9], [True], [], 9)
+    commit(s, Verdict(torch.tensor([[-3, 7, 4, 3]]), torch.tensor([3])), 5)
+    assert s.tokens[0, 2:6].tolist() == [0, 4, 4, 3]

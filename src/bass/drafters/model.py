@@ -75,7 +75,7 @@ class ModelDrafter(ForwardingRowStore, Drafter):
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         tokens, positions = batch_state.last(sequences, 2)
-        drafted = tokens.new_zeros(len(tokens), k)
+        drafted = tokens.new_empty(len(tokens), k)
         probs: list[Tensor] = []
         later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):

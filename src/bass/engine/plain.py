@@ -30,7 +30,8 @@ def plain_loop(
         probs = warp(logits, sequences.history(last[:, :0]))
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
-        batch_state.commit(sequences, Verdict(tokens, torch.zeros_like(sequences.lens)))
+        verdict = Verdict(tokens, torch.zeros_like(sequences.lens))
+        batch_state.commit(sequences, verdict, logits.shape[2])
     lens = sequences.lens.tolist()
     return [
         row[len(prompt) : n]

@@ -171,14 +171,13 @@ class SpeculativeStep(Step):
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
         probs = check_probs(self.warp, warped, logits)
-        given, lengths = copies_for(noise, draft.lengths)
-        judged_draft = Draft(draft.tokens.clone(), draft.probs, lengths)
-        answer = self.verifier(judged_draft, probs, given)
+        # the verifier may write to them
+        keys, first, lengths, tokens = copies(noise.keys, noise.first, draft.lengths, draft.tokens)
+        given = Noise(keys, first, noise.uniforms)
+        answer = self.verifier(Draft(tokens, draft.probs, lengths), probs, given)
         verdict = check_verdict(self.verifier, answer, logits)
         logprobs = token_logprobs(logits, verdict.tokens)
-        # the next step uses them as indices
-        known = Verdict(verdict.tokens.clamp(0, logits.shape[2] - 1), verdict.accepted)
-        emitted = commit(sequences, known)
+        emitted = commit(sequences, verdict, logits.shape[2])
         judged = emitted
         if self.verifier.judges_jointly:
             judged = torch.where(emitted > 0, draft.lengths + 1, 0)
@@ -193,21 +192,20 @@ class SpeculativeStep(Step):
 
         Its values are checked on a CPU only.
         """
-        given, requested = copies_for(noise, lengths)  # the drafter may write to them
-        given = replace(given, uniforms=noise.uniforms.clone())  # the verifier reads them too
-        draft = self.drafter.propose(sequences, requested, k, given, span)
+        # the drafter may write to them
+        *given, requested = copies(noise.keys, noise.first, noise.uniforms, lengths)
+        draft = self.drafter.propose(sequences, requested, k, Noise(*given), span)
         draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
 
 
-def copies_for(noise: Noise, lengths: Int[Tensor, " batch"]) -> tuple[Noise, Int[Tensor, " batch"]]:
-    """Copies of the noise's `keys` and `first` and of the lengths, for a strategy that may write to
-    them.
-    """
-    keys, first, own = torch.stack((noise.keys, noise.first, lengths)).unbind()
-    return Noise(keys, first, noise.uniforms), own
+def copies(*tensors: Tensor) -> list[Tensor]:
+    """Copies of tensors of 64-bit numbers, in one launch."""
+    flat = torch.cat([tensor.reshape(-1).view(torch.int64) for tensor in tensors])
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [p.view(t.dtype).view(t.shape) for p, t in zip(parts, tensors, strict=True)]
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:

@@ -62,6 +62,8 @@ def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
     A row of `lens` tokens drafts up to one token before its limit, which the verifier emits. An
     idle row drafts nothing.
     """
+    if isinstance(lengths, Tensor) and dispatch.use_kernels(lengths):
+        return kernels.batch_state.clipped(lengths, lens, limits, active)
     least = torch.minimum if isinstance(lengths, Tensor) else np.minimum
     return least(lengths, limits - lens - 1) * active
 
@@ -150,25 +152,28 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
     return (kept & counts).cumprod(1).sum(1)
 
 
-def commit(rows: Sequences, verdict: Verdict) -> Int[Tensor, " batch"]:
+def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch"]:
     """Append each active row's verdict, cut after its first end token and at its limit.
 
+    An id outside the vocabulary becomes the nearest one in it: the next step uses it as an index.
     Returns the number of tokens that each row emitted [B], and updates `lens`, `steps` and
     `active`.
     """
     if dispatch.use_kernels(rows.lens):
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
-        return kernels.batch_state.commit(*state, rows.end_tokens, verdict.tokens, verdict.accepted)
-    size = verdict.tokens.shape[1]
+        return kernels.batch_state.commit(
+            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
+        )
+    tokens, size = verdict.tokens.clamp(0, vocab - 1), verdict.tokens.shape[1]
     offsets = torch.arange(size, device=rows.lens.device)
-    ends = (verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)
+    ends = (tokens[..., None] == rows.end_tokens[:, None]).any(-1)
     first_end = torch.where(ends, offsets, size).amin(1)
     emitted = (
         torch.minimum(torch.minimum(verdict.accepted, first_end) + 1, rows.limits - rows.lens)
         * rows.active
     )
     slots = torch.where(offsets < emitted[:, None], rows.lens[:, None] + offsets, rows.capacity)
-    rows.tokens.scatter_(1, slots, verdict.tokens)
+    rows.tokens.scatter_(1, slots, tokens)
     rows.lens.add_(emitted)
     rows.steps.add_(rows.active)
     rows.active.logical_and_((first_end >= emitted) & (rows.lens < rows.limits))

@@ -1,6 +1,7 @@
 """Operations of a step on its rows, each in one launch; `bass.ops.batch_state` defines them.
 
     last             the last tokens of each row and their positions
+    clipped          draft lengths within the room of each row
     draft_positions  the positions at which drafted tokens are fed
     window           a row's last token and its draft, with their positions
     leading          the number of a draft's tokens before the first that is not accepted
@@ -37,6 +38,17 @@ def _last(
     token = tl.load(tokens + row * token_row + tl.maximum(place, 0), mask=i < count, other=0)
     tl.store(out + row * count + i, token, mask=i < count)
     tl.store(positions + row * count + i, place, mask=i < count)
+
+
+@triton.jit
+@no_type_check
+def _clipped(lengths, lens, limits, active, out, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    wait_for_inputs(PDL)
+    length = tl.load(lengths + row)
+    room = tl.load(limits + row) - tl.load(lens + row) - 1
+    length = tl.where(tl.load(active + row) != 0, tl.minimum(length, room), 0)
+    tl.store(out + row, length)
 
 
 @triton.jit(do_not_specialize=["k"])
@@ -76,16 +88,17 @@ def _leading(kept, lengths, out, k, kept_row, kept_column, WIDTH: tl.constexpr, 
     tl.store(out + row, tl.minimum(tl.min(tl.where(own, WIDTH, i), 0), length))
 
 
-@triton.jit(do_not_specialize=["size", "ends", "token_row", "verdict_row"])
+@triton.jit(do_not_specialize=["vocab", "size", "ends", "token_row", "verdict_row"])
 @no_type_check
 def _commit(
-    tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, size, ends,
+    tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, vocab, size, ends,
     token_row, verdict_row,
     WIDTH: tl.constexpr, ENDS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
     token = tl.load(verdict + row * verdict_row + i, mask=i < size, other=0)
+    token = tl.minimum(tl.maximum(token, 0), vocab - 1)
     e = tl.arange(0, ENDS)
     end = tl.load(end_tokens + row * ends + e, mask=e < ends, other=-1)
     over = tl.max((token[:, None] == end[None, :]).to(tl.int32), 1) > 0
@@ -148,6 +161,18 @@ def last(
     return out[0], out[1]
 
 
+def clipped(
+    lengths: Int[Tensor, " batch"],
+    lens: Int[Tensor, " batch"],
+    limits: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+) -> Int[Tensor, " batch"]:
+    """`bass.ops.batch_state.clipped`."""
+    out = torch.empty_like(lens)
+    launch_rows(_clipped, lens, (lengths.contiguous(), lens, limits, active, out), 1)
+    return out
+
+
 def draft_positions(
     lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
 ) -> Int[Tensor, "batch k"]:
@@ -207,6 +232,7 @@ def commit(
     end_tokens: Int[Tensor, "batch ends"],
     verdict: Int[Tensor, "batch window"],
     accepted: Int[Tensor, " batch"],
+    vocab: int,
 ) -> Int[Tensor, " batch"]:
     """`bass.ops.batch_state.commit`, in place; it does not write the spare slots."""
     verdict, accepted, size, emitted = (
@@ -216,7 +242,7 @@ def commit(
         torch.empty_like(lens),
     )
     inputs = (
-        tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, size,
+        tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, vocab, size,
         end_tokens.shape[1], tokens.stride(0), verdict.stride(0),
     )  # fmt: skip
     ends = triton.next_power_of_2(max(end_tokens.shape[1], 1))

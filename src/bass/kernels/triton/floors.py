@@ -63,32 +63,37 @@ def options_of(sampling, sequence, vocab):
 @triton.jit
 @no_type_check
 def floor_of(
-    values, size, above, top, inverse, need, BY_COUNT: tl.constexpr,
-    DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, TILE: tl.constexpr,
+    values, size, above, highest, top, inverse, need, BY_COUNT: tl.constexpr,
+    DEPTH: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The largest key with `need` tokens (BY_COUNT), or a mass of `need`, at or above it among
-    `size` logits in any order, of which those with keys of at least `above` count.
+    `size` logits in any order, of which those with keys from `above` to `highest` count.
 
-    The search takes DEPTH digits, each with 2^BITS thresholds.
+    The search takes as many digits as that range has, at most DEPTH, each with 2^BITS thresholds.
     """
     j = tl.arange(0, 1 << BITS)
-    floor = tl.full((), -(1 << (KEY_BITS - 1)), tl.int64)
+    floor = above.to(tl.int64)
+    digits = tl.full((), 0, tl.int32)
+    for digit in tl.static_range(DEPTH):
+        digits += ((highest.to(tl.int64) - floor) >> (BITS * digit) > 0).to(tl.int32)
     need *= tl.where(BY_COUNT, 1.0, UNIT)
-    for digit in range(DEPTH):
-        shift = BITS * (DEPTH - 1 - digit)
-        threshold = (floor + (j.to(tl.int64) << shift))[:, None]
+    for digit in range(0, digits):
+        shift = BITS * (digits - 1 - digit)
         # Every thread sums its own tokens first: a comparison takes three instructions, a reduction
         # over threads ten for each threshold.
         found = tl.zeros((1 << BITS, TILE), dtype=tl.int64)
-        for begin in range(0, size, TILE):
-            i = begin + tl.arange(0, TILE)
-            value = tl.load(values + i, mask=i < size, other=float("-inf"))
-            key = ordered(value)
-            weight = tl.full((TILE,), 1, tl.int64)
-            if not BY_COUNT:
-                weight = _mass(value, top, inverse)
-            weight = tl.where((i < size) & (key >= above), weight, 0)
-            found += tl.where(key.to(tl.int64)[None, :] >= threshold, weight[None, :], 0)
+        for begin in range(0, size, TILE * UNROLL):
+            for part in tl.static_range(UNROLL):
+                i = begin + part * TILE + tl.arange(0, TILE)
+                value = tl.load(values + i, mask=i < size, other=float("-inf"))
+                key = ordered(value)
+                weight = tl.full((TILE,), 1, tl.int64)
+                if not BY_COUNT:
+                    weight = _mass(value, top, inverse)
+                weight = tl.where((i < size) & (key >= above), weight, 0)
+                # the last threshold, floor + (j << shift), at or below the key
+                place = tl.maximum(tl.minimum((key - floor) >> shift, 1 << BITS), -1).to(tl.int32)
+                found += tl.where(j[:, None] <= place[None, :], weight[None, :], 0)
         # a threshold beyond the largest key has none
         enough = tl.sum(found, 1).to(tl.float64) >= need
         last = tl.maximum(tl.sum(enough.to(tl.int32), 0) - 1, 0)
@@ -105,15 +110,18 @@ def _mass(value, top, inverse):
 
 @triton.jit
 @no_type_check
-def mass_of(values, size, above, least, top, inverse, TILE: tl.constexpr):
+def mass_of(
+    values, size, above, least, top, inverse, TILE: tl.constexpr, UNROLL: tl.constexpr
+):  # fmt: skip
     """Σ exp((x - top) / T) of those among `size` logits with a key of `above` or more and a term of
     `least` or more.
     """
     found = tl.zeros((TILE,), dtype=tl.int64)
-    for begin in range(0, size, TILE):
-        i = begin + tl.arange(0, TILE)
-        value = tl.load(values + i, mask=i < size, other=float("-inf"))
-        e = tl.exp((value.to(tl.float32) - top) * inverse)
-        kept = (i < size) & (ordered(value) >= above) & (e >= least)
-        found += tl.where(kept, _mass(value, top, inverse), 0)
+    for begin in range(0, size, TILE * UNROLL):
+        for part in tl.static_range(UNROLL):
+            i = begin + part * TILE + tl.arange(0, TILE)
+            value = tl.load(values + i, mask=i < size, other=float("-inf"))
+            e = tl.exp((value.to(tl.float32) - top) * inverse)
+            kept = (i < size) & (ordered(value) >= above) & (e >= least)
+            found += tl.where(kept, _mass(value, top, inverse), 0)
     return tl.sum(found, 0).to(tl.float64) / UNIT

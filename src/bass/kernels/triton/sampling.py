@@ -4,7 +4,7 @@
                     x are the logits, with penalties in rows that have any
     token_logprobs  x[token] - max x - log Σ exp(x - max x)
 
-    tops     per chunk of a row: penalties; its largest logit and the index of that;
+    tops     per chunk of a row: penalties; its largest logit and, if greedy, the index of that;
              Σ exp((x - largest) / T); and, for top_k, the largest logits of its parts
     search   of a chunk: the logits that may be kept, in a list of the row; the program that ends
              last finds the floors in it
@@ -38,13 +38,20 @@ from bass.kernels.triton.floors import (
     tops_of,
     total_of,
 )
-from bass.kernels.triton.launch import dense, dependent, kept_zeros, wait_for_inputs
+from bass.kernels.triton.launch import (
+    dense,
+    dependent,
+    kept_zeros,
+    wait_for_all,
+    wait_for_inputs,
+)
 from bass.kernels.triton.penalties import edit, is_edited
 
 CHUNK, WARPS = 4096, 8  # of tops and probs, in tokens
 PART = 256  # of a chunk
-TILE = 256  # of a search, to read its list
-BITS = 4  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
+TILE = 256  # of a list that is searched
+UNROLL = 2  # tiles of a list that are loaded together
+BITS = 3  # of a search's digit: 2^BITS comparisons for each token, against a pass for each digit
 
 
 @triton.jit(do_not_specialize=["columns", "ends", "slots", "drafted_row"])
@@ -63,7 +70,8 @@ def _tops(
     # written before the previous kernel began: may be read before the wait
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, _, _ = options_of(sampling, sequence, vocab)
-    wait_for_inputs(PDL)
+    greedy = tl.load(sampling + sequence * 8) == 0
+    wait_for_all(PDL)  # the next two kernels read the logits before they wait
     own = x + row * stride
     if edited:
         edit(
@@ -73,10 +81,11 @@ def _tops(
         )  # fmt: skip
     own = tl.where(edited, edits + row * vocab, own)
     value = tl.load(own + i, mask=i < vocab, other=float("-inf")).to(tl.float32)
-    top, place = tl.max(value, 0, return_indices=True)
+    top = tl.max(value, 0)
     # a chunk may have no finite logit; a row without any gives NaN
     level = tl.where(top == float("-inf"), 0.0, top)
-    tl.store(places + at, first + place)
+    if greedy:
+        tl.store(places + at, tl.min(tl.where(value == top, i, vocab), 0))
     tl.store(tops + at, top)
     tl.store(totals + at, tl.sum(tl.exp((value - level) * inverse), 0))
     if top_k > 0:
@@ -91,16 +100,22 @@ def _search(
     x, sampling, lens, prompt_lens, edits, tops, totals, heads, listed, floors, masses, counts,
     stride, vocab, chunks, window, columns,
     DEPTH: tl.constexpr, BITS: tl.constexpr, KEY_BITS: tl.constexpr, PARTS: tl.constexpr,
-    SIZE: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
+    SIZE: tl.constexpr, TILE: tl.constexpr, UNROLL: tl.constexpr, CHUNKS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     sequence, before = row // window, columns - window + 1 + row % window
     edited = is_edited(sampling, lens, prompt_lens, sequence, before)
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
+    cut = (top_k > 0) | (top_p < 1) | (min_p > 0)
+    i = chunk * SIZE + tl.arange(0, SIZE)
+    own = x + row * stride + i
+    value = tl.load(own, mask=(i < vocab) & cut & (edited == 0), other=float("-inf"))
     wait_for_inputs(PDL)
-    if (top_k > 0) | (top_p < 1) | (min_p > 0):
+    if cut:
         theirs = tops_of(tops, row, chunks, CHUNKS)
         top = tl.max(theirs, 0)
+        highest = ordered(top.to(x.dtype.element_ty))
         need = top_p * total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
         # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
         # which all smaller ones together are less than what top_p leaves out.
@@ -111,15 +126,16 @@ def _search(
             parts = chunks * PARTS
             if top_k <= parts:
                 above = floor_of(
-                    heads + row * parts, parts, above, 0.0, 1.0, top_k.to(tl.float64), True,
-                    DEPTH, BITS, KEY_BITS, TILE,
+                    heads + row * parts, parts, above, highest, 0.0, 1.0, top_k.to(tl.float64),
+                    True, DEPTH, BITS, TILE, UNROLL,
                 )  # fmt: skip
         elif top_p < 1:
             least = (0.999 * need * (1 - top_p) / top_p / vocab).to(tl.float32)
-        own = tl.where(edited, edits + row * vocab, x + row * stride)
+            lowest = top + (tl.log(least) - 0.01) / inverse
+            above = ordered(lowest.to(x.dtype.element_ty)) - 1
+        if edited:
+            value = tl.load(edits + row * vocab + i, mask=i < vocab, other=float("-inf"))
         listed += row * vocab
-        i = chunk * SIZE + tl.arange(0, SIZE)
-        value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
         e = tl.exp((value.to(tl.float32) - top) * inverse)
         kept = (i < vocab) & (ordered(value) >= above) & (e >= least)
         place = tl.cumsum(kept.to(tl.int32), 0)
@@ -131,17 +147,17 @@ def _search(
             tl.store(counts + row * 2 + 1, 0)
             if top_k > 0:
                 above = floor_of(
-                    listed, size, above, 0.0, 1.0, top_k.to(tl.float64), True,
-                    DEPTH, BITS, KEY_BITS, TILE,
+                    listed, size, above, highest, 0.0, 1.0, top_k.to(tl.float64), True,
+                    DEPTH, BITS, TILE, UNROLL,
                 )  # fmt: skip
-                need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE)
+                need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE, UNROLL)
             if top_p < 1:
-                higher = floor_of(
-                    listed, size, above, top, inverse, need, False, DEPTH, BITS, KEY_BITS, TILE
-                )
-                above = tl.maximum(above, higher)
+                above = floor_of(
+                    listed, size, above, highest, top, inverse, need, False,
+                    DEPTH, BITS, TILE, UNROLL,
+                )  # fmt: skip
             tl.store(floors + row, above)
-            mass = mass_of(listed, size, above, min_p, top, inverse, TILE)
+            mass = mass_of(listed, size, above, min_p, top, inverse, TILE, UNROLL)
             tl.store(masses + row, mass.to(tl.float32))
 
 
@@ -158,8 +174,11 @@ def _probs(
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     greedy = tl.load(sampling + sequence * 8) == 0
     i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    own = tl.where(edited, edits + row * vocab, x + row * stride)
+    own = x + row * stride + i
+    value = tl.load(own, mask=(i < vocab) & (edited == 0), other=float("-inf"))
     wait_for_inputs(PDL)
+    if edited:
+        value = tl.load(edits + row * vocab + i, mask=i < vocab, other=float("-inf"))
     theirs = tops_of(tops, row, chunks, CHUNKS)
     top = tl.max(theirs, 0)
     c = tl.arange(0, CHUNKS)
@@ -169,7 +188,6 @@ def _probs(
     if greedy:
         p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
     else:
-        value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
         p = tl.exp((value.to(tl.float32) - top) * inverse)
         if (top_k > 0) | (top_p < 1) | (min_p > 0):
             kept = (p >= min_p) & (ordered(value) >= tl.load(floors + row))
@@ -261,7 +279,7 @@ def warp(
             flat, *rows, edits, tops, totals, heads, listed, floors, masses,
             kept_zeros("search", 2 * triton.next_power_of_2(len(flat)), device), *sizes,
             DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, PARTS=CHUNK // PART, SIZE=CHUNK,
-            TILE=TILE, num_warps=WARPS, maxnreg=64, **options,
+            TILE=TILE, UNROLL=UNROLL, num_warps=WARPS, maxnreg=64, **options,
         )  # fmt: skip
         probs(
             flat, *rows, edits, tops, totals, places, floors, masses, out, *sizes,
