@@ -288,6 +288,24 @@ def test_a_reader_that_leaves_early_is_no_error(pair: Pair) -> None:
         assert process.wait(60) == 0
 
 
+FAILING = """
+from bass.policies import Fixed
+class Late(Fixed):
+    def update(self, state, feedback):
+        raise {}
+"""
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, FileNotFoundError])
+def test_an_own_class_that_cannot_read_or_write_ends_with_its_traceback(
+    error: type, pair: Pair, tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(FAILING.format(f"{error.__name__}('worker')"))
+    said = shell("generate", *pair.options, "--policy", "late:Late", "def f(", cwd=tmp_path)
+    assert (said.status, said.out) == (1, "")
+    assert said.err.splitlines()[-1] == f"{error.__name__}: worker"
+
+
 def test_info_describes_a_checkpoint_and_its_draft(bass_command: Command, pair: Pair) -> None:
     said = bass_command("info", str(pair.target), "--draft", str(pair.draft))
     assert said.status == 0

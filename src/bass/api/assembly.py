@@ -8,6 +8,7 @@ import numpy as np
 
 from bass.api.loading import Models
 from bass.api.plan import Strategies
+from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
 from bass.engine.cost import pass_cost
 from bass.engine.drafter_context import RunContext, check_features, draw_for
@@ -78,7 +79,7 @@ def assemble(
         parts.stop_rule,
         budget.batch,
         capacity := int(budget.limits.max()),
-        PassLog(pass_cost(models.target)),
+        PassLog(pass_cost(models.target), copies=not is_ours(parts.drafter)),
     )
     most = -(-max(end_tokens, 1) // END_TOKENS_STEP) * END_TOKENS_STEP
     sequences = Sequences.empty(budget.batch, capacity, [], models.device, most)

@@ -6,9 +6,12 @@ Each command is a module with `run(parser, argv)`, imported on use.
 import importlib
 import io
 import os
+import select
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from bass.cli.terminal import left_as_found, said_printably, say
 from bass.errors import BassError, OptionError, ProblemsError, is_out_of_memory, unknown_name
@@ -113,15 +116,29 @@ def _failed(error: BaseException) -> int:
             )
         case KeyboardInterrupt():
             return _fail("Interrupted before anything was generated.", INTERRUPTED)
-        case BrokenPipeError():
-            _discard_output()  # the reader has gone
+        case BrokenPipeError() if _reader_has_gone():
+            _discard_output()
             return 0
-        case OSError():
+        case OSError() if not _of_own_class(error):
             _discard_output()
             return _fail(f"Cannot read or write ({error}): make room, or name another file.")
         case _:
             say("".join(traceback.format_exception(error)).rstrip(), stderr=True)
             return UNEXPECTED
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads the standard output any more."""
+    watched = select.poll()
+    watched.register(sys.stdout.fileno(), select.POLLERR)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
+
+
+def _of_own_class(error: BaseException) -> bool:
+    """Whether code was running that neither is ours nor is installed: a user's class."""
+    known = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<frozen")
+    code = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(not one.co_filename.startswith(known) for one in code)
 
 
 def _discard_output() -> None:

@@ -67,6 +67,12 @@ class Ensemble(DraftMethod):
         )
 
 
+def is_ours(method: DraftMethod) -> bool:
+    """Whether no user's class drafts. Ours do not write to what they have passed on."""
+    parts = method.methods if isinstance(method, Ensemble) else ()
+    return type(method).__module__.startswith("bass.drafters.") and all(map(is_ours, parts))
+
+
 @final
 @dataclass(frozen=True)
 class EnsembleDrafter(Drafter):

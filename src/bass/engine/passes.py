@@ -57,11 +57,18 @@ class Seen:
 class PassLog:
     """Forward passes since the last `take`.
 
-    target: cost of the target's pass, which is not recorded: each step has exactly one.
+    target: cost of the target's pass, which is not recorded: each step has exactly one. copies:
+    keeps copies of positions, which the drafter may write to after the pass.
     """
 
     target: PassCost | None = None
+    copies: bool = True
     passes: list[Pass] = field(default_factory=list)
+
+    def add(self, cost: PassCost, window: Window) -> None:
+        """Record a pass."""
+        positions = window.positions.clone() if self.copies else window.positions
+        self.passes.append(Pass(cost, positions, window.start))
 
     def take(self) -> tuple[Pass, ...]:
         """Return the recorded passes and clear the log."""
@@ -89,11 +96,11 @@ class LoggedScorer(ForwardingRowStore, Scorer):
 
     def fill(self, window: Window) -> Features:
         if self.fill_cost is not None:
-            self.log.passes.append(Pass(self.fill_cost, window.positions, window.start))
+            self.log.add(self.fill_cost, window)
         return super().fill(window)
 
     def __call__(self, window: Window) -> Scored:
-        self.log.passes.append(Pass(self.cost, window.positions))
+        self.log.add(self.cost, window)
         return self.scorer(window)
 
 

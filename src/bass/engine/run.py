@@ -14,6 +14,7 @@ from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
 from bass.engine.schedule import Schedule, StepPlan, requested_lengths
+from bass.engine.slots import PREFILL_WINDOW
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
 from bass.interfaces import DraftLengthPolicy
@@ -171,9 +172,13 @@ class Run:
     def _caught_up(self, span: int) -> tuple[Pass, ...]:
         """Feed the drafter the tokens of the steps in which it did not run.
 
-        The window includes the two tokens that its last draft may not have fed. Returns the passes.
+        The windows include the two tokens that its last draft may not have fed. Returns the passes.
         """
-        self.step.drafter.fill(Window(*last(self.sequences, self.behind + 2), span))
+        lacking = min(self.behind, self.schedule.most_generated) + 2
+        tokens, positions = last(self.sequences, lacking)
+        for start in range(0, lacking, PREFILL_WINDOW):
+            part = slice(start, start + PREFILL_WINDOW)
+            self.step.drafter.fill(Window(tokens[:, part], positions[:, part], span))
         return self.step.log.take()
 
     def _launched_ahead(self, plan: StepPlan, active: np.ndarray) -> PendingStep | None:

@@ -83,6 +83,13 @@ class Schedule:
         """Whether a request is waiting for a row."""
         return bool(self.slots.queue)
 
+    @property
+    def most_generated(self) -> int:
+        """The number of tokens that the row with the most has after its prompt."""
+        serving = enumerate(self.slots.requests.tolist())
+        lens = self.lens.tolist()
+        return max(lens[row] - len(self.requests[r].prompt) for row, r in serving if r >= 0)
+
     def admit(self) -> tuple[np.ndarray, int]:
         """Prefill waiting requests into idle rows; return the rows and the number of tokens fed."""
         admitted, fed = self.slots.admit(self.requests)

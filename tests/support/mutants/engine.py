@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is fed one token too few",
         "Run._caught_up",
-        "last(self.sequences, self.behind + 2)",
-        "last(self.sequences, self.behind + 1)",
+        "min(self.behind, self.schedule.most_generated) + 2",
+        "min(self.behind, self.schedule.most_generated) + 1",
         (WITNESS,),
         trap=8,
     ),
