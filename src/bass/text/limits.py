@@ -52,6 +52,7 @@ _DECODERS = {
     "Strip": 1,
     "ByteFallback": 1,
 }
+_JOINING = ("ByteFallback", "ByteLevel", "BPEDecoder", "CTC", "Metaspace", "WordPiece")
 _POST_PROCESSORS = ("BertProcessing", "RobertaProcessing", "ByteLevel", "TemplateProcessing")
 _QUANTIFIERS = re.compile(r"[*+?{]")
 # one character, or one of a class
@@ -128,11 +129,27 @@ def check_json(said: Any) -> None:
     _at_most(MOST_DECODED, growth(decoders), "characters may become of one by its decoders")
     if any(part.get("type") == "Strip" and part.get("stop") != 0 for part in decoders):
         raise ValueError("a decoder of it strips the end of a text, at which the library panics")
+    _check_stack(decoders)
     _at_most(
         MOST_TEMPLATE,
         template(leaves(said.get("post_processor"))),
         "tokens may its post-processors put around a text",
     )
+
+
+def _check_stack(decoders: list[Mapping[str, Any]]) -> None:
+    """One decoder may join tokens. Another, or one that looks for more than a letter in the text
+    that is joined, lets later tokens change the text of all earlier ones.
+    """
+    joining: str | None = None
+    for part in decoders:
+        kind, pattern = str(part.get("type")), part.get("pattern")
+        text = pattern.get("String") if isinstance(pattern, Mapping) else pattern
+        many = kind == "Replace" and not (isinstance(text, str) and len(text) == 1)
+        if joining is not None and (kind in _JOINING or many):
+            raise ValueError(f"a decoder of it, {kind}, comes after {joining}: not supported")
+        if kind in _JOINING or kind == "Fuse":
+            joining = kind
 
 
 def _check_halves(merges: list[Any], prefix: Any) -> None:

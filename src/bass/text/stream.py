@@ -8,6 +8,7 @@ from bass.text.tokenizer import Tokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _MOST_INCOMPLETE = 4  # tokens: a character that is incomplete has three bytes at most
+_MOST_EMPTY = 8  # tokens without text that are decoded again with those after them
 
 
 @final
@@ -78,7 +79,8 @@ class TextStream:
         text = self._text_up_to(len(self._window))
         if text.endswith(BROKEN) and not self.tokenizer.bytes:
             return self._settled(text)
-        return self._give(text, len(self._window)) if text else ""
+        waiting = len(self._window) - self._shown
+        return self._give(text, len(self._window)) if text or waiting > _MOST_EMPTY else ""
 
     def _settled(self, text: str) -> str:
         """The final part of a text that ends in an incomplete character, or in invalid bytes.
@@ -141,7 +143,8 @@ class _ByteRun:
         if complete:
             added = added_text(self.tokenizer, self.before, self.last)
             self.characters += added
-            self.before, self.last = [*self.before, *self.last] if not added else self.last, []
+            before = self.last if added else [*self.before, *self.last]
+            self.before, self.last = before[-_MOST_EMPTY:], []
 
     def text(self, most_broken: int | None) -> str:
         """What the tokens so far decode to; while not valid, at most so many replacement
