@@ -17,6 +17,7 @@ from bass.api.options import (
     RequestOptions,
     SamplingOptions,
     help_of,
+    known_as,
 )
 from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
@@ -61,9 +62,13 @@ def test_the_tables_of_the_documentation_are_written_by_make_options(page: Path)
 
 
 def test_every_other_name_stands_for_an_option() -> None:
+    """Of Python and the command line; only ablations lack some of them."""
     known = {f.name for options in (LoadOptions, RequestOptions) for f in fields(options)}
-    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known
-    assert known.isdisjoint({*ALIASES, *ELSEWHERE})
+    settings = {f.name for f in fields(Settings)}
+    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known | settings
+    assert settings.isdisjoint({*ALIASES, *ELSEWHERE})
+    for name in (*ALIASES, *ELSEWHERE):
+        assert known_as(name, settings) or known_as(name, known)
 
 
 @pytest.mark.parametrize(

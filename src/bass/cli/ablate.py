@@ -24,6 +24,7 @@ from rich.text import Text
 from bass.analysis.against_plain import impossible
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
+from bass.api.options import help_of, named_elsewhere
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.parsing import ONE, Option, Parser, taken
@@ -42,7 +43,7 @@ from bass.problems import Problems
 from bass.report.claims import claims
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
-from bass.runs.settings import SETTINGS
+from bass.runs.settings import SETTINGS, Settings
 from bass.runs.words import called
 
 FAILED = 2
@@ -170,7 +171,7 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
     for key, value in found:
         head, _, name = key.partition(".")
         if head == "base" and name.partition(".")[0] not in SETTINGS:
-            raise parser.unknown(f"--{key}")
+            raise named_elsewhere(name, help_of(Settings), "setting") or parser.unknown(f"--{key}")
         try:
             said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:

@@ -16,6 +16,7 @@ from bass.api.options import (
     for_one_prompt,
     help_of,
     kinds_of,
+    named_elsewhere,
     option,
 )
 from bass.api.plan import LoadPlan
@@ -227,13 +228,20 @@ def examine_sampling(options: Mapping[str, Any], problems: Problems) -> None:
                 Sampling(**{name: options[name]})
 
 
+def unknown_setting(name: str) -> OptionError:
+    """The error for an unknown setting, with its name here where another library's was given."""
+    return named_elsewhere(name, help_of(Settings), "setting") or unknown_name(
+        "setting", name, SETTINGS
+    )
+
+
 def typed_setting(name: str, value: Any) -> Any:
     """A value in the type of the setting. Raises for another type.
 
     `Settings.load_plan` checks strategies.
     """
     if name not in SETTINGS:
-        raise unknown_name("setting", name, SETTINGS)
+        raise unknown_setting(name)
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if name not in KIND and not fits(value, hint):
         said = "null" if value is None else f"{value!r:.60}"
