@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import torch
 
 from bass.api.assembly import Engine, assemble, no_room
+from bass.api.checks import check_stops, check_value, stop_strings
 from bass.api.generation import Generation
 from bass.api.loading import ModelCache, Models
 from bass.api.options import (
@@ -26,14 +27,14 @@ from bass.api.options import (
 )
 from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import finished
-from bass.api.requests import Prompts, context, requests_for, stop_strings
+from bass.api.requests import Prompts, context, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, explained, is_finite
+from bass.errors import OptionError, RequestError, check_integer, explained
 from bass.policies import Fixed
 
 Conversation = Sequence[Mapping[str, Any]]
@@ -295,18 +296,10 @@ class LLM:
         this seed had: these samples are further ones.
         """
         stops = stop_strings(options.stop)
-        if stops and self.models.tokenizer is None:
-            raise OptionError(
-                "`stop` needs text, and the target's folder has no tokenizer: add one, or use "
-                "`stop_token_ids`."
-            )
-        budget = options.time_budget
-        if budget is not None and not (is_finite(budget) and budget > 0):
-            raise OptionError(
-                f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
-            )
+        check_stops(stops, self.models.tokenizer is not None)
+        check_value("time_budget", options.time_budget)
         requests = requests_for(self.models, prompts, options, first_sample)
-        run = self._run(requests, budget)
+        run = self._run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
         eos = () if options.ignore_eos else self.models.eos

@@ -188,7 +188,10 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
 
 
 def dry_run(ablation: Ablation, console: Screen) -> int:
-    """The cells, those that are done already among them, and how long the others will take."""
+    """The cells, those that are done already among them, and how long the others will take.
+
+    Gives the command's exit status.
+    """
     pending = ablation.pending
     waiting = {task.id for task in pending}
     rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
@@ -205,16 +208,17 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
             ]
         )
     console.print(_aligned(rows), markup=False, soft_wrap=True)
+    status = 0
     try:
         seconds = _time(estimate(pending))
-    except BassError as error:
-        seconds = f"unknown: {error}"
+    except BassError as error:  # as a cell would fail
+        seconds, status = f"unknown: {error}", FAILED
     told = (
         f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
         f"after the other, about: {seconds}"
     )
     console.print(told, markup=False, soft_wrap=True)
-    return 0
+    return status
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
