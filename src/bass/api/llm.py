@@ -34,7 +34,7 @@ from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, explained
+from bass.errors import OptionError, RequestError, check_flag, check_integer, explained
 from bass.policies import Fixed
 
 Conversation = Sequence[Mapping[str, Any]]
@@ -150,6 +150,7 @@ class LLM:
         progress bar of the tokens on standard error.
         """
         options = options_from(RequestOptions, locals(), unknown)
+        check_flag("progress", progress)
         return finished(self.start(prompts, options), progress)
 
     def stream(
@@ -219,6 +220,7 @@ class LLM:
         It is `generate` with the prompts of `apply_chat_template`, and has its options.
         """
         options = options_from(RequestOptions, locals(), unknown)
+        check_flag("progress", progress)
         # anything else is one conversation; its template raises an error for an invalid one
         talks: Any = messages
         if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):

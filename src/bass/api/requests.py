@@ -30,6 +30,7 @@ from bass.engine.requests import Request
 from bass.errors import RequestError
 from bass.ops.noise import row_key
 from bass.records import SAMPLING_OPTIONS
+from bass.sampling import Sampling
 from bass.text import Tokenizer
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
@@ -62,29 +63,28 @@ def requests_for(
         prompt_ids(models.tokenizer, vocabulary, positions, prompt, i)
         for i, prompt in enumerate(listed)
     ]
-    limits, rows = _columns(options, len(ids))
+    values = {name: per_prompt(name, getattr(options, name), len(ids)) for name in PER_PROMPT}
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
-    for i, (prompt, limit, row) in enumerate(zip(ids, limits, rows, strict=True)):
+    limits, sampling = values["max_new_tokens"], _samplings(values)
+    differ = any(is_listed(plain(getattr(options, f"{m}_new_tokens"))) for m in ("min", "max"))
+    for i, (prompt, limit, own) in enumerate(zip(ids, limits, sampling, strict=True)):
+        with of_prompt(i if differ else None):
+            check_lengths(own.min_new_tokens, limit)
         check_context(i, len(prompt), limit, positions)
         first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
+        row = tuple(map(float, vars(own).values()))
         for sample in range(first, first + samples):
             key = row_key(options.seed, prompt, sample)
             requests.append(Request(prompt, len(prompt) + limit, key, i, sample, end_tokens, row))
     return requests
 
 
-def _columns(options: RequestOptions, count: int) -> tuple[list[int], list[tuple[float, ...]]]:
-    """The number of new tokens of each prompt, and its row of `Sequences.sampling`."""
-    values = {name: per_prompt(name, getattr(options, name), count) for name in PER_PROMPT}
-    names = ("min_new_tokens", "max_new_tokens")
-    differ = any(is_listed(plain(getattr(options, name))) for name in names)
-    for i, (least, most) in enumerate(zip(*(values[name] for name in names), strict=True)):
-        with of_prompt(i if differ else None):
-            check_lengths(least, most)
-    columns = [map(float, values[name]) for name in SAMPLING_OPTIONS]
-    return values["max_new_tokens"], list(zip(*columns, strict=True))
+def _samplings(values: Mapping[str, list[Any]]) -> list[Sampling]:
+    """The sampling options of each prompt, from the values of each option."""
+    rows = zip(*(values[name] for name in SAMPLING_OPTIONS), strict=True)
+    return [Sampling(**dict(zip(SAMPLING_OPTIONS, row, strict=True))) for row in rows]
 
 
 def _listed(prompts: Any) -> list[Any]:
