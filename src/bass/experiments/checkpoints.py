@@ -10,6 +10,7 @@ from bass.api.loading import Checkpoint, ModelSpec, check_pair
 from bass.api.plan import LoadPlan
 from bass.api.requests import prompt_ids
 from bass.checkpoints.hub import HUB_ID
+from bass.engine.drafter_context import check_features
 from bass.errors import BassError
 from bass.experiments.config import Plan
 from bass.models.first_layers import FirstLayers
@@ -65,6 +66,7 @@ class _Checks:
             load_plan.draft,
             method.needs_draft,
             method.target_layers,
+            repr(method.target_features),
             frozenset(replaced),
         )
         key = (*key, id(settings.prompts), settings.num_prompts, settings.max_new_tokens)
@@ -86,6 +88,8 @@ class _Checks:
                 "drafter that needs no draft model."
             )
             return
+        with self.problems.noted():
+            check_features(method, target.index.decoder.shape.layers)
         if method.target_layers:
             with self.problems.noted():
                 FirstLayers.check(target.index.decoder, method.target_layers)

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.api.resolve import make
+from bass.drafters.validity import features_of
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.records import Draft, Features, Noise, Sequences, Window
@@ -81,7 +82,7 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
             f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more."
         )
     proof = Proof(type(made).__name__, examples, seed)
-    layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
+    layers = max(made.target_layers, max(features_of(made), default=-1) + 1)
 
     def watched(drafter: Drafter, vocab: int) -> Drafter:
         return Watched(drafter, proof, vocab)
