@@ -257,6 +257,9 @@ class LLM:
         graphs with it. Without a warm-up, each is captured when it first occurs: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
 
+        It shows no progress and returns nothing, though it may take seconds to half a minute; its
+        time is in no `stats`. `capture_seconds` of a later call counts what that call captures.
+
         Raises as `generate` does.
         """
         most = int(self.parts.policy.max_length)
