@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -36,8 +36,9 @@ from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_flag, check_integer, explained
 from bass.policies import Fixed
+from bass.text.chat import check_template_name, conversations
 
-Conversation = Sequence[Mapping[str, Any]]
+Conversation = Iterable[Mapping[str, Any]]
 
 
 def load(
@@ -194,7 +195,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Conversation | Sequence[Conversation],
+        messages: Conversation | Iterable[Conversation],
         template: str = "default",
         *,
         num_return_sequences: int = 1,
@@ -217,15 +218,13 @@ class LLM:
     ) -> Result:
         """Generate the assistant's next turn in one conversation, or in each of several.
 
-        It is `generate` with the prompts of `apply_chat_template`, and has its options.
+        It is `generate` with the prompts of `apply_chat_template`, and has its options, by keyword
+        only. messages: a list, or another iterable, of messages or of conversations.
         """
         options = options_from(RequestOptions, locals(), unknown)
         check_flag("progress", progress)
-        # anything else is one conversation; its template raises an error for an invalid one
-        talks: Any = messages
-        if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
-            talks = [messages]
-        prompts = [self.apply_chat_template(one, template) for one in talks]
+        check_template_name(template)
+        prompts = [self.apply_chat_template(one, template) for one in conversations(messages)]
         return finished(self.start(prompts, options), progress)
 
     def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
