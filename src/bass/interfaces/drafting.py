@@ -154,7 +154,8 @@ class Drafter(DraftMethod, RowStore):
 
         Within it, tokens must be in the vocabulary and have a probability above 0; distributions
         must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
-        `sequences` are the rows of the run themselves: read-only. `lengths` and `noise` are copies.
+        `sequences` are the rows of the run themselves, and read-only, now and later: a run does not
+        notice a write, `bass.testing.check_drafter` does. `lengths` and `noise` are copies.
         """
         ...
 
