@@ -144,6 +144,12 @@ def check_integer(name: str, value: object, least: int | None = None) -> None:
         )
 
 
+def check_flag(name: str, value: object, of: str = "") -> None:
+    """Raise `OptionError` unless the value is True or False. of: what it is for, in the message."""
+    if not isinstance(value, bool):
+        raise OptionError(f"`{name}={value!r:.60}` must be True or False{of}.")
+
+
 def is_finite(value: object) -> bool:
     """Whether it is a number that a float can hold, and neither infinite nor NaN."""
     exact = isinstance(value, numbers.Rational) and not isinstance(value, numbers.Integral)

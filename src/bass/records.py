@@ -63,6 +63,8 @@ class Sequences:
                                lens-1 ^   ^ lens
 
     limits: the length at which the row is complete. spare: one slot for writes that nobody reads.
+    Of all strategies, only drafters and warps receive these tensors, for reading: the engine alone
+    writes to them.
     """
 
     tokens: Int[Tensor, "batch slots"]

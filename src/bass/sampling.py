@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Float64
@@ -15,6 +15,28 @@ from bass.records import History
 from bass.renamed import renamed
 
 __getattr__ = renamed(__name__, {"draw": "bass.ops.sampling.draw"})
+
+
+_PENALTIES = "of -2 to 2 (0 = off)"
+# ranges of the options that are not integers, with their words
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "temperature": (lambda x: x == 0 or 1e-6 <= x <= 1e6, "of 0 (greedy), or 1e-6 to 1e6"),
+    "top_p": (lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
+    "min_p": (lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
+    "repetition_penalty": (lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),
+    "presence_penalty": (lambda x: abs(x) <= 2, _PENALTIES),
+    "frequency_penalty": (lambda x: abs(x) <= 2, _PENALTIES),
+}
+
+
+def check_sampling(name: str, value: Any) -> None:
+    """Raise `OptionError` for a value of a sampling option that is out of its range."""
+    if name not in _RANGES:
+        check_integer(name, value, 0)
+        return
+    holds, range_ = _RANGES[name]
+    if not (is_finite(value) and holds(value)):
+        raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
 
 
 @final
@@ -44,21 +66,8 @@ class Sampling(Warp):
     min_new_tokens: int = 0
 
     def __post_init__(self) -> None:
-        check_integer("top_k", self.top_k, 0)
-        check_integer("min_new_tokens", self.min_new_tokens, 0)
-        range_of_penalty = "of -2 to 2 (0 = off)"
-        rules: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-            ("temperature", lambda x: x == 0 or 1e-6 <= x <= 1e6, "of 0 (greedy), or 1e-6 to 1e6"),
-            ("top_p", lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
-            ("min_p", lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
-            ("repetition_penalty", lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),
-            ("presence_penalty", lambda x: abs(x) <= 2, range_of_penalty),
-            ("frequency_penalty", lambda x: abs(x) <= 2, range_of_penalty),
-        )
-        for name, holds, range_ in rules:
-            value = getattr(self, name)
-            if not (is_finite(value) and holds(value)):
-                raise OptionError(f"`{name}={value!r}` is out of range: give a number {range_}.")
+        for name, value in vars(self).items():
+            check_sampling(name, value)
 
     def packed(self, rows: int, device: torch.device) -> Float64[Tensor, "batch options"]:
         """The options as rows of `Sequences.sampling`. Nothing is copied from the host."""

@@ -13,16 +13,31 @@ from bass.drafters import Ensemble, ModelDraft, Ngram
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
+from bass.interfaces import (
+    Drafter,
+    DrafterContext,
+    DraftMethod,
+    ForwardingRowStore,
+    RowStore,
+)
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
-from bass.records import CacheBudget, Draft, Features, RowAssignment, Window
+from bass.records import (
+    CacheBudget,
+    Draft,
+    Features,
+    Noise,
+    RowAssignment,
+    Sequences,
+    Window,
+)
 from bass.sampling import Sampling
 from bass.testing.engine import By
 from bass.testing.policies import ByRow, Cycle
 from bass.testing.worlds import LlamaWorld
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
 
+CPU = torch.device("cpu")
 LAYERS = 3
 WORLD = LlamaWorld(layers=LAYERS)
 
@@ -166,8 +181,47 @@ def test_parts_of_an_ensemble_observe_their_own_layers(device: torch.device) -> 
         assert check(run, one.made[0], (2, 0)) == check(run, other.made[0], (1,))
 
 
-@pytest.mark.parametrize("layer", [-1, 99, 1.5])
+@pytest.mark.parametrize("layer", [-1, 99])
 def test_a_state_that_the_target_does_not_have_is_an_error(layer: Any) -> None:
-    setup = Setup(WORLD, torch.device("cpu"), drafter=By(Reading((0, layer))))
+    setup = Setup(WORLD, CPU, drafter=By(Reading((0, layer))))
     with pytest.raises(PairingError, match=r"`Reading` reads state .* target has 3 layers"):
         setup.engine(mixed_requests(WORLD))
+
+
+@dataclass(frozen=True)
+class Shapes(Drafter):
+    """Drafts one token for each row, and keeps the shapes of what it observes."""
+
+    seen: list[Any] = field(default_factory=list, compare=False)
+
+    @property
+    def target_features(self) -> tuple[int, ...]:
+        return (LAYERS, 0)
+
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
+        return Draft(lengths.new_ones(len(lengths), k), None, lengths)
+
+    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
+        shapes = [list(state.shape) for state in features]
+        self.seen.append((list(window.tokens.shape), window.start, shapes, accepted))
+
+
+def test_shapes_of_what_a_drafter_observes(device: torch.device) -> None:
+    """As `Drafter.observe` says."""
+    method = Shapes()
+    setup = Setup(WORLD, device, policy=Fixed(2), drafter=By(method))
+    for _ in setup.engine(mixed_requests(WORLD, count=3, longest=9)):
+        pass
+    width = WORLD.models["target"].embed.shape[1]
+    kinds = set()
+    for window, start, shapes, accepted in method.seen:
+        assert shapes == [[*window, width]] * 2
+        kinds.add(accepted is None)
+        if accepted is not None:
+            assert (window[0], start) == (3, 0)
+            assert list(accepted.shape) == [3]
+            assert accepted.dtype == torch.int64
+            assert ((accepted >= 0) & (accepted < window[1])).all()
+    assert kinds == {True, False}

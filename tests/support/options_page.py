@@ -6,6 +6,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
+from bass.api.checks import PER_PROMPT
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, SamplingOptions
 from bass.runs.settings import Settings
 
@@ -23,8 +24,14 @@ _MARK = re.compile(r"(<!-- options of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def table(name: str) -> str:
     """A row for each option; defaults as they are written in Python, or in YAML."""
     write = json.dumps if name == "ablations" else repr
-    rows = [f"| `{f.name}` | `{write(f.default)}` | {f.metadata['help']} |" for f in TABLES[name]]
-    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+    listed = name == "generate"  # Python alone takes lists of one value per prompt
+    head = ["option", "default", *(["one per prompt"] if listed else []), "meaning"]
+    rows = [head]
+    for f in TABLES[name]:
+        takes_list = ["list" if f.name in PER_PROMPT else ""] if listed else []
+        rows.append([f"`{f.name}`", f"`{write(f.default)}`", *takes_list, f.metadata["help"]])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def filled(text: str) -> str:

@@ -195,6 +195,38 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"base": {"temprature": 1}},
         "In `base`: Unknown setting `temprature`. Did you mean `temperature`",
     ),
+    "another library's name": (
+        {"base": {"max_tokens": 9}},
+        "In `base`: Unknown setting `max_tokens`: give `max_new_tokens` (most new tokens per",
+    ),
+    "another library's name on an axis": (
+        {"axes": {"do_sample": [True, False]}},
+        "In `axes.do_sample`: Unknown key `do_sample`: give `temperature` (0 is greedy).",
+    ),
+    "another library's name in a label": (
+        {"axes": {"how": {"a": {"n": 4}}}},
+        "In `axes.how`: Unknown setting `n`: give `samples` (of each prompt",
+    ),
+    "another library's name in a point": (
+        {"points": [{"max_num_seqs": 4}]},
+        "In `points.0`: Unknown key `max_num_seqs`: give `batch` (rows",
+    ),
+    "a name of `bass generate`": (
+        {"base": {"num_return_sequences": 4}},
+        "In `base`: Unknown setting `num_return_sequences`: give `samples` (of each",
+    ),
+    "a number of drafted tokens": (
+        {"base": {"gamma": 4}},
+        "In `base`: Unknown setting `gamma`: give `policy` (how many tokens to draft",
+    ),
+    "a setting above the base run": (
+        {"temperature": 1},
+        "Unknown key `temperature`: give `temperature` in `base` (0 is greedy).",
+    ),
+    "another library's name above the base run": (
+        {"max_tokens": 1},
+        "Unknown key `max_tokens`: give `max_new_tokens` in `base` (most",
+    ),
     "an unknown axis": ({"axes": {"batsh": [1]}}, "Unknown key `batsh`. Did you mean `batch`"),
     "a wrong kind": (
         {"base": {"batch": "many"}},
@@ -343,6 +375,22 @@ def test_the_command_line_overrides_a_config(bass_command: Command, tmp_path: Pa
 REFUSED = {
     "an unknown option": (["--tempreture", "1"], "Unknown option `--tempreture`"),
     "an unknown setting": (["--base.tempreture", "1"], "Unknown option `--base.tempreture`"),
+    "another library's name": (
+        ["--max-tokens", "4"],
+        "Unknown option `--max_tokens`: give `--max_new_tokens` (most",
+    ),
+    "another library's name for the base run": (
+        ["--base.n", "4"],
+        "Unknown setting `n`: give `samples` (of each",
+    ),
+    "another library's name for an axis": (
+        ["--axes.n", "[4]"],
+        "In `axes.n`: Unknown key `n`: give `samples` (of each",
+    ),
+    "a short name of `bass generate`": (
+        ["-n", "4"],
+        "Unknown option `-n`: give `--samples` (of each",
+    ),
     "no value": (["--batch"], "`--batch` lacks its value"),
     "an axis": (
         ["--batch", "2"],

@@ -5,27 +5,30 @@ little.
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import bass
+from bass.api.options import RequestOptions
 from bass.errors import OptionError
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import MOST_CELLS, examined
 from bass.experiments.config_files import with_overrides
-from unit.checkpoints import Pair, Said
+from unit.checkpoints import CONTEXT, Pair, Said, write_checkpoint
 
 Command = Callable[..., Said]
 
 # Settings of the base run that are wrong independently of each other, and what is said of each.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a range": ({"max_new_tokens": 0}, "`max_new_tokens: 0` is too small"),
+    "a range": ({"max_new_tokens": 0}, "`max_new_tokens=0` must be an integer of 1"),
     "another range": ({"repeats": 0}, "`repeats: 0` is too small"),
     "a warp": ({"temperature": -1}, "`temperature=-1.0` is out of range"),
     "another warp": ({"top_p": 7}, "`top_p=7.0`"),
-    "a time": ({"time_budget": 0}, "`time_budget: 0.0` must be more than 0 seconds"),
+    "a time": ({"time_budget": 0}, "`time_budget=0.0` must be more than 0 seconds"),
     "a limit": ({"ttft_limit": -1}, "`ttft_limit: -1.0` must be more than 0 seconds"),
     "a dtype": ({"dtype": "float31"}, "Unknown dtype `float31`"),
     "a device": ({"device": "gpu9"}, "gpu9"),
@@ -118,7 +121,7 @@ def test_what_is_wrong_with_some_cells_hides_nothing_of_others(pair: Pair) -> No
     lines = told(
         {"base": base, "axes": {name: axes[name] for name in ("batch", "policy", "max_new_tokens")}}
     )
-    for words in ("`batch: 0`", "`baas`", "`max_new_tokens: 0`", "exceeds the context"):
+    for words in ("`batch: 0`", "`baas`", "`max_new_tokens=0`", "exceeds the context"):
         assert any(words in line for line in lines), lines
     lines = told({"base": base | {"repeats": 0}, "axes": axes})
     for words in (f"{MOST_CELLS} are the most", "`repeats: 0`"):
@@ -197,3 +200,75 @@ def test_an_entry_of_points_or_exclude_that_is_no_mapping_hides_no_other() -> No
     for words in wanted:
         assert sum(words in line for line in lines) == 1, (words, lines)
     assert len(lines) == 1 + len(wanted)
+
+
+# values of the right type that `LLM.generate` refuses
+NEVER: dict[str, list[Any]] = {
+    "max_new_tokens": [0, 2**63, CONTEXT],
+    "min_new_tokens": [-1, 9],
+    "temperature": [-1.0, 1e9],
+    "top_p": [0.0],
+    "top_k": [-1],
+    "min_p": [1.0],
+    "repetition_penalty": [0.0],
+    "presence_penalty": [2.5],
+    "frequency_penalty": [-2.5],
+    "stop": [["x", ""]],
+    "stop_token_ids": [[3, 10**6], [-1], [1] * 1001],
+    "time_budget": [0.0, -1.0],
+    "num_return_sequences": [0, 10**7],
+}
+
+
+def test_a_config_refuses_what_generate_refuses_with_the_same_sentence(
+    pair: Pair, tmp_path: Path, bass_command: Command
+) -> None:
+    assert {*NEVER, "seed", "ignore_eos"} == {f.name for f in fields(RequestOptions)}
+    models: dict[str, Any] = {"target": str(pair.target), "draft": str(pair.draft)}
+    llm = bass.load(**models)
+    for name, values in NEVER.items():
+        for value in values:
+            base: dict[str, Any] = {"max_new_tokens": 8, name: value}
+            with pytest.raises(bass.BassError) as error:
+                llm.generate([[3, 5]], **base)
+            words = str(error.value).partition(": give")[0].removesuffix(".")
+            if name == "num_return_sequences":
+                base["samples"] = base.pop(name)
+                words = f"{value}` " + ("is too small" if value == 0 else "for 1 prompts is more")
+            lines = told({"base": models | base | {"prompts": [[3, 5]]}})
+            assert any(words in line for line in lines), (name, value, str(error.value), lines)
+    (tmp_path / "c.yaml").write_text(
+        yaml.safe_dump({"base": models | {"stop_token_ids": [10**6], "stop": ["a", ""]}})
+    )
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    assert (said.status, said.out) == (2, "")
+    assert "`stop_token_ids` holds 1000000: give token ids" in said.err
+    assert "A stop string is empty" in said.err
+
+
+def test_too_many_rows_of_one_prompt_are_refused(pair: Pair) -> None:
+    lines = told({"base": {"target": str(pair.target), "draft": str(pair.draft), "batch": 10**7}})
+    assert any("`batch=10000000` for 1 prompts is more than" in line for line in lines), lines
+
+
+def test_stop_strings_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
+    target = write_checkpoint(tmp_path / "t", None, 16, 1, 32)
+    base = {"target": str(target), "policy": "fixed", "policy.k": 0, "prompts": [[1, 2]]}
+    base["max_new_tokens"] = 4
+    assert not told({"base": base})
+    lines = told({"base": base, "axes": {"stop": ["", "x"]}})
+    assert any("`stop` needs text" in line for line in lines), lines
+
+
+def test_a_dry_run_of_a_cell_that_cannot_be_timed_fails(
+    pair: Pair, tmp_path: Path, bass_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(tasks: Any) -> float:
+        raise bass.BassError("there is no room.")
+
+    monkeypatch.setattr("bass.cli.ablate.estimate", fail)
+    base = {"target": str(pair.target), "draft": str(pair.draft), "prompts": ["a"]}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"base": base | {"max_new_tokens": 4}}))
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    assert said.status == 2
+    assert "unknown: there is no room." in said.out

@@ -186,6 +186,12 @@ OPTIONS = {
         "Unknown option `--temprature`",
         "`--temperature`",
     ),
+    "an option of vLLM": (
+        ["--max-tokens", "8"],
+        "Unknown option `--max_tokens`: give `--max_new_tokens` (most new tokens per sample).",
+    ),
+    "number of samples of vLLM": (["--n", "8"], "Unknown option `--n`: give `--num_return_seq"),
+    "a flag of transformers": (["--do_sample"], "`--do_sample`: give `--temperature` (0 is gr"),
     "option that resembles nothing": (["--frobnicate"], "Unknown option `--frobnicate`", "--help"),
     "abbreviated option": (["--temp", "1"], "Unknown option `--temp`"),
     "option that takes no value": (["--json=yes"], "--json"),

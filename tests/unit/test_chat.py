@@ -3,9 +3,12 @@ harm.
 """
 
 import contextlib
+import itertools
 import json
 import shutil
 import time
+from collections import UserDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from transformers import AutoTokenizer
 import bass
 from bass.errors import CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
-from bass.text.chat import LONGEST
+from bass.text.chat import LONGEST, MOST_MESSAGES, checked_messages
 from unit.checkpoints import Pair, write_checkpoint
 from unit.text_folders import build, llama3_json, write
 
@@ -245,10 +248,8 @@ def test_a_long_conversation_is_no_attack() -> None:
     ids=str,
 )
 def test_what_is_no_conversation_is_refused(messages: Any) -> None:
-    from bass.text.chat import check_messages
-
     with pytest.raises(RequestError, match=r"\.$"):
-        check_messages(messages)
+        checked_messages(messages)
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +281,63 @@ def test_a_conversation_becomes_ids_with_one_beginning(chatty: Pair) -> None:
     answer = llm.chat([USER], max_new_tokens=4)
     generated = llm.generate(ids, max_new_tokens=4)
     assert answer.completions[0].token_ids == generated.completions[0].token_ids
+
+
+OTHER = [{"role": "user", "content": "hello"}]
+FORMS: dict[str, Callable[[], Any]] = {
+    "a tuple": lambda: tuple(OTHER),
+    "an iterator": lambda: iter(OTHER),
+    "a generator": lambda: (message for message in OTHER),
+    "mappings of another class": lambda: [UserDict(message) for message in OTHER],
+    "a list of one": lambda: [OTHER],
+    "a generator of tuples": lambda: (tuple(one) for one in [OTHER]),
+    "a tuple of generators": lambda: ((message for message in one) for one in [OTHER]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_conversation_may_come_in_any_iterable(chatty: Pair, form: str) -> None:
+    llm = bass.load(chatty.target, chatty.draft)
+    expected = llm.chat(OTHER, max_new_tokens=3).completions[0].token_ids
+    assert [c.token_ids for c in llm.chat(FORMS[form](), max_new_tokens=3).completions] == [
+        expected
+    ]
+    if form in ("a tuple", "an iterator", "a generator"):
+        assert llm.apply_chat_template(FORMS[form]()) == llm.apply_chat_template(OTHER)
+
+
+def test_several_conversations_may_come_in_any_iterable(chatty: Pair) -> None:
+    llm = bass.load(chatty.target, chatty.draft)
+    talks = [OTHER, [USER]]
+    expected = [c.token_ids for c in llm.chat(talks, max_new_tokens=3).completions]
+    for given in (iter(talks), tuple(map(tuple, talks)), (iter(one) for one in talks)):
+        assert [c.token_ids for c in llm.chat(given, max_new_tokens=3).completions] == expected
+
+
+WRONG_CALLS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
+    "sampling options in vLLM's place": (OTHER, ({"temperature": 0},), "`template={'temp.*keyword"),
+    "None in its place": (OTHER, (None,), "`template=None` must be the name of a chat template"),
+    "a list in its place": (OTHER, (["default"],), r"`template=\['default'\]` must be the name"),
+    "a template's text": (OTHER, ("{% for m in messages %}",), "and not its text: write the text"),
+    "an unknown template": (OTHER, ("rag",), "has no chat template `rag`"),
+    "a message among conversations": ([OTHER, OTHER[0]], (), "^Message 0 is"),
+    "an empty conversation": ([OTHER, []], (), "^Conversation 1: A conversation is a list"),
+    "a bad message": ([OTHER, [{"role": "user"}]], (), "^Conversation 1: Message 0 is {'role'"),
+    "no end of messages": (itertools.repeat(OTHER[0]), (), f"more than {MOST_MESSAGES} messages"),
+    "no end of conversations": (itertools.repeat(OTHER), (), f"more than {MOST_MESSAGES} messages"),
+    "an empty iterator": (iter(()), (), "^A conversation is a list of messages"),
+    "one message": (OTHER[0], (), "^A conversation is a list of messages"),
+    "bytes": (b"hello", (), "^A conversation is a list of messages"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_a_call_that_cannot_be_meant_is_one_sentence(chatty: Pair, case: str) -> None:
+    messages, more, words = WRONG_CALLS[case]
+    with pytest.raises(bass.BassError, match=words) as error:
+        bass.load(chatty.target, chatty.draft).chat(messages, *more)
+    assert str(error.value).endswith(".")
 
 
 def test_a_conversation_needs_a_tokenizer_and_a_template(pair: Pair, silent_pair: Pair) -> None:

@@ -176,6 +176,10 @@ WRONG = {
         "temprature: 1",
         "run.yaml`: Unknown option `--temprature`. Did you mean `--temperature`",
     ),
+    "another library's name": (
+        "max_tokens: 8",
+        "run.yaml`: Unknown option `--max_tokens`: give `--max_new_tokens` (most new tokens",
+    ),
     "a wrong kind": (
         "temperature: hot",
         "run.yaml`: `--temperature hot` is not of the right kind: give a number",

@@ -49,6 +49,7 @@ ORDER: list[set[str]] = [
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results"},
     {"resolve", "options", "generation"},
+    {"checks"},
     {"requests"},
     {"plan", "progress"},
     {"assembly"},

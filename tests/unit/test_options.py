@@ -17,6 +17,7 @@ from bass.api.options import (
     RequestOptions,
     SamplingOptions,
     help_of,
+    known_as,
 )
 from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
@@ -56,14 +57,18 @@ def test_settings_of_ablations_are_these_options_and_have_help() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_tables_of_the_documentation_are_written_by_make_options(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text.count("| option | default | meaning |") == text.count("<!-- options of")
+    assert text.count("| option | default |") == text.count("<!-- options of")
     assert filled(text) == text
 
 
 def test_every_other_name_stands_for_an_option() -> None:
+    """Of Python and the command line; only ablations lack some of them."""
     known = {f.name for options in (LoadOptions, RequestOptions) for f in fields(options)}
-    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known
-    assert known.isdisjoint({*ALIASES, *ELSEWHERE})
+    settings = {f.name for f in fields(Settings)}
+    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known | settings
+    assert settings.isdisjoint({*ALIASES, *ELSEWHERE})
+    for name in (*ALIASES, *ELSEWHERE):
+        assert known_as(name, settings) or known_as(name, known)
 
 
 @pytest.mark.parametrize(

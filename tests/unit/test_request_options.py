@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bass
@@ -91,6 +92,19 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
         ({"presence_penalty": 2.5}, r"`presence_penalty=2.5` is out of range: .* of -2 to 2"),
         ({"min_new_tokens": 13}, "`min_new_tokens=13` is more than `max_new_tokens=12`"),
         ({"min_new_tokens": [0, 13]}, "`min_new_tokens=13` is more"),
+        ({"temperature": [0.5, -1]}, "^Prompt 1: `temperature=-1` is out of range"),
+        ({"temperature": [None, 1]}, "^Prompt 0: `temperature=None` is out of range"),
+        ({"top_p": ("x", 1)}, "^Prompt 0: `top_p='x'` is out of range"),
+        ({"top_k": [1, 2.5]}, "^Prompt 1: `top_k=2.5` must be an integer of 0 or more"),
+        ({"top_k": np.array([0, -3])}, "^Prompt 1: `top_k=-3` must be"),
+        ({"max_new_tokens": [4, "8"]}, "^Prompt 1: `max_new_tokens='8'` must be an integer"),
+        ({"max_new_tokens": [5, 70]}, "^Prompt 1 has 3 tokens, which with 70 new ones"),
+        ({"min_new_tokens": [0, 13]}, "^Prompt 1: `min_new_tokens=13` is more"),
+        ({"min_new_tokens": 3, "max_new_tokens": [2, 9]}, "^Prompt 0: `min_new_tokens=3` is more"),
+        ({"min_new_tokens": 13}, "^`min_new_tokens=13` is more"),
+        ({"top_p": 7, "top_k": [1, 2]}, "^`top_p=7` is out of range"),
+        ({"min_p": [0.1]}, r"`min_p` has 1 values for 2 prompts \(prompt 1 has none\): give one"),
+        ({"min_p": [0, 0, 0]}, r"`min_p` has 3 values for 2 prompts \(value 2 has no prompt\)"),
         ({"stop_token_ids": "eos"}, "`stop_token_ids='eos'` must be a list of token ids"),
         ({"stop_token_ids": [10**9]}, "`stop_token_ids` holds 1000000000: give token ids"),
         ({"stop_token_ids": [True]}, "`stop_token_ids` holds True"),
@@ -126,3 +140,12 @@ def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
     said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
     assert said.status == 0, said.err
     assert "unknown" not in said.out
+
+
+@pytest.mark.parametrize("progress", [1, None, "yes", [True]])
+@pytest.mark.usefixtures("unchecked")
+def test_progress_is_true_or_false(llm: bass.LLM, progress: Any) -> None:
+    talk = [{"role": "user", "content": "a"}]
+    for call in (llm.generate, llm.chat):
+        with pytest.raises(BassError, match=r"`progress=.*` must be True or False\.$"):
+            call([A] if call == llm.generate else talk, progress=progress)

@@ -26,7 +26,10 @@ from bass.records import (
     Window,
 )
 from bass.sampling import Sampling
+from bass.testing import ExactnessError
 from bass.testing.engine import By
+from bass.testing.laws_of_drafters import LATER, LEAVES, Watched
+from bass.testing.proof import Proof
 from bass.testing.worlds import LlamaWorld
 from bass.verifiers.rejection import Rejection
 from support.engines import PAIRINGS, Outcome, Setup, mixed_requests, same_prompt
@@ -276,3 +279,52 @@ def test_a_policy_that_writes_to_its_feedback_and_to_the_rows(
         return account(setup.outcome(mixed_requests(WORLD)))
 
     assert found(Blots()) == found(Fixed(3))
+
+
+@dataclass(frozen=True)
+class Meddles(Drafter):
+    """Drafts nothing, keeps the rows of the run, and writes to them in the method `where`."""
+
+    where: str
+    rows: list[Sequences] = field(default_factory=list, compare=False)
+
+    def meddle(self, method: str) -> None:
+        if self.where == method:
+            for sequences in self.rows:
+                sequences.sampling.add_(0.5)
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.meddle("reserve")
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.meddle("copy_rows")
+
+    def fill(self, window: Window) -> Features:
+        self.meddle("fill")
+        return ()
+
+    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
+        self.meddle("observe")
+
+    def propose(
+        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
+    ) -> Draft:
+        self.rows[:] = [sequences]
+        self.meddle("propose")
+        return Draft(lengths.new_zeros(len(lengths), k), None, torch.zeros_like(lengths))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("where", ["propose", "observe", "fill", "reserve", "copy_rows", "nowhere"])
+def test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run(where: str) -> None:
+    """Where the run itself cannot notice it."""
+    proof = Proof("Meddles", 1)
+    watched = Watched(Meddles(where), proof, WORLD.vocab)
+    setup = Setup(WORLD, torch.device("cpu"), policy=Fixed(3), drafter=lambda *_: watched)
+    requests = mixed_requests(WORLD) + same_prompt([1, 2, 3], 7, 3)
+    if where == "nowhere":
+        setup.outcome(requests)
+        return
+    with pytest.raises(ExactnessError) as error:
+        setup.outcome(requests)
+    assert error.value.law == (LEAVES if where == "propose" else LATER)

@@ -2,13 +2,14 @@
 
 import functools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import torch
 
 from bass.api.assembly import Engine, assemble, no_room
+from bass.api.checks import check_stops, check_value, stop_strings
 from bass.api.generation import Generation
 from bass.api.loading import ModelCache, Models
 from bass.api.options import (
@@ -26,17 +27,18 @@ from bass.api.options import (
 )
 from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import finished
-from bass.api.requests import Prompts, context, requests_for, stop_strings
+from bass.api.requests import Prompts, context, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run, RunStatus
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_integer, explained, is_finite
+from bass.errors import OptionError, RequestError, check_flag, check_integer, explained
 from bass.policies import Fixed
+from bass.text.chat import check_template_name, conversations
 
-Conversation = Sequence[Mapping[str, Any]]
+Conversation = Iterable[Mapping[str, Any]]
 
 
 def load(
@@ -149,6 +151,7 @@ class LLM:
         progress bar of the tokens on standard error.
         """
         options = options_from(RequestOptions, locals(), unknown)
+        check_flag("progress", progress)
         return finished(self.start(prompts, options), progress)
 
     def stream(
@@ -192,7 +195,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Conversation | Sequence[Conversation],
+        messages: Conversation | Iterable[Conversation],
         template: str = "default",
         *,
         num_return_sequences: int = 1,
@@ -215,14 +218,13 @@ class LLM:
     ) -> Result:
         """Generate the assistant's next turn in one conversation, or in each of several.
 
-        It is `generate` with the prompts of `apply_chat_template`, and has its options.
+        It is `generate` with the prompts of `apply_chat_template`, and has its options, by keyword
+        only. messages: a list, or another iterable, of messages or of conversations.
         """
         options = options_from(RequestOptions, locals(), unknown)
-        # anything else is one conversation; its template raises an error for an invalid one
-        talks: Any = messages
-        if not (isinstance(talks, list | tuple) and talks and isinstance(talks[0], list | tuple)):
-            talks = [messages]
-        prompts = [self.apply_chat_template(one, template) for one in talks]
+        check_flag("progress", progress)
+        check_template_name(template)
+        prompts = [self.apply_chat_template(one, template) for one in conversations(messages)]
         return finished(self.start(prompts, options), progress)
 
     def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
@@ -253,6 +255,9 @@ class LLM:
         occurs. A batch-wide drafter (`batch_invariant = False`) is built for each call, and its
         graphs with it. Without a warm-up, each is captured when it first occurs: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
+
+        It shows no progress and returns nothing, though it may take seconds to half a minute; its
+        time is in no `stats`. `capture_seconds` of a later call counts what that call captures.
 
         Raises as `generate` does.
         """
@@ -295,18 +300,10 @@ class LLM:
         this seed had: these samples are further ones.
         """
         stops = stop_strings(options.stop)
-        if stops and self.models.tokenizer is None:
-            raise OptionError(
-                "`stop` needs text, and the target's folder has no tokenizer: add one, or use "
-                "`stop_token_ids`."
-            )
-        budget = options.time_budget
-        if budget is not None and not (is_finite(budget) and budget > 0):
-            raise OptionError(
-                f"`time_budget={budget!r}` must be more than 0 seconds, or None for no limit."
-            )
+        check_stops(stops, self.models.tokenizer is not None)
+        check_value("time_budget", options.time_budget)
         requests = requests_for(self.models, prompts, options, first_sample)
-        run = self._run(requests, budget)
+        run = self._run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
         eos = () if options.ignore_eos else self.models.eos

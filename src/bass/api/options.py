@@ -6,7 +6,7 @@ compares them.
 """
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -31,7 +31,8 @@ StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
 QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
-# `ALIASES` are accepted; `ELSEWHERE` holds other libraries' names, for the error message
+# `ALIASES` are accepted; `ELSEWHERE` holds names that other libraries have, or other parts of this
+# one, for the error message
 ALIASES: dict[str, str] = {
     "num_assistant_tokens": "num_speculative_tokens",
     "gamma": "num_speculative_tokens",
@@ -51,6 +52,9 @@ ELSEWHERE = {
     "max_time": "time_budget",
     "min_tokens": "min_new_tokens",
     "eos_token_id": "stop_token_ids",
+    "num_return_sequences": "samples",  # in ablations, with the next two
+    "max_batch_size": "batch",
+    "num_speculative_tokens": "policy",
 }
 
 
@@ -162,12 +166,33 @@ def kinds_of(options: type) -> dict[str, str]:
     return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
 
 
+def known_as(name: str, known: Container[str]) -> str | None:
+    """The known name of an option that has another one elsewhere; None for any other name."""
+    right: str | None = name
+    while right is not None and right not in known:
+        right = ELSEWHERE.get(right) or ALIASES.get(right)
+    return right
+
+
+def named_elsewhere(
+    name: str, known: Mapping[str, str], kind: str = "option"
+) -> OptionError | None:
+    """The error for a name that other libraries have for one of the `known` options, which are
+    given with their help; None for any other name.
+    """
+    right = known_as(name.lstrip("-"), known)
+    if right is None:
+        return None
+    dashes = "--" if name.startswith("-") else ""
+    return OptionError(f"Unknown {kind} `{name}`: give `{dashes}{right}` ({known[right]}).")
+
+
 def unknown_option(name: str, options: type) -> OptionError:
     """The error for an unknown option, with its name here where another library's was given."""
-    known, right = help_of(options), ELSEWHERE.get(name)
-    if right in known:
-        return OptionError(f"Unknown option `{name}`: give `{right}` ({known[right]}).")
-    return unknown_name("option", name, [*known, *(a for a, o in ALIASES.items() if o in known)])
+    known = help_of(options)
+    return named_elsewhere(name, known) or unknown_name(
+        "option", name, [*known, *(a for a, o in ALIASES.items() if o in known)]
+    )
 
 
 Given = TypeVar("Given", LoadOptions, RequestOptions)

@@ -15,6 +15,7 @@ from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
+from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
 from bass.interfaces import (
@@ -107,6 +108,7 @@ class LoadPlan:
                 "`num_speculative_tokens=0` for autoregressive decoding."
             )
         models = (cache or ModelCache()).models(*self.models)
+        check_features(self.parts.drafter, models.target.shape.layers)
         if self.parts.drafter.target_layers:
             FirstLayers.check(models.target, self.parts.drafter.target_layers)
         return models

@@ -3,27 +3,39 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 
+from bass.api.checks import (
+    BYTES,
+    MOST_SEQUENCES,
+    PER_PROMPT,
+    check_context,
+    check_lengths,
+    check_sequences,
+    check_value,
+    is_integer,
+    is_listed,
+    of_prompt,
+    per_prompt,
+    plain,
+    stop_token_ids,
+)
 from bass.api.loading import Models
 from bass.api.options import RequestOptions
 from bass.api.results import Result
 from bass.engine.requests import Request
-from bass.errors import OptionError, RequestError, check_integer
+from bass.errors import RequestError
 from bass.ops.noise import row_key
+from bass.records import SAMPLING_OPTIONS
 from bass.sampling import Sampling
+from bass.text import Tokenizer
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
 Prompt = str | Tokens | Mapping[str, Any]
 Prompts = Prompt | Iterable[Prompt]
-MOST_SEQUENCES = 1_000_000  # of one call, which holds all results until its end
-_MOST_STOPS = 1_000_000
-_MOST_STOP_TOKENS = 1000
-_BYTES = bytes | bytearray | memoryview
 _UNORDERED = set | frozenset
 
 
@@ -39,43 +51,27 @@ def requests_for(
     Raises `RequestError` or `OptionError`.
     """
     samples = options.num_return_sequences
-    check_integer("num_return_sequences", samples, 1)
-    check_integer("seed", options.seed)
-    if not isinstance(options.ignore_eos, bool):
-        raise OptionError(
-            f"`ignore_eos={options.ignore_eos!r:.60}` must be True or False, for all prompts."
-        )
+    for name in ("num_return_sequences", "seed", "ignore_eos"):
+        check_value(name, getattr(options, name))
+    vocabulary = models.target.shape.vocab_size
     eos = () if options.ignore_eos else tuple(models.eos)
-    end_tokens = tuple(dict.fromkeys((*eos, *_stop_token_ids(models, options.stop_token_ids))))
+    end_tokens = tuple(dict.fromkeys((*eos, *stop_token_ids(options.stop_token_ids, vocabulary))))
     listed = _listed(prompts)
-    if samples * len(listed) > MOST_SEQUENCES:
-        raise RequestError(
-            f"`num_return_sequences={samples}` for {len(listed)} prompts is more than "
-            f"{MOST_SEQUENCES} sequences: make several calls."
-        )
-    ids = [_ids(models, prompt, i) for i, prompt in enumerate(listed)]
+    check_sequences("num_return_sequences", samples, len(listed))
     positions = context(models)
+    ids = [
+        prompt_ids(models.tokenizer, vocabulary, positions, prompt, i)
+        for i, prompt in enumerate(listed)
+    ]
+    values = {name: per_prompt(name, getattr(options, name), len(ids)) for name in PER_PROMPT}
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
-    limits = _per_prompt("max_new_tokens", options.max_new_tokens, len(ids))
-    sampling = _samplings(options, len(ids))
+    limits, sampling = values["max_new_tokens"], _samplings(values)
+    differ = any(is_listed(plain(getattr(options, f"{m}_new_tokens"))) for m in ("min", "max"))
     for i, (prompt, limit, own) in enumerate(zip(ids, limits, sampling, strict=True)):
-        check_integer("max_new_tokens", limit, 1)
-        if own.min_new_tokens > limit:
-            raise OptionError(
-                f"`min_new_tokens={own.min_new_tokens}` is more than "
-                f"`max_new_tokens={limit}`: lower it, or raise `max_new_tokens`."
-            )
-        if len(prompt) + limit > positions:
-            remedy = (
-                f"lower `max_new_tokens` to {positions - len(prompt)}"
-                if len(prompt) < positions
-                else "shorten it"
-            )
-            raise RequestError(
-                f"Prompt {i} has {len(prompt)} tokens, which with {limit} new ones exceeds the "
-                f"context of {positions}: {remedy}."
-            )
+        with of_prompt(i if differ else None):
+            check_lengths(own.min_new_tokens, limit)
+        check_context(i, len(prompt), limit, positions)
         first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples
         row = tuple(map(float, vars(own).values()))
@@ -85,53 +81,15 @@ def requests_for(
     return requests
 
 
-def _samplings(options: RequestOptions, count: int) -> list[Sampling]:
-    """The sampling options of each prompt. Raises `RequestError` or `OptionError`."""
-    names = [f.name for f in fields(Sampling)]
-    columns = [_per_prompt(name, getattr(options, name), count) for name in names]
-    return [Sampling(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
-
-
-def _stop_token_ids(models: Models, ids: Any) -> list[int]:
-    """The stop token ids, checked. Raises `OptionError`."""
-    ids = _plain(() if ids is None else ids)
-    if isinstance(ids, str | _BYTES | Mapping) or not isinstance(ids, Iterable):
-        raise OptionError(f"`stop_token_ids={ids!r:.100}` must be a list of token ids.")
-    listed = list(itertools.islice(ids, _MOST_STOP_TOKENS + 1))
-    if len(listed) > _MOST_STOP_TOKENS:
-        raise OptionError(f"`stop_token_ids` has more than {_MOST_STOP_TOKENS} ids: give fewer.")
-    vocabulary = models.target.shape.vocab_size
-    for one in listed:
-        if not _is_integer(one) or not 0 <= one < vocabulary:
-            raise OptionError(
-                f"`stop_token_ids` holds {one!r:.60}: give token ids, integers from 0 to "
-                f"{vocabulary - 1}."
-            )
-    return [int(one) for one in listed]
-
-
-def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The stop strings, checked. Raises `OptionError`."""
-    stop = _plain(stop)
-    if stop is None:
-        return ()
-    single = isinstance(stop, str | _BYTES | Mapping) or not isinstance(stop, Iterable)
-    stops = (stop,) if single else tuple(itertools.islice(stop, _MOST_STOPS + 1))
-    if not all(isinstance(s, str) for s in stops):
-        raise OptionError(f"`stop={stop!r:.100}` must be a string or a list of strings.")
-    if len(stops) > _MOST_STOPS:
-        raise OptionError(f"`stop` has more than {_MOST_STOPS} strings: give fewer.")
-    if not all(stops):
-        raise OptionError(
-            "A stop string is empty, so that every text would end at once: give strings of one "
-            "character or more."
-        )
-    return tuple(map(str, stops))
+def _samplings(values: Mapping[str, list[Any]]) -> list[Sampling]:
+    """The sampling options of each prompt, from the values of each option."""
+    rows = zip(*(values[name] for name in SAMPLING_OPTIONS), strict=True)
+    return [Sampling(**dict(zip(SAMPLING_OPTIONS, row, strict=True))) for row in rows]
 
 
 def _listed(prompts: Any) -> list[Any]:
     """The prompts of a call."""
-    prompts = _plain(prompts)
+    prompts = plain(prompts)
     if isinstance(prompts, Result):
         raise RequestError(
             "A `Result` is no prompt: `LLM.chat` returns the generated turn, and "
@@ -139,7 +97,7 @@ def _listed(prompts: Any) -> list[Any]:
         )
     if isinstance(prompts, _UNORDERED):
         raise RequestError("The prompts are in a set, which has no order: give a list.")
-    if isinstance(prompts, str | _BYTES | Mapping) or not isinstance(prompts, Iterable):
+    if isinstance(prompts, str | BYTES | Mapping) or not isinstance(prompts, Iterable):
         return [prompts]
     listed = list(itertools.islice(prompts, MOST_SEQUENCES + 1))
     if not listed:
@@ -154,35 +112,26 @@ def _listed(prompts: Any) -> list[Any]:
     return [listed] if all(isinstance(one, int | np.integer) for one in listed) else listed
 
 
-def _per_prompt(name: str, given: Any, count: int) -> list[Any]:
-    """The option's value for each prompt, unchecked."""
-    values = _plain(given)
-    if isinstance(values, str | _BYTES) or not isinstance(values, Sequence):
-        return [values] * count
-    if len(values) != count:
-        raise RequestError(
-            f"`{name}` has {len(values)} values for {count} prompts: give one for all, or one "
-            "per prompt."
-        )
-    return list(values)
+def prompt_ids(
+    tokenizer: Tokenizer | None, vocabulary: int, positions: int, prompt: Any, index: int
+) -> list[int]:
+    """Token ids of one prompt, within a vocabulary of this size.
 
-
-def _ids(models: Models, prompt: Any, index: int) -> list[int]:
-    """Token ids of one prompt, within the vocabulary."""
+    positions: of the context, which the prompt need not fit. Raises `RequestError`.
+    """
     if isinstance(prompt, Mapping):
         prompt = _from_mapping(prompt, index)
     if isinstance(prompt, str):
-        if models.tokenizer is None:
+        if tokenizer is None:
             raise RequestError(
                 f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
                 "ids, or add the tokenizer's files."
             )
-        ids = models.tokenizer.encode(prompt, most=context(models))
+        ids = tokenizer.encode(prompt, most=positions)
     else:
         ids = _token_ids(prompt, index)
     if not ids:
         raise RequestError(f"Prompt {index} is empty: give at least one token to continue from.")
-    vocabulary = models.target.shape.vocab_size
     wrong = [token for token in ids if not 0 <= token < vocabulary]
     if wrong:
         raise RequestError(
@@ -227,31 +176,20 @@ def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
 
 
 def _token_ids(prompt: Any, index: int) -> list[int]:
-    prompt = _plain(prompt)
+    prompt = plain(prompt)
     if isinstance(prompt, _UNORDERED):
         raise RequestError(
             f"Prompt {index} is a set of token ids, which has no order: give a list."
         )
-    if isinstance(prompt, _BYTES | torch.Tensor) or not isinstance(prompt, Iterable):
+    if isinstance(prompt, BYTES | torch.Tensor) or not isinstance(prompt, Iterable):
         raise RequestError(
             f"Prompt {index} is {type(prompt).__name__}: give a string or a list of token ids."
         )
     ids = list(prompt)
     for token in ids:
-        if not _is_integer(token):
+        if not is_integer(token):
             raise RequestError(
                 f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a "
                 "list of integers."
             )
     return [int(token) for token in ids]
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _plain(value: Any) -> Any:
-    """Convert arrays and tensors to lists."""
-    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-        return value  # the caller reports its type
-    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value

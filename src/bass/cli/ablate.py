@@ -24,6 +24,7 @@ from rich.text import Text
 from bass.analysis.against_plain import impossible
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
+from bass.api.options import help_of, named_elsewhere
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.parsing import ONE, Option, Parser, taken
@@ -42,7 +43,7 @@ from bass.problems import Problems
 from bass.report.claims import claims
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
-from bass.runs.settings import SETTINGS
+from bass.runs.settings import SETTINGS, Settings
 from bass.runs.words import called
 
 FAILED = 2
@@ -170,7 +171,7 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
     for key, value in found:
         head, _, name = key.partition(".")
         if head == "base" and name.partition(".")[0] not in SETTINGS:
-            raise parser.unknown(f"--{key}")
+            raise named_elsewhere(name, help_of(Settings), "setting") or parser.unknown(f"--{key}")
         try:
             said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:
@@ -187,7 +188,10 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
 
 
 def dry_run(ablation: Ablation, console: Screen) -> int:
-    """The cells, those that are done already among them, and how long the others will take."""
+    """The cells, those that are done already among them, and how long the others will take.
+
+    Gives the command's exit status.
+    """
     pending = ablation.pending
     waiting = {task.id for task in pending}
     rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
@@ -204,16 +208,17 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
             ]
         )
     console.print(_aligned(rows), markup=False, soft_wrap=True)
+    status = 0
     try:
         seconds = _time(estimate(pending))
-    except BassError as error:
-        seconds = f"unknown: {error}"
+    except BassError as error:  # as a cell would fail
+        seconds, status = f"unknown: {error}", FAILED
     told = (
         f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
         f"after the other, about: {seconds}"
     )
     console.print(told, markup=False, soft_wrap=True)
-    return 0
+    return status
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bass import pair
 from bass.analysis.scores import SCORES
+from bass.api.checks import examine
 from bass.api.llm import LLM, load
 from bass.cli.described import described
 from bass.cli.generate import INTERRUPTED, caveats
@@ -52,7 +53,6 @@ from bass.provenance.made_with import (
     source_of_scoring,
 )
 from bass.runs.evaluation_folder import Folder, opened
-from bass.runs.settings import examine_sampling
 
 _OPTIONS = (
     Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
@@ -200,12 +200,11 @@ def _examine(config: Namespace, wrong: Problems) -> None:
                 f"`--{name}` is missing: name the "
                 f"{'folder to write to' if name == 'output' else name}{known}."
             )
-    counts = {"max_new_tokens": 1, "num_return_sequences": 1, "limit": 1, "shots": 0, "workers": 1}
-    for name, least in counts.items():
+    examine(vars(config), wrong)
+    for name, least in {"limit": 1, "shots": 0, "workers": 1}.items():
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
-    examine_sampling(vars(config), wrong)
     known = config.task in TASKS
     if config.task is not None and not known:
         wrong.add(str(unknown_name("task", config.task, TASKS)))

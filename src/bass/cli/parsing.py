@@ -13,7 +13,7 @@ from typing import Any, final
 
 from jsonargparse import Namespace
 
-from bass.api.options import ELSEWHERE
+from bass.api.options import named_elsewhere
 from bass.api.values import WrongKindError, in_words, typed
 from bass.cli.terminal import say
 from bass.errors import OptionError
@@ -152,12 +152,11 @@ class Parser:
 
     def unknown(self, name: str) -> OptionError:
         """The error for an unknown option, with the nearest ones."""
-        ours = ELSEWHERE.get(name.removeprefix("--"))
-        if ours in self.options:
-            about = self.options[ours].help
-            return OptionError(f"Unknown option `{name}`: give `--{ours}` ({about}).")
-        known = [f"--{o.name}" for o in self.options.values() if o.place is None]
-        known += [f"--{o.name}" for _, shown in self._shown for o in shown]
+        options = [o for o in self.options.values() if o.place is None]
+        options += [o for _, shown in self._shown for o in shown]
+        if (error := named_elsewhere(name, {o.name: o.help for o in options})) is not None:
+            return error
+        known = [f"--{o.name}" for o in options]
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
         hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
         return OptionError(f"Unknown option `{name}`.{hint} {self.see}")

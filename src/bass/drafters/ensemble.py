@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import built, check_answer, check_columns, named
+from bass.drafters.validity import built, check_answer, check_columns, features_of, named
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
@@ -49,7 +49,7 @@ class Ensemble(DraftMethod):
 
     @property
     def target_features(self) -> tuple[int, ...]:
-        return tuple(sorted({i for method in self.methods for i in method.target_features}))
+        return tuple(sorted({i for method in self.methods for i in features_of(method)}))
 
     @property
     def obeys_stop_rules(self) -> bool:
@@ -61,7 +61,7 @@ class Ensemble(DraftMethod):
             tuple(built(method, context) for method in self.methods),
             context.vocab_size,
             tuple(
-                tuple(all_layers.index(layer) for layer in method.target_features)
+                tuple(all_layers.index(layer) for layer in features_of(method))
                 for method in self.methods
             ),
         )

@@ -99,6 +99,24 @@ def built(method: DraftMethod, context: DrafterContext) -> Drafter:
     return drafter
 
 
+def features_of(method: DraftMethod) -> tuple[int, ...]:
+    """Which states of the target a method reads.
+
+    Raises `StrategyError` unless they are a tuple or a list of different integers.
+    """
+    given: object = method.target_features
+    if (
+        not isinstance(given, tuple | list)
+        or not all(isinstance(i, int) and not isinstance(i, bool) for i in given)
+        or len({*given}) < len(given)
+    ):
+        raise StrategyError(
+            f"`{type(method).__name__}.target_features` is {given!r:.60}: give a tuple of layers "
+            "of the target, integers, each once."
+        )
+    return tuple(given)
+
+
 def named(drafter: Drafter) -> str:
     """A drafter's name in messages: its label, or its class if the label is no text."""
     label = drafter.label

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.drafters.validity import features_of
 from bass.engine.cost import fill_cost, pass_cost
 from bass.engine.passes import LoggedScorer, PassLog
 from bass.engine.scorer import ModelScorer, WidenedScorer
@@ -48,10 +49,11 @@ def draw_for(verifier: Verifier) -> Draw:
 def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
     """The target states that the drafter reads.
 
-    Raises `PairingError` for a state that a target with `layers` layers does not have.
+    Raises `PairingError` for a state that a target with `layers` layers does not have, and
+    `StrategyError` for what is no list of states.
     """
-    states = tuple(method.target_features)
-    if bad := [i for i in states if not isinstance(i, int) or not 0 <= i <= layers]:
+    states = features_of(method)
+    if bad := [i for i in states if not 0 <= i <= layers]:
         raise PairingError(
             f"`{type(method).__name__}` reads state `{bad[0]}` of the target "
             f"(`target_features`), and the target has {layers} layers: give 0 to {layers - 1} for "

@@ -75,11 +75,22 @@ class ModelScorer(Scorer):
         self.cache.copy_rows(assignment)
 
     def fill(self, window: Window) -> Features:
-        return self.decoder.fill(window, self._attend(window), self.layers)
+        return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
 
     def __call__(self, window: Window) -> Scored:
         hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
-        return Scored(self.decoder.unembed(hidden), features)
+        return Scored(self.decoder.unembed(hidden), self._complete(features))
+
+    def _complete(self, features: Features) -> Features:
+        """The states, if there is one for each layer; raises `PairingError` otherwise."""
+        if not isinstance(features, tuple) or len(features) != len(self.layers):
+            given = f"{len(features)}" if isinstance(features, tuple) else "no tuple"
+            raise PairingError(
+                f"The drafter reads {len(self.layers)} hidden states of the target, and "
+                f"`{type(self.decoder).__name__}` returned {given}: return one for each of "
+                "`layers` from `hidden` and `fill`, or choose a drafter that reads none."
+            )
+        return features
 
     def _attend(self, window: Window) -> CachedAttend:
         start, stop = window.start, window.start + len(window.positions)

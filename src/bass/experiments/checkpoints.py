@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from bass.api.checks import check_context, check_stops, stop_token_ids
 from bass.api.loading import Checkpoint, ModelSpec, check_pair
 from bass.api.plan import LoadPlan
+from bass.api.requests import prompt_ids
 from bass.checkpoints.hub import HUB_ID
-from bass.errors import RequestError
+from bass.engine.drafter_context import check_features
+from bass.errors import BassError
 from bass.experiments.config import Plan
 from bass.models.first_layers import FirstLayers
 from bass.problems import Problems
-from bass.runs.prompts import Prompt
 from bass.runs.settings import Settings
 
 # if one of these has a replaced value, the intended pair is unknown
@@ -49,7 +51,8 @@ class _Checks:
     _vocabularies: dict[tuple[ModelSpec, ModelSpec | None], int | None] = field(
         default_factory=dict
     )
-    _longest: dict[tuple[str, int, int | None], int | None] = field(default_factory=dict)
+    # by checkpoint, context and prompts: the length of the longest prompt, and its index
+    _longest: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
     def check(self, settings: Settings, load_plan: LoadPlan, replaced: Collection[str]) -> None:
@@ -63,9 +66,11 @@ class _Checks:
             load_plan.draft,
             method.needs_draft,
             method.target_layers,
+            repr(method.target_features),
             frozenset(replaced),
         )
         key = (*key, id(settings.prompts), settings.num_prompts, settings.max_new_tokens)
+        key = (*key, repr(settings.stop_token_ids), bool(settings.stops))
         if key in self._checked:
             return
         self._checked.add(key)
@@ -83,10 +88,16 @@ class _Checks:
                 "drafter that needs no draft model."
             )
             return
+        with self.problems.noted():
+            check_features(method, target.index.decoder.shape.layers)
         if method.target_layers:
             with self.problems.noted():
                 FirstLayers.check(target.index.decoder, method.target_layers)
         vocabulary = self._vocabulary(load_plan, target, draft)
+        with self.problems.noted():
+            check_stops(settings.stops, target.tokenizer is not None)
+        with self.problems.noted():
+            stop_token_ids(settings.stop_token_ids, vocabulary)
         if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
             self._check_prompts(settings, vocabulary, target, draft)
 
@@ -115,46 +126,24 @@ class _Checks:
     def _check_prompts(
         self, settings: Settings, vocabulary: int, target: Checkpoint, draft: Checkpoint | None
     ) -> None:
-        key = (str(target.index.folder), id(settings.prompts), settings.num_prompts)
-        if key not in self._longest:
-            self._longest[key] = None
-            with self.problems.noted():
-                prompts = settings.read_prompts()
-                self._longest[key] = max(_length(target, prompt) for prompt in prompts)
-                wrong = [
-                    token
-                    for prompt in prompts
-                    if not isinstance(prompt, str)
-                    for token in prompt
-                    if not 0 <= token < vocabulary
-                ]
-                if wrong:
-                    last = vocabulary - 1
-                    raise RequestError(
-                        f"A prompt has the token id {wrong[0]}, which is outside the vocabulary: "
-                        f"ids go from 0 to {last}."
-                    )
-        longest = self._longest[key]
         positions = min(
             checkpoint.index.decoder.shape.max_positions
             for checkpoint in (target, draft)
             if checkpoint is not None
         )
-        if longest is not None and longest + settings.max_new_tokens > positions:
-            self.problems.add(
-                f"The longest prompt has {longest} tokens, which with `max_new_tokens: "
-                f"{settings.max_new_tokens}` exceeds the context of "
-                f"{positions}: lower it, or shorten the prompt."
-            )
-
-
-def _length(target: Checkpoint, prompt: Prompt) -> int:
-    if not isinstance(prompt, str):
-        return len(prompt)
-    if target.tokenizer is None:
-        raise RequestError(
-            f"The prompts are texts, and `{target.index.folder}` has no tokenizer: give token "
-            "ids, or add its files."
-        )
-    positions = target.index.decoder.shape.max_positions
-    return len(target.tokenizer.encode(prompt, most=positions))
+        key = (str(target.index.folder), positions, id(settings.prompts), settings.num_prompts)
+        if key not in self._longest:
+            lengths: list[tuple[int, int]] = []
+            wrong: BassError | None = None
+            for i, prompt in enumerate(settings.read_prompts()):
+                try:
+                    ids = prompt_ids(target.tokenizer, vocabulary, positions, prompt, i)
+                    lengths.append((len(ids), i))
+                except BassError as error:
+                    wrong = wrong or error
+            if wrong is not None:
+                self.problems.add(str(wrong))
+            self._longest[key] = max(lengths, default=(0, 0))
+        length, i = self._longest[key]
+        with self.problems.noted():
+            check_context(i, length, settings.max_new_tokens, positions)

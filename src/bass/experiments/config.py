@@ -29,7 +29,7 @@ from typing import Any, final
 from bass.errors import OptionError
 from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overlap
 from bass.experiments.load_plans import LoadPlans
-from bass.experiments.raw import endless, mapping, mappings, named, unknown
+from bass.experiments.raw import endless, mapping, mappings, named, unknown, unknown_part
 from bass.problems import Problems
 from bass.runs.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.runs.words import called
@@ -95,7 +95,7 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     problems that are given.
     """
     problems = problems or Problems()
-    problems.told += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
+    problems.told += [unknown_part(str(key), KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
     if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
         problems.told.append(

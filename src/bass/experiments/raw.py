@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bass.api.options import known_as, named_elsewhere
 from bass.errors import unknown_name
 from bass.problems import Problems
+from bass.runs.settings import SETTINGS
 
 
 def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
@@ -46,9 +48,24 @@ def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int,
 
 
 def unknown(where: str, name: str, known: Iterable[Any]) -> str:
-    """A sentence about a key that there is not, with the nearest ones."""
-    sentence = str(unknown_name("key", str(name), map(str, known)))
-    return sentence if where == name else f"In `{where}`: {sentence}"
+    """A sentence about a key that there is not, with the nearest ones, or with ours where another
+    library's was given.
+    """
+    known = [str(one) for one in known]
+    settings = {one: SETTINGS[one].metadata["help"] for one in known if one in SETTINGS}
+    sentence = named_elsewhere(name, settings, "key") or unknown_name("key", name, known)
+    return str(sentence) if where == name else f"In `{where}`: {sentence}"
+
+
+def unknown_part(name: str, known: Iterable[str]) -> str:
+    """A sentence about a part of a config that there is not: the name of a setting, or any other
+    one.
+    """
+    setting = known_as(name, SETTINGS)
+    if setting is None:
+        return unknown(name, name, known)
+    about = SETTINGS[setting].metadata["help"]
+    return f"Unknown key `{name}`: give `{setting}` in `base` ({about})."
 
 
 def endless(value: Any, where: str) -> list[str]:

@@ -1,6 +1,8 @@
 """The contracts of drafters, of what they are built from, and of stop rules."""
 
+import inspect
 from abc import ABC, abstractmethod
+from types import FunctionType
 from typing import Any, ClassVar
 
 import torch
@@ -111,9 +113,9 @@ class DraftMethod(ABC):
 
     @property
     def target_features(self) -> tuple[int, ...]:
-        """Which hidden states of the target `observe` receives: i for the residual stream that
-        enters layer i, counted from 0; the number of layers for the final state after the last
-        norm.
+        """Which hidden states of the target `observe` receives, each once and in any order: i for
+        the residual stream that enters layer i, counted from 0; the number of layers for the final
+        state after the last norm.
         """
         return ()
 
@@ -132,6 +134,10 @@ class Drafter(DraftMethod, RowStore):
     A drafter without a model and without state is its own `DraftMethod`; any other is built by one.
     """
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        takes_observed(cls)
+
     @property
     def label(self) -> str:
         """Its name in messages."""
@@ -148,7 +154,8 @@ class Drafter(DraftMethod, RowStore):
 
         Within it, tokens must be in the vocabulary and have a probability above 0; distributions
         must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
-        `sequences` are the rows of the run themselves: read-only. `lengths` and `noise` are copies.
+        `sequences` are the rows of the run themselves, and read-only, now and later: a run does not
+        notice a write, `bass.testing.check_drafter` does. `lengths` and `noise` are copies.
         """
         ...
 
@@ -160,11 +167,31 @@ class Drafter(DraftMethod, RowStore):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        """Read the target's hidden states of committed tokens, as `target_features` lists them.
+        """Read the target's hidden states of committed tokens.
 
-        The engine calls it after each window of a prefill (`accepted` is None), and at the end of
-        each step with the number of accepted tokens, also if nothing was drafted. Positions that
-        were not committed are -1. The last token of a prompt, and the last committed token after
-        each step, come with the next step's window. Rows that share a prompt receive its state by
-        `copy_rows`. In a step it runs in the CUDA graph: no host read.
+        window: tokens and positions [batch, window]; positions that were not committed are -1, and
+        so are those of idle rows. features: one tensor [batch, window, hidden] for each entry of
+        `target_features`, in its order, in the target's dtype; `features[i][b, w]` is the state at
+        `window.positions[b, w]`, and has no meaning at -1. accepted: None in a prefill; in a step
+        [batch], int64 on the device, the number of each row's drafted tokens that were committed, 0
+        for an idle row.
+
+        The engine calls it after each window of a prefill, for the rows from `window.start` on, and
+        at the end of each step for all rows, also if nothing was drafted. The window of a step is
+        the last committed token and the draft. The last token of a prompt, and the last committed
+        token after each step, come with the next step's window. Rows that share a prompt receive
+        its state by `copy_rows`. In a step it runs in the CUDA graph: no host read.
         """
+
+
+def takes_observed(owner: type) -> None:
+    """Raise `TypeError` for an `observe` that cannot be called as the engine calls it."""
+    method = vars(owner).get("observe")
+    if isinstance(method, FunctionType):
+        try:
+            inspect.signature(method).bind(owner, None, None, None)
+        except TypeError:
+            raise TypeError(
+                f"`{owner.__name__}.observe` has other parameters: the signature is "
+                "`observe(window, features, accepted)`."
+            ) from None

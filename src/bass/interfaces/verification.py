@@ -40,7 +40,8 @@ class Warp(ABC):
     """Maps logits to probabilities: temperature, top-k, top-p, min-p, penalties.
 
     Draft and target use the same one. Its results must be distributions (finite, nowhere negative,
-    summing to 1) if one logit is finite and none is NaN or +inf; otherwise the run ends.
+    summing to 1) if one logit is finite and none is NaN or +inf; otherwise the run ends. `history`
+    holds the rows of the run themselves: read-only.
     """
 
     @abstractmethod

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
+from bass.api.checks import check_sequences, examine
 from bass.api.options import (
     LoadOptions,
     ModelOptions,
@@ -16,6 +17,7 @@ from bass.api.options import (
     for_one_prompt,
     help_of,
     kinds_of,
+    named_elsewhere,
     option,
 )
 from bass.api.plan import LoadPlan
@@ -24,12 +26,10 @@ from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.problems import Problems
 from bass.runs.prompts import Prompt, occurrences, read_prompts
-from bass.sampling import Sampling
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
-_SAMPLING = tuple(f.name for f in fields(Sampling))
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
-_LEAST = {"batch": 1, "samples": 1, "max_new_tokens": 1, "num_prompts": 1, "repeats": 1}
+_COUNTS = ("batch", "samples", "num_prompts", "repeats")
 
 
 @final
@@ -90,18 +90,13 @@ class Settings(ModelOptions, SamplingOptions):
     e2e_limit: float | None = option(None, "latency limit of goodput: seconds to the last token")
 
     def examine(self, problems: Problems) -> None:
-        """Record values out of range, which `LLM.stream` would report only in a run."""
-        for name, least in _LEAST.items():
+        """Record values out of range, as `LLM.stream` would report them in a run."""
+        for name in _COUNTS:
             value = getattr(self, name)
-            if value is not None and value < least:
-                problems.add(f"`{name}: {value}` is too small: give {least} or more.", name)
-        if self.min_new_tokens > self.max_new_tokens:
-            problems.add(
-                f"`min_new_tokens: {self.min_new_tokens}` is more than `max_new_tokens: "
-                f"{self.max_new_tokens}`: give at most so many.",
-                "min_new_tokens",
-            )
-        for name in ("time_budget", *LIMITS):
+            if value is not None and value < 1:
+                problems.add(f"`{name}: {value}` is too small: give 1 or more.", name)
+        examine(vars(self) | {"stop": self.stops}, problems)
+        for name in LIMITS:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 problems.add(
@@ -112,9 +107,13 @@ class Settings(ModelOptions, SamplingOptions):
                 f"`seed: {self.seed}` must fit into 64 bits, and so must those of the "
                 f"{self.repeats} repeats."
             )
-        examine_sampling(vars(self), problems)
         with problems.noted("", "prompts"):
-            self.read_prompts()
+            prompts = len(self.read_prompts())
+            with problems.noted("", "batch", "samples"):
+                if self.samples is None:
+                    check_sequences("batch", self.batch, 1)
+                else:
+                    check_sequences("samples", self.samples, prompts)
 
     def with_defaults(self, names: Collection[str]) -> "Settings":
         """With the defaults of these settings; other names are left out of account."""
@@ -144,8 +143,10 @@ class Settings(ModelOptions, SamplingOptions):
 
     @property
     def stops(self) -> list[str]:
-        """Texts before which a sample ends."""
-        return [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop) if text]
+        """Texts before which a sample ends; the setting `""` is none."""
+        if isinstance(self.stop, str):
+            return [self.stop] if self.stop else []
+        return self.stop
 
     @functools.cached_property
     def calls(self) -> "list[Call]":
@@ -164,7 +165,7 @@ class Settings(ModelOptions, SamplingOptions):
     @property
     def stream_with(self) -> dict[str, Any]:
         """The arguments of `LLM.stream` that all calls share."""
-        names = (*_SAMPLING, "max_new_tokens", "stop_token_ids", "ignore_eos", "time_budget")
+        names = [f.name for f in fields(SamplingOptions) if f.name not in ("seed", "stop")]
         return {name: getattr(self, name) for name in names} | {"stop": self.stops}
 
     @property
@@ -217,14 +218,11 @@ DEFAULTS = asdict(Settings())
 KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
 
 
-def examine_sampling(options: Mapping[str, Any], problems: Problems) -> None:
-    """Note each option of the warp that is out of its range."""
-    try:
-        Sampling(**{name: options[name] for name in _SAMPLING})
-    except OptionError:  # which says the first thing only
-        for name in _SAMPLING:
-            with problems.noted():
-                Sampling(**{name: options[name]})
+def unknown_setting(name: str) -> OptionError:
+    """The error for an unknown setting, with its name here where another library's was given."""
+    return named_elsewhere(name, help_of(Settings), "setting") or unknown_name(
+        "setting", name, SETTINGS
+    )
 
 
 def typed_setting(name: str, value: Any) -> Any:
@@ -233,7 +231,7 @@ def typed_setting(name: str, value: Any) -> Any:
     `Settings.load_plan` checks strategies.
     """
     if name not in SETTINGS:
-        raise unknown_name("setting", name, SETTINGS)
+        raise unknown_setting(name)
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if name not in KIND and not fits(value, hint):
         said = "null" if value is None else f"{value!r:.60}"

@@ -11,6 +11,7 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
+from bass.drafters.validity import features_of
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
@@ -169,9 +170,8 @@ class Setup:
             budget.batch, int(budget.limits.max()), [], self.device, max(map(len, ends))
         )
         scorer = self.world.scorer("target", self.pairing, budget, self.device)
-        if isinstance(self.drafter, By) and isinstance(scorer, ModelScorer):
-            layers = check_features(self.drafter.method, scorer.decoder.shape.layers)
-            scorer = replace(scorer, layers=layers)
+        if isinstance(self.drafter, By):
+            scorer = with_features(scorer, self.drafter.method)
         target = self.wrap_target(scorer, sequences)
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.world.vocab)
@@ -197,6 +197,18 @@ class Setup:
 
     def outcome(self, requests: list[Request]) -> "Outcome":
         return Outcome.of(self.engine(requests))
+
+
+def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
+    """The target's scorer, with the hidden states that the drafter reads. Raises `PairingError`."""
+    if isinstance(scorer, ModelScorer):
+        return replace(scorer, layers=check_features(method, scorer.decoder.shape.layers))
+    if features_of(method):
+        raise PairingError(
+            f"`{type(method).__name__}` reads hidden states of the target (`target_features`), and "
+            "this world has none: use `LlamaWorld`."
+        )
+    return scorer
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """The properties of every way to draft."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, final
 
 import torch
@@ -8,9 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.api.resolve import make
+from bass.drafters.validity import features_of
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
-from bass.records import Draft, Features, Noise, Sequences, Window
+from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, Mostly, OwnPast
@@ -32,6 +35,7 @@ PROBS = (
     "token has a positive probability."
 )
 LEAVES = "`propose` does not write to the sequences, the lengths or the noise."
+LATER = "no other method writes to the sequences that `propose` received."
 DRAFT = "`propose` returns a `Draft`."
 MATES = (
     "a request's tokens depend neither on its batch mates nor on its place: new prompts in a row "
@@ -81,7 +85,7 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
             f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more."
         )
     proof = Proof(type(made).__name__, examples, seed)
-    layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
+    layers = max(made.target_layers, max(features_of(made), default=-1) + 1)
 
     def watched(drafter: Drafter, vocab: int) -> Drafter:
         return Watched(drafter, proof, vocab)
@@ -115,11 +119,12 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
 @final
 @dataclass(frozen=True)
 class Watched(ForwardingRowStore, Drafter):
-    """Checks the proposals of `drafter`."""
+    """Checks the proposals of `drafter`, and that it does not write to the rows of the run."""
 
     drafter: Drafter
     proof: Proof
     vocab: int
+    received: list[Sequences] = field(default_factory=list)  # by the last `propose`
 
     @property
     def store(self) -> RowStore:
@@ -132,20 +137,47 @@ class Watched(ForwardingRowStore, Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        self.drafter.observe(window, features, accepted)
+        with self.rows_unchanged():
+            self.drafter.observe(window, features, accepted)
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        with self.rows_unchanged():
+            self.drafter.reserve(assignment)
+
+    def fill(self, window: Window) -> Features:
+        with self.rows_unchanged():
+            return self.drafter.fill(window)
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        with self.rows_unchanged():
+            self.drafter.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        given = (*vars(sequences).values(), lengths, *vars(noise).values())
-        before = [tensor.clone() for tensor in given]
-        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        requested = lengths.clone()
+        self.received[:] = [sequences]
+        with self.unchanged(LEAVES, sequences, lengths, noise):
+            draft = self.drafter.propose(sequences, lengths, k, noise, span)
         law = self.proof.law
-        kept = all(torch.equal(ours, theirs) for ours, theirs in zip(before, given, strict=True))
-        self.proof.require(LEAVES, kept, "what was given, as before", "other values in it")
-        self.look(draft, before[len(vars(sequences))], k)
+        self.look(draft, requested, k)
         self.proof.law = law
         return draft
+
+    def rows_unchanged(self) -> AbstractContextManager[None]:
+        """Check that what runs within does not write to the rows of the last `propose`."""
+        return self.unchanged(LATER, *self.received)
+
+    @contextmanager
+    def unchanged(self, law: str, *given: Any) -> Iterator[None]:
+        """Check that what runs within writes to none of these tensors and records of tensors."""
+        parts = [vars(one).values() if is_dataclass(one) else (one,) for one in given]
+        tensors = [tensor for part in parts for tensor in part]
+        before, kept = [tensor.clone() for tensor in tensors], self.proof.law
+        yield
+        same = all(map(torch.equal, before, tensors))
+        self.proof.require(law, same, "what was given, as before", "other values in it")
+        self.proof.law = kept
 
     def look(self, draft: Draft, asked: Tensor, k: int) -> None:
         """Check all properties of a proposal."""

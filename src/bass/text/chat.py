@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
@@ -19,6 +19,7 @@ from bass.text import template_process
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, below what fills a machine
 # characters that a template may write on its own, and for each of the messages
 ADDED, TIMES = 200_000, 10
+MOST_MESSAGES = 100_000
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
 # for a process that the machine has no time for; one that computes ends after a second
 WAITING_SECONDS = 60
@@ -65,7 +66,7 @@ class ChatTemplates:
 
     def render(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Iterable[Mapping[str, Any]],
         name: str = "default",
         add_generation_prompt: bool = True,
     ) -> str:
@@ -76,7 +77,8 @@ class ChatTemplates:
         separate process, for at most a second of processor time (a tenth of a second slower than in
         this process).
         """
-        check_messages(messages)
+        listed = checked_messages(messages)
+        check_template_name(name)
         if name not in self.templates:
             known = (
                 f"its templates are {', '.join(self.templates)}"
@@ -88,7 +90,7 @@ class ChatTemplates:
                 "text, or add chat_template.jinja."
             )
         values = {
-            "messages": messages,
+            "messages": listed,
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -107,26 +109,69 @@ class ChatTemplates:
         return said["text"]
 
 
-def check_messages(messages: Any) -> None:
-    """Raise an error unless a conversation is a list of messages with a role and a content, both
-    strings.
+def conversations(messages: Any) -> list[list[dict[str, Any]]]:
+    """The conversations of a call: one, an iterable of messages, or each of an iterable of several.
+
+    Raises `RequestError`, which names the conversation if there are several.
     """
-    if (
-        isinstance(messages, str | bytes | Mapping)
-        or not isinstance(messages, Sequence)
-        or not messages
-    ):
+    listed = _listed(messages)
+    if not listed or not all(map(_is_several, listed)):
+        return [checked_messages(messages if listed is None else listed)]
+    return [checked_messages(one, f"Conversation {i}: ") for i, one in enumerate(listed)]
+
+
+def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
+    """The messages of a conversation, each with a role and a content, both strings.
+
+    where: the beginning of an error's sentence. Raises `RequestError`.
+    """
+    listed = _listed(messages)
+    if not listed:
         raise RequestError(
-            'A conversation is a list of messages: give at least one {"role": "user", "content": '
-            '"..."}.'
+            f"{where}A conversation is a list of messages: give at least one "
+            '{"role": "user", "content": "..."}.'
         )
-    for i, message in enumerate(messages):
+    for i, message in enumerate(listed):
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise RequestError(
-                f'Message {i} is {message!r:.100}: give each a "role" and a "content", both texts.'
+                f"{where}Message {i} is {message!r:.100}: give each a "
+                '"role" and a "content", both texts.'
             )
+    return list(map(dict, listed))
+
+
+def check_template_name(name: Any) -> None:
+    """Raise `RequestError` unless it can be the name of a chat template."""
+    if not isinstance(name, str):
+        raise RequestError(
+            f"`template={name!r:.60}` must be the name of a chat template of the checkpoint; "
+            "sampling options are keyword arguments, such as `temperature=0`."
+        )
+    if "{%" in name or "{{" in name:
+        raise RequestError(
+            "`template` is the name of a chat template of the checkpoint, and not its text: write "
+            "the text to chat_template.jinja in the checkpoint's folder."
+        )
+
+
+def _is_several(value: Any) -> bool:
+    """Whether it is an iterable of values, and neither a text nor a mapping."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
+
+
+def _listed(values: Any) -> list[Any] | None:
+    """The values of an iterable; None for anything else."""
+    if not _is_several(values):
+        return None
+    listed = list(islice(values, MOST_MESSAGES + 1))
+    if len(listed) > MOST_MESSAGES:
+        raise RequestError(
+            f"There are more than {MOST_MESSAGES} messages, or conversations, in one call: make "
+            "several calls."
+        )
+    return listed
 
 
 def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:

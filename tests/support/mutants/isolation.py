@@ -11,6 +11,7 @@ DRAFTER, VERIFIER, POLICY = (
         "policy_that_writes_to_its_feedback_and_to_the_rows",
     )
 )
+ROWS = f"{WRITES}::test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run"
 
 MUTANTS = (
     Mutant(
@@ -78,6 +79,20 @@ MUTANTS = (
         "RowAssignment(self.capacities.copy(), source.copy(), shared.copy())",
         "RowAssignment(self.capacities, source, shared)",
         (DRAFTER,),
+    ),
+    Mutant(
+        "the kit overlooks a draft that writes to the rows",
+        "laws_of_drafters.Watched.propose",
+        "self.unchanged(LEAVES, sequences, lengths, noise)",
+        "self.unchanged(LEAVES, lengths, noise)",
+        (ROWS,),
+    ),
+    Mutant(
+        "the kit overlooks a drafter that writes to the rows later",
+        "laws_of_drafters.Watched.rows_unchanged",
+        "self.unchanged(LATER, *self.received)",
+        "self.unchanged(LATER)",
+        (ROWS,),
     ),
     Mutant(
         "a policy has the counts that the run reports",
