@@ -42,12 +42,12 @@ class _Loader(yaml.SafeLoader):
         return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        said = Counter(
+        counts = Counter(
             key.value
             for key, _ in node.value
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
         )
-        twice = [key for key, count in said.items() if count > 1]
+        twice = [key for key, count in counts.items() if count > 1]
         if twice:
             raise PlainYamlError(
                 f"`{twice[0]}` is said twice in the mapping that begins in line "
@@ -71,15 +71,15 @@ def read_yaml(text: str) -> Any:
     if len(text) > LARGEST_YAML:
         raise PlainYamlError(f"it has more than {LARGEST_YAML:,} characters")
     try:
-        said = yaml.load(text, _Loader)  # a SafeLoader
+        data = yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError as error:
         raise PlainYamlError(f"it is nested deeper than {MOST_LEVELS} levels") from error
     # a date without such a day, a number of too many digits
     except (ValueError, OverflowError) as error:
         raise PlainYamlError(str(error)) from error
-    if _size(said, {}, 0) > MOST_VALUES:
+    if _size(data, {}, 0) > MOST_VALUES:
         raise _too_many()
-    return said
+    return data
 
 
 def _too_many() -> PlainYamlError:

@@ -198,12 +198,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown axis": ({"axes": {"batsh": [1]}}, "Unknown key `batsh`. Did you mean `batch`"),
     "a wrong kind": (
         {"base": {"batch": "many"}},
-        "`batch: 'many'` is of the wrong kind: give an integer.",
+        "`batch: 'many'` is of the wrong type: give an integer.",
     ),
-    "nothing": ({"base": {"batch": None}}, "`batch: null` is of the wrong kind: give an integer."),
+    "nothing": ({"base": {"batch": None}}, "`batch: null` is of the wrong type: give an integer."),
     "a wrong kind on an axis": (
         {"axes": {"top_p": [0.9, "x"]}},
-        "In `axes.top_p`: `top_p: 'x'` is of the wrong kind",
+        "In `axes.top_p`: `top_p: 'x'` is of the wrong type",
     ),
     "out of range": ({"base": {"temperature": -1}}, "`temperature=-1.0` is out of range"),
     "no rows": (
@@ -224,11 +224,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a parameter of a wrong kind": (
         {"base": {"policy": "fixed", "policy.k": "x"}},
-        "`policy.k='x'` is not of the right kind: give an integer",
+        "`policy.k='x'` is of the wrong type: give an integer",
     ),
     "a parameter of nothing": (
         {"base": {"stop_rule.threshold": 1}},
-        "`stop_rule.threshold` is a parameter of nothing",
+        "`stop_rule.threshold` is a parameter without a strategy",
     ),
     "a parameter of a number": (
         {"base": {"batch.x": 1}},
@@ -349,9 +349,9 @@ REFUSED = {
         "`batch` is an axis of the config, and would be overridden by it: give `--axes.batch [2]`",
     ),
     "no quick part": (["--quick"], "The config has no `quick` part"),
-    "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong kind"),
+    "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong type"),
     "no YAML": (["--stop", "[a"], "`--stop [a` is not YAML"),
-    "a cluster without Ray": (["--address", "x"], "`--address` is of a Ray cluster"),
+    "a cluster without Ray": (["--address", "x"], "`--address` needs a Ray cluster"),
     "less than no processor": (
         ["--executor", "ray", "--cpus_per_cell", "-1"],
         "`--cpus_per_cell -1` must be a part of one",
@@ -360,7 +360,7 @@ REFUSED = {
         ["--executor", "ray", "--gpus_per_cell", "1.5"],
         "`--gpus_per_cell 1.5` must be a part of one, or a whole number",
     ),
-    "another executor": (["--executor", "slurm"], "is not of the right kind"),
+    "another executor": (["--executor", "slurm"], "is of the wrong type"),
 }
 
 

@@ -133,7 +133,7 @@ WRONG = {
     "a label that is a list": ({"axes": {"how": {(1, 2): {"seed": 1}}}},
         "has the label (1, 2): give a text or a number"),
     "a number as a text": ({"axes": {"batch": [1, "2"]}},
-        "`batch: '2'` is of the wrong kind: give an integer"),
+        "`batch: '2'` is of the wrong type: give an integer"),
     "a list for axes": ({"axes": []}, "`axes: []` must be a mapping"),
     "two classes of one name": ({"axes": {"policy": ["a:P", "b:P"]}},
         "two values of one name: leave one out, or give a mapping"),
@@ -155,7 +155,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_hostile_config_is_refused_in_a_sentence(case: str) -> None:
     raw, words = WRONG[case]
-    told = examined({"name": "x"} | raw)[1].told
+    told = examined({"name": "x"} | raw)[1].sentences
     assert words in " ".join(told)
     assert all(sentence.count("\n") == 0 for sentence in told)
 

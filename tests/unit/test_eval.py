@@ -244,7 +244,7 @@ def test_an_evaluation_tells_first_and_all_by_method_and_budget(
         assert [p["finished"] for p in figures["curve"]] == [0.0, 1.0, 0.0, 1.0]
     again = bass_command(*asked)  # from the folder: nothing is drawn again
     assert again.status == 0
-    assert "within so many seconds from the start" in again.out
+    assert "by time limit in seconds from the start" in again.out
 
 
 def test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call(
@@ -370,7 +370,7 @@ def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(
     _, err = process.communicate(timeout=60)
     if sent == signal.SIGINT:
         assert process.returncode == 130
-        assert "the same command goes on" in " ".join(err.split())
+        assert "the same command continues" in " ".join(err.split())
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     with opened(tmp_path / "out", manifest["config"], {}) as folder:
         done = folder.samples("batched")

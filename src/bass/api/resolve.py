@@ -165,7 +165,7 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         return typed(value, one.hint)
     except WrongKindError as wanted:
         raise OptionError(
-            f"`{where}={value!r:.60}` is not of the right kind: give {wanted}."
+            f"`{where}={value!r:.60}` is of the wrong type: give {wanted}."
         ) from wanted
 
 

@@ -164,10 +164,10 @@ class Result:
             "acceptance rate": self.stats.acceptance_rate,
             "tokens per second": self.stats.tokens_per_second,
         }
-        said = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
-        said += [f"{left} more completions"] if left else []
-        said += [] if self.stats.lossless else ["NOT LOSSLESS"]
-        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(said)}</p>"
+        remarks = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
+        remarks += [f"{left} more completions"] if left else []
+        remarks += [] if self.stats.lossless else ["NOT LOSSLESS"]
+        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(remarks)}</p>"
 
 
 def _row(cell: str, values: Iterable[object]) -> str:

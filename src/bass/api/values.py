@@ -37,8 +37,8 @@ def typed(value: Any, hint: Any) -> Any:
     except ValueError:  # jsonargparse does not support the annotation: the value passes unchecked
         return value
     try:
-        said = parser.parse_object({"it": value}, defaults=False)
-        return parser.instantiate(said).it
+        parsed = parser.parse_object({"it": value}, defaults=False)
+        return parser.instantiate(parsed).it
     except BassError:
         raise
     except (ArgumentError, TypeError, ValueError, ArithmeticError) as error:

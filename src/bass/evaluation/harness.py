@@ -77,11 +77,11 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
             ]
 
         def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-            asked = [
+            requested = [
                 (self.tok_encode(context), normalize_gen_kwargs(options))
                 for context, options in (request.args for request in requests)
             ]
-            return generated(llm, asked, seed)
+            return generated(llm, requested, seed)
 
     return Model()
 
@@ -106,23 +106,25 @@ def end_of_text(llm: LLM) -> int:
     return min(llm.models.eos)
 
 
-def generated(llm: LLM, asked: Sequence[tuple[list[int], dict[str, Any]]], seed: int) -> list[str]:
+def generated(
+    llm: LLM, requested: Sequence[tuple[list[int], dict[str, Any]]], seed: int
+) -> list[str]:
     """The text after each context, by the harness's normalized options for it.
 
     Those with the same options are one call of `LLM.generate`. A context that leaves no positions
     for the new tokens loses its beginning.
     """
     groups: dict[str, list[int]] = {}
-    for i, (_, options) in enumerate(asked):
+    for i, (_, options) in enumerate(requested):
         groups.setdefault(repr(sorted(options.items())), []).append(i)
     texts: dict[int, str] = {}
     for group in groups.values():
-        options = generation_options(asked[group[0]][1])
+        options = generation_options(requested[group[0]][1])
         longest = longest_context(llm, options["max_new_tokens"])
-        prompts = [asked[i][0][-longest:] for i in group]
+        prompts = [requested[i][0][-longest:] for i in group]
         result = llm.generate(prompts, seed=seed, **options)
         texts |= {i: c.text or "" for i, c in zip(group, result.completions, strict=True)}
-    return [texts[i] for i in range(len(asked))]
+    return [texts[i] for i in range(len(requested))]
 
 
 def longest_context(llm: LLM, new_tokens: int) -> int:
@@ -134,29 +136,31 @@ def longest_context(llm: LLM, new_tokens: int) -> int:
     return longest
 
 
-def generation_options(asked: dict[str, Any]) -> dict[str, Any]:
+def generation_options(requested: dict[str, Any]) -> dict[str, Any]:
     """Those of `LLM.generate` for the harness's normalized ones.
 
     Raises `OptionError` for one that would be ignored.
     """
-    asked = dict(asked)
+    requested = dict(requested)
     sampled, until, tokens = (
-        asked.pop("do_sample", False),
-        asked.pop("until", []),
-        asked.pop("max_gen_toks"),
+        requested.pop("do_sample", False),
+        requested.pop("until", []),
+        requested.pop("max_gen_toks"),
     )
-    unknown = [name for name in asked if name not in SAMPLING]
+    unknown = [name for name in requested if name not in SAMPLING]
     if unknown:
         raise OptionError(
             f"`{unknown[0]}` is no option of generation here: of sampling there are "
             f"{', '.join(SAMPLING)}."
         )
-    if not sampled:  # the harness's own defaults of these are in `asked` too
-        asked = {k: v for k, v in asked.items() if k not in OF_SAMPLES} | {"temperature": 0.0}
+    if not sampled:  # the harness's own defaults of these are in `requested` too
+        requested = {k: v for k, v in requested.items() if k not in OF_SAMPLES} | {
+            "temperature": 0.0
+        }
     return {
         "temperature": 1.0,
         **OFF,
-        **asked,
+        **requested,
         "max_new_tokens": tokens,
         "stop": [text for text in until if text],
     }

@@ -28,7 +28,7 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
     hub.
     """
     problems = problems or Problems()
-    checks = _Checks(problems, offline=bool(problems.told))
+    checks = _Checks(problems, offline=bool(problems.sentences))
     for cell in plan.cells:
         checks.check(cell.settings, plan.load_plans.of(cell.settings), problems.replaced)
     for one in plan.repaired:

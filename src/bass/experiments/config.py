@@ -95,16 +95,16 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     problems that are given.
     """
     problems = problems or Problems()
-    problems.told += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
+    problems.sentences += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
     if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
-        problems.told.append(
+        problems.sentences.append(
             f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the "
             "run's folder."
         )
     if not isinstance(about, str):
-        problems.told.append(f"`about: {about!r:.60}` must be a text.")
-    problems.told += [
+        problems.sentences.append(f"`about: {about!r:.60}` must be a text.")
+    problems.sentences += [
         f"`{where}` must be a finite number."
         for part in KEYS
         for where in endless(raw.get(part), part)
@@ -131,16 +131,18 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
     )
     grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for said in itertools.islice(grid, 1) if large else grid:
-        labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
+    for choice in itertools.islice(grid, 1) if large else grid:
+        labels = {key: choice[key] if key in choice else _base_label(key, base) for key in axes}
         if not any(all(labels[key] in allowed for key, allowed in out.items()) for out in excluded):
-            drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
+            drafts.append(
+                (labels, {k: v for key in choice for k, v in axes[key][choice[key]].items()})
+            )
     for i, point in points.items():
         drafts.append(_point(i, point, axes, base, problems))
     load_plans = LoadPlans()
     cells, repaired = _cells(base, drafts, problems, load_plans)
-    if not drafts and not problems.told:
-        problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
+    if not drafts and not problems.sentences:
+        problems.sentences.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
     return Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans), problems
@@ -156,11 +158,11 @@ def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any],
     )
     if count <= MOST_CELLS:
         return axes, False
-    told = (
+    message = (
         f"The grid of `{raw.get('name')}` has {count} cells, and {MOST_CELLS} are the most: make "
         "several configs of it."
     )
-    problems.told.append(told)
+    problems.sentences.append(message)
 
     def first(values: Any) -> Any:
         if isinstance(values, Mapping):
@@ -180,24 +182,24 @@ def _axis(
         odd = [
             label for label in labelled if not isinstance(label, str | int | float | bool | None)
         ]
-        problems.told += [
+        problems.sentences += [
             f"`axes.{key}` has the label {label!r:.60}: give a text or a number." for label in odd
         ]
     elif isinstance(values, list) and values and own:
         labelled = {called(value): value for value in values}
         if len(labelled) < len(values):
-            problems.told.append(
+            problems.sentences.append(
                 f"The axis `{key}` has two values of one name: leave one out, or give a mapping "
                 "from labels to values."
             )
     elif isinstance(values, list) and values:
-        problems.told.append(
+        problems.sentences.append(
             unknown(f"axes.{key}", key, SETTINGS)
             + " An axis of another name maps labels to settings."
         )
         return {}
     else:
-        problems.told.append(
+        problems.sentences.append(
             f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from "
             "labels to values."
         )
@@ -205,7 +207,7 @@ def _axis(
     overlays = {label: {key: value} if own else named(value) for label, value in labelled.items()}
     for label, overlay in overlays.items():
         if not isinstance(overlay, Mapping):
-            problems.told.append(
+            problems.sentences.append(
                 f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since "
                 f"`{key}` is none itself."
             )
@@ -239,10 +241,10 @@ def _point(
             overlay[key] = value
         elif key not in axes:
             known = [*SETTINGS, *(axis for axis in axes if axis not in SETTINGS)]
-            problems.told.append(unknown(f"points.{i}", key, known))
+            problems.sentences.append(unknown(f"points.{i}", key, known))
             continue
         elif axes[key]:  # else the axis is told
-            problems.told.append(unknown(f"points.{i}.{key}", label, axes[key]))
+            problems.sentences.append(unknown(f"points.{i}.{key}", label, axes[key]))
         labels[key] = label
     settled = _settled(
         base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems
@@ -261,28 +263,28 @@ def _cells(
     repaired: list[Repaired] = []
     wrong: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
-    whole = not problems.told  # else what is missing may have been left out for another reason
+    whole = not problems.sentences  # else what is missing may have been left out for another reason
     for i, (labels, overlay) in enumerate(drafts):
         id_ = cell_id(i, labels)
         if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
-            problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
+            problems.sentences.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
         own = Problems()
         settings = _examined(base, overlay, load_plans, own)
-        for sentence in dict.fromkeys(own.told):
+        for sentence in dict.fromkeys(own.sentences):
             wrong.setdefault(sentence, []).append(id_)
-        if own.told:
+        if own.sentences:
             repaired.append(Repaired(settings, frozenset(own.replaced)))
         else:
             cells.append(Cell(id_, labels, settings))
     for problem, ids in wrong.items():
-        problems.told.append(
+        problems.sentences.append(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     unused = base["draft"] is not None and all(
         load_plans.of(cell.settings).draft is None for cell in cells
     )
     if cells and whole and not wrong and unused:
-        problems.told.append(
+        problems.sentences.append(
             f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter "
             "that needs a draft model."
         )
@@ -299,8 +301,8 @@ def _examined(
     settings = Settings(**_settled(base, overlay, "", problems))
     settings.examine(problems)
     settings = settings.with_defaults(problems.replaced)
-    told, changed = load_plans.problems(settings)
-    problems.told += told
+    sentences, changed = load_plans.problems(settings)
+    problems.sentences += sentences
     problems.replaced |= changed
     return settings.with_defaults(changed)
 
@@ -333,14 +335,14 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
 
 
 def _settled(
-    base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems
+    base: dict[str, Any], overrides: Mapping[str, Any], where: str, problems: Problems
 ) -> dict[str, Any]:
     """The settings with what is said over them, and a problem for each key that cannot be."""
     with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
-        return overlaid(base, {str(key): value for key, value in said.items()})
-    for key in sorted(said, key=lambda key: str(key).count(".")):
+        return overlaid(base, {str(key): value for key, value in overrides.items()})
+    for key in sorted(overrides, key=lambda key: str(key).count(".")):
         with problems.noted(where, str(key).partition(".")[0]):
-            base = overlaid(base, {str(key): said[key]})
+            base = overlaid(base, {str(key): overrides[key]})
     return base
 
 

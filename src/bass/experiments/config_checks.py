@@ -21,8 +21,8 @@ def exclusions(
         for key, labels in wanted.items():
             known = [str(label) for label in axes.get(key, {})]
             if key not in axes:
-                problems.told.append(unknown(f"exclude.{key}", key, axes))
-            problems.told += [
+                problems.sentences.append(unknown(f"exclude.{key}", key, axes))
+            problems.sentences += [
                 unknown(f"exclude.{key}", str(label), known)
                 for label in labels
                 if key in axes and str(label) not in known
@@ -43,7 +43,7 @@ def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Prob
             for axis, labels in axes.items()
             if dot and labels and all(head in overlay for overlay in labels.values())
         ):
-            problems.told.append(
+            problems.sentences.append(
                 f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` again: "
                 f"give `{parameter}` there."
             )
@@ -51,10 +51,10 @@ def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Prob
 
 def refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
     """Two axes that set one setting are a problem."""
-    said: dict[str, str] = {}  # by which axis, the first of them
+    axis_of: dict[str, str] = {}  # by which axis, the first of them
     for axis, labels in axes.items():
         for key in sorted({key for overlay in labels.values() for key in overlay}):
-            if (one := said.setdefault(key, axis)) != axis:
-                problems.told.append(
+            if (one := axis_of.setdefault(key, axis)) != axis:
+                problems.sentences.append(
                     f"The axes `{one}` and `{axis}` both say `{key}`: take it out of one of them."
                 )

@@ -30,15 +30,15 @@ def read_mapping(path: Path, name: str, give: str, form: str, wrong: str) -> dic
     where it is no mapping.
     """
     try:
-        said = read_yaml(read_text(path, LARGEST_YAML))
+        content = read_yaml(read_text(path, LARGEST_YAML))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give {give}.") from error
     except yaml.YAMLError as error:
         raise OptionError(f"`{name}` is not YAML ({error}): {form}.") from error
-    if not isinstance(said, dict):
-        raise OptionError(f"`{name}` holds {said!r:.60}, which {wrong}.")
-    return said
+    if not isinstance(content, dict):
+        raise OptionError(f"`{name}` holds {content!r:.60}, which {wrong}.")
+    return content
 
 
 def read_config(name: str) -> dict[str, Any]:
@@ -46,14 +46,14 @@ def read_config(name: str) -> dict[str, Any]:
     path = shipped().get(name, Path(name))
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
-    said = read_mapping(
+    content = read_mapping(
         path,
         name,
         f"a YAML file, or one of {', '.join(shipped())}",
         "see docs/ablations.md for the form of a config",
         "is no config: give `base`, `axes` or `points`",
     )
-    return {"name": path.stem} | said
+    return {"name": path.stem} | content
 
 
 def with_overrides(
@@ -72,7 +72,7 @@ def with_overrides(
     faster = result.pop("quick", None) or {}
     given, problems = problems, problems or Problems()
     if quick and not faster:
-        problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
+        problems.sentences.append("The config has no `quick` part: leave `--quick` out, or add it.")
     faster, layers = _quick_part(faster, problems)
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
@@ -88,11 +88,11 @@ def with_overrides(
 def _quick_part(faster: Any, problems: Problems) -> tuple[Mapping[str, Any], list[tuple[str, Any]]]:
     """The `quick` part of a config, and its settings as overrides."""
     if not isinstance(faster, Mapping):
-        problems.told.append(
+        problems.sentences.append(
             f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
         )
         faster = {}
-    problems.told += [
+    problems.sentences += [
         unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude"))
         for key in faster
         if key not in KEYS[2:6]
@@ -119,18 +119,18 @@ def _override(result: dict[str, Any], path: str, value: Any, problems: Problems)
     }
     if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
         if axis in (key, key.partition(".")[0]):
-            problems.told.append(
+            problems.sentences.append(
                 f"`{key}` is an axis of the config, and would be overridden by it: give "
                 f"`--axes.{key} [{value}]`."
             )
         else:
-            problems.told.append(
+            problems.sentences.append(
                 f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
                 f"(`--axes.{axis} null`)."
             )
     gone = part == "axes" and value is None
     if gone and key not in whole:
-        problems.told.append(unknown(f"axes.{key}", key, whole))
+        problems.sentences.append(unknown(f"axes.{key}", key, whole))
     result[part] = {
         k: value if k == key else v
         for k, v in whole.items()

@@ -15,7 +15,7 @@ def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, 
     value = {} if raw.get(part) is None else raw[part]
     if isinstance(value, Mapping):
         return named(value)
-    problems.told.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
+    problems.sentences.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
     return {}
 
 
@@ -32,12 +32,12 @@ def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int,
     """
     value = [] if raw.get(part) is None else raw[part]
     if not isinstance(value, list):
-        problems.told.append(
+        problems.sentences.append(
             f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}]."
         )
         return {}
     found = {i: named(one) for i, one in enumerate(value) if isinstance(one, Mapping) and one}
-    problems.told += [
+    problems.sentences += [
         f"`{part}.{i}: {one!r:.60}` must be a mapping of names to values, such as {{batch: 1}}."
         for i, one in enumerate(value)
         if i not in found

@@ -120,7 +120,7 @@ class Ablation:
                 f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): "
                 f"{another}."
             )
-        if _asked(theirs) != _asked(ours):
+        if _requested(theirs) != _requested(ours):
             raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
         found = {task.id: changes(theirs, ours, task.id) for task in self.tasks}
         with_results = [task for task in self.tasks if has_results(task)]
@@ -156,7 +156,7 @@ class Ablation:
         return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
 
 
-def _asked(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
+def _requested(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
     """The cells, without what is found out about them."""
     return [(cell.id, cell.settings) for cell in manifest.cells]
 

@@ -18,10 +18,10 @@ def bass_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         try:
-            said = tomllib.loads(
+            project = tomllib.loads(
                 Path(__file__).parents[3].joinpath("pyproject.toml").read_text(encoding="utf-8")
             )
-            return str(said["project"]["version"])
+            return str(project["project"]["version"])
         except (OSError, ValueError, KeyError):
             return "unknown"
 

@@ -212,8 +212,8 @@ def _importers(tree: ast.AST) -> set[str]:
 
 def _first_text(call: ast.Call) -> str:
     """The name that a call of `import_module` is given; empty where it is computed."""
-    said = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
-    match said:
+    names = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
+    match names:
         case [ast.Constant(value=str(name)), *_]:
             return name
     return ""

@@ -131,7 +131,7 @@ def _works(
     reported = [words(entry.settings, own) for entry in manifest.cells]
     places = [*zip(reported, rows, strict=True)]
 
-    def is_told(name: str) -> bool:
+    def is_shown(name: str) -> bool:
         values = {
             (*place, repr(one.get(name)))
             for place, one in zip(places, settings, strict=True)
@@ -139,7 +139,7 @@ def _works(
         }
         return len(values) == len({value[:2] for value in values})
 
-    names = [name for name in WORK if not is_told(name)]
+    names = [name for name in WORK if not is_shown(name)]
     return [
         ", ".join(
             [
@@ -157,8 +157,8 @@ def varied(config: Mapping[str, Any], axis: str) -> set[str]:
     values = axes.get(axis) if isinstance(axes, Mapping) else None
     if head in SETTINGS or not isinstance(values, Mapping):
         return {head}
-    labelled = [said for said in values.values() if isinstance(said, Mapping)]
-    return {str(key).partition(".")[0] for said in labelled for key in said} or {head}
+    labelled = [labels for labels in values.values() if isinstance(labels, Mapping)]
+    return {str(key).partition(".")[0] for labels in labelled for key in labels} or {head}
 
 
 def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str]) -> list[str]:

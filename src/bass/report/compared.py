@@ -105,17 +105,17 @@ def summed_up(both: Sequence[Pair]) -> list[str]:
     head = (
         f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
     )
-    telling = (
+    changed = (
         sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_REPORTED]
         if len(lines) > MOST_REPORTED
         else lines
     )
     left = (
-        [f"The other {len(lines) - len(telling)} are in the tables."]
-        if len(telling) < len(lines)
+        [f"The other {len(lines) - len(changed)} are in the tables."]
+        if len(changed) < len(lines)
         else []
     )
-    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in telling), *left]
+    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in changed), *left]
 
 
 def _change(line: Line) -> str:

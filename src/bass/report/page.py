@@ -53,12 +53,12 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
     broken = [cell for cell in cells if not cell.done]
     if broken:
         tables.append(unmeasured(broken))
-    told, noted = sentences(found), warnings(run, cells) + notes
+    findings, noted = sentences(found), warnings(run, cells) + notes
     texts = read_texts(run.path)
     values = {
         "title": f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
         "facts": facts(run.manifest),
-        "summary": told,
+        "summary": findings,
         "tables": tables,
         "plots": drawn,
         "words": [
@@ -86,7 +86,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         )
         if len(html.encode()) <= MOST_BYTES:
             break
-    return html, drawn, noted + told
+    return html, drawn, noted + findings
 
 
 def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
@@ -104,10 +104,10 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         for name, run, cells in zip("AB", (a, b), both, strict=True)
         for text in warnings(run, cells)
     ]
-    told = summed_up(common)
+    findings = summed_up(common)
     alone = [len(cells) - len(common) for cells in done]
     if any(alone):
-        told.append(
+        findings.append(
             f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and "
             f"{alone[1]} of B."
         )
@@ -122,7 +122,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
         ],
         warnings=warned,
-        summary=told,
+        summary=findings,
         tables=compared_tables(common, names),
         words=[(name, METRICS[name].doc) for name in METRICS if name in names],
         sources=[
@@ -130,7 +130,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             for n, r in (("A", a), ("B", b))
         ],
     )
-    return html, warned + told
+    return html, warned + findings
 
 
 def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -207,20 +207,20 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
     """What a reader must know of before the figures."""
     waiting = [cell for cell in cells if cell.summary is None]
     failed = [cell for cell in cells if cell.summary is not None and not cell.done]
-    told = remarks(run)
+    warned = remarks(run)
     if waiting:
-        told.append(
+        warned.append(
             f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no "
             "figures yet. What there is, is shown."
         )
     if failed:
-        told.append(
+        warned.append(
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
-    told += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
-    told += claims(run.manifest)
-    return told + [note for cell in cells for note in cell.lines.notes]
+    warned += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
+    warned += claims(run.manifest)
+    return warned + [note for cell in cells for note in cell.lines.notes]
 
 
 def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
@@ -273,12 +273,14 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
 def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
     """A value, and below it where the mean of many repeats would lie."""
     values = cell.values(metric.name)
-    told = {"text": metric.show(cell.value(metric.name))}
+    shown = {"text": metric.show(cell.value(metric.name))}
     if len(values) > 1:
         around = interval(np.array(values))
         most = 1.0 if metric.unit == "share" and max(values) <= 1 else np.inf
-        told["small"] = f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
-    return told
+        shown["small"] = (
+            f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
+        )
+    return shown
 
 
 def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:

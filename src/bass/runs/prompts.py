@@ -82,8 +82,8 @@ def _file(name: str) -> list[Any]:
         if not name.endswith(".jsonl"):
             return [read_text(Path(name), LARGEST_PROMPTS)]
         return [
-            _prompt(number, said)
-            for number, said in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
+            _prompt(number, entry)
+            for number, entry in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
         ]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -93,7 +93,7 @@ def _file(name: str) -> list[Any]:
         ) from error
 
 
-def _prompt(number: int, said: Any) -> Any:
-    if not isinstance(said, dict) or not {"token_ids", "prompt"} & said.keys():
+def _prompt(number: int, entry: Any) -> Any:
+    if not isinstance(entry, dict) or not {"token_ids", "prompt"} & entry.keys():
         raise ValueError(f"line {number} is no JSON object with a `prompt` or `token_ids`")
-    return said["token_ids"] if "token_ids" in said else said["prompt"]
+    return entry["token_ids"] if "token_ids" in entry else entry["prompt"]

@@ -120,9 +120,9 @@ class RunFolder:
         path = self.cell_folder(cell) / self.AGAINST_PLAIN
         if not path.exists():
             return None
-        said = content(path)
+        text = content(path)
         try:
-            return AgainstPlain.from_json(decoded(said, str(path)), str(path))
+            return AgainstPlain.from_json(decoded(text, str(path)), str(path))
         except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
             raise RunFolderError(
                 f"{path} is damaged: delete it, and give the run's command again, which makes it "

@@ -178,11 +178,11 @@ class Settings(ModelOptions, SamplingOptions):
         The draft and its quantization come from the base run; a cell whose drafter needs no draft
         model has none. Raises a `BassError` for parts that do not match.
         """
-        said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
-        said["drafter"] = make("drafter", said["drafter"])
-        if not said["drafter"].needs_draft:
-            said |= {"draft": None, "draft_quantization": None}
-        return LoadPlan.of(LoadOptions(**said, max_batch_size=self.batch))
+        options = {name: getattr(self, name) for name in PLANNED if name != "batch"}
+        options["drafter"] = make("drafter", options["drafter"])
+        if not options["drafter"].needs_draft:
+            options |= {"draft": None, "draft_quantization": None}
+        return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
 @final
@@ -236,8 +236,8 @@ def typed_setting(name: str, value: Any) -> Any:
         raise unknown_name("setting", name, SETTINGS)
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if name not in KIND and not fits(value, hint):
-        said = "null" if value is None else f"{value!r:.60}"
-        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {in_words(hint)}.")
+        shown = "null" if value is None else f"{value!r:.60}"
+        raise OptionError(f"`{name}: {shown}` is of the wrong type: give {in_words(hint)}.")
     try:
         return float(value) if isinstance(value, int) and hint in (float, float | None) else value
     except OverflowError as error:
@@ -246,18 +246,18 @@ def typed_setting(name: str, value: Any) -> Any:
         ) from error
 
 
-def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def overlaid(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with others over them, in which `policy.k` is that parameter of the policy.
 
     Raises an `OptionError` for an unknown one.
     """
     result = dict(settings)
-    for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
+    for key in sorted(overrides, key=lambda key: key.count(".")):  # the whole before its parts
         head, _, rest = key.partition(".")
         result[head] = (
-            typed_setting(head, said[key])
+            typed_setting(head, overrides[key])
             if not rest
-            else _with_parameter(head, head, result.get(head), rest, said[key])
+            else _with_parameter(head, head, result.get(head), rest, overrides[key])
         )
     return result
 
@@ -270,7 +270,7 @@ def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> di
         )
     if spec in (None, "auto"):
         raise OptionError(
-            f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`."
+            f"`{key}.{path}` is a parameter without a strategy: name one with `{key}`."
         )
     whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
     given = dict(whole.get("init_args") or {})

@@ -147,20 +147,22 @@ class Watched(ForwardingRowStore, Drafter):
         self.proof.law = law
         return draft
 
-    def look(self, draft: Draft, asked: Tensor, k: int) -> None:
+    def look(self, draft: Draft, requested: Tensor, k: int) -> None:
         """Check all properties of a proposal."""
         require = self.proof.require
         require(DRAFT, isinstance(draft, Draft), "a Draft", type(draft).__name__)
-        batch, ours = len(asked), draft.lengths
+        batch, ours = len(requested), draft.lengths
         whole = (
-            isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
+            isinstance(ours, Tensor)
+            and not ours.is_floating_point()
+            and ours.shape == requested.shape
         )
         require(SHAPES, whole, f"integer lengths of shape [{batch}]", ours)
         ours = ours.to(torch.int64)
         require(
             LENGTHS,
-            bool(((ours >= 0) & (ours <= asked)).all()),
-            f"at most {asked.tolist()[:16]}",
+            bool(((ours >= 0) & (ours <= requested)).all()),
+            f"at most {requested.tolist()[:16]}",
             ours[:16],
         )
         tokens, probs = draft.tokens, draft.probs

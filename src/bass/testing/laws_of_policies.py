@@ -78,7 +78,7 @@ def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:
 
 def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[int]]:
     """The lengths of each step."""
-    state, asked, seen = policy.init(past.batch), [], []
+    state, requested, seen = policy.init(past.batch), [], []
     for moment in past.moments:
         if moment.new:
             rows = np.array(moment.new)
@@ -95,12 +95,12 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             "Python and NumPy values",
             f"a state of {type(state).__name__} with a tensor",
         )
-        asked.append(lengths.tolist())
+        requested.append(lengths.tolist())
         proof.require(
             STEADY,
-            not getattr(policy, "constant_length", False) or asked[-1] == asked[0],
-            asked[0],
-            asked[-1],
+            not getattr(policy, "constant_length", False) or requested[-1] == requested[0],
+            requested[0],
+            requested[-1],
         )
         before = state
         feedback = moment.feedback(lengths)
@@ -115,16 +115,16 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             FEEDBACK, content(feedback) == content(given), reported(given), reported(feedback)
         )
         seen.append((before, given, policy.lengths(state).tolist()))
-    again(proof, policy, past, seen, asked)
-    return asked
+    again(proof, policy, past, seen, requested)
+    return requested
 
 
 def again(
-    proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, asked: list[list[int]]
+    proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, requested: list[list[int]]
 ) -> None:
     """Older states, after newer ones and another run's, as two runs of one object have them."""
     policy.lengths(policy.init(past.batch + 1))
-    for (before, feedback, after), expected in zip(seen, asked, strict=True):
+    for (before, feedback, after), expected in zip(seen, requested, strict=True):
         lengths = policy.lengths(before).tolist()
         proof.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
         lengths = policy.lengths(policy.update(before, copy.deepcopy(feedback))).tolist()

@@ -34,7 +34,7 @@ OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
 # tokens at least, in all of the check: rules may look at several of the most probable ones
 VOCAB = 8
 ROWS = 8
-ASKED = 8  # calls with the same input, to detect a rule that counts its calls
+CALLS = 8  # calls with the same input, to detect a rule that counts its calls
 GREEDY_WORLD, LAW_WORLD = (
     TableWorld(VOCAB),
     TableWorld(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5),
@@ -107,7 +107,7 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     )
     shape = (len(probs),)
 
-    def ask(rows: Tensor) -> Tensor:
+    def call(rows: Tensor) -> Tensor:
         given = rows.clone()
         answer = rule(given, seen.so_far)
         proof.require(
@@ -128,11 +128,11 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
         )
         return answer.clone()
 
-    answer = ask(probs)
-    for _ in range(ASKED - 1):
-        again = ask(probs)
+    answer = call(probs)
+    for _ in range(CALLS - 1):
+        again = call(probs)
         proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
-    placed = ask(probs[order])
+    placed = call(probs[order])
     proof.require(
         OWN,
         torch.equal(placed, answer[order]),
@@ -142,14 +142,14 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     for row in range(len(probs)):
         mixed = others.clone()
         mixed[row] = probs[row]
-        got = ask(mixed)[row]
+        got = call(mixed)[row]
         proof.require(
             OWN,
             bool(got == answer[row]),
             f"{bool(answer[row])} for row {row} among other mates too",
             bool(got),
         )
-    again = ask(probs)
+    again = call(probs)
     proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
 
 

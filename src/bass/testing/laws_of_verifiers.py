@@ -24,7 +24,7 @@ from bass.testing.verdicts import Batch, Sampled, continued, sample
 
 # tokens of the longest drafts over two tokens, by samples and by enumeration
 LONG, LONG_BOXES = 6, 4
-ASKED = 3  # times
+CALLS = 3  # times
 MOST_CELLS = 256  # of a law that samples are compared with
 # in place of probabilities beyond a row's own length
 GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
@@ -131,7 +131,7 @@ def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
     rows = np.arange(len(sampled.lengths))
     tokens, accepted = verdict
     emitted = np.arange(batch.k + 1) <= accepted[:, None]
-    for _ in range(ASKED - 1):
+    for _ in range(CALLS - 1):
         other_tokens, other_accepted = judged(proof, verifier, sampled)
         same = np.array_equal(accepted, other_accepted) and np.array_equal(
             tokens * emitted, other_tokens * emitted

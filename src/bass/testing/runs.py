@@ -69,7 +69,7 @@ def greedy_tokens(world: World, work: Work) -> list[list[int]]:
     """The expected tokens of each request. Each prompt's output is computed once."""
     whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
     return [
-        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)
+        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.pairs, strict=True)
     ]
 
 

@@ -126,7 +126,7 @@ def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
 class Work:
     """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
 
-    asked: tuple  # of pairs: a prompt, and the number of new tokens
+    pairs: tuple  # of pairs: a prompt, and the number of new tokens
     rows: int
     eos: tuple = ()
 
@@ -135,11 +135,11 @@ class Work:
         """What the engine is given."""
         return [
             Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i)
-            for i, (prompt, new) in enumerate(self.asked)
+            for i, (prompt, new) in enumerate(self.pairs)
         ]
 
     def __str__(self) -> str:
-        parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.asked]
+        parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.pairs]
         return f"{self.rows} row(s), ends of sequence {list(self.eos)}; " + "; ".join(parts)
 
 
@@ -167,11 +167,11 @@ def many_requests(vocab: int, seed: int, longest: int = LONGEST, sizes: tuple = 
     """
     random = np.random.default_rng((vocab, seed))
     prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in (*sizes, *sizes)]
-    asked = [
+    pairs = [
         (prompts[random.integers(len(prompts))], int(random.integers(longest // 2, longest + 1)))
         for _ in range(12)
     ]
-    return Work(tuple(asked), 4)
+    return Work(tuple(pairs), 4)
 
 
 @dataclass(frozen=True)

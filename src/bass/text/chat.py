@@ -93,18 +93,18 @@ class ChatTemplates:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        said = _in_a_process(self.templates[name], values | dict(self.special))
-        if "invalid" in said:
+        reply = _in_a_process(self.templates[name], values | dict(self.special))
+        if "invalid" in reply:
             raise CheckpointError(
-                f"The checkpoint's chat template `{name}` is no valid Jinja ({said['invalid']}): "
+                f"The checkpoint's chat template `{name}` is no valid Jinja ({reply['invalid']}): "
                 "download it again."
             )
-        if "refused" in said:
+        if "refused" in reply:
             raise RequestError(
-                f"The chat template refuses the conversation ({said['refused']}): change the "
+                f"The chat template refuses the conversation ({reply['refused']}): change the "
                 "messages, or write the prompt as text."
             )
-        return said["text"]
+        return reply["text"]
 
 
 def check_messages(messages: Any) -> None:

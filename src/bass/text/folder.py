@@ -37,18 +37,18 @@ def assemble(
         config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
     )
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
-    said = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
-    check_json(said)
-    if isinstance(said, dict) and isinstance(model := said.get("model"), dict):
+    data = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
+    check_json(data)
+    if isinstance(data, dict) and isinstance(model := data.get("model"), dict):
         model.pop("dropout", None)  # of training: it encodes a text in another way each time
     # of a key that is there twice, the one that was checked
-    loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None
+    loaded = FastTokenizer.from_str(json.dumps(data)) if file == JSON else None
     pieces = Pieces.read(folder / PIECES) if file == PIECES else None
     defaults = kind.special if kind else pieces.special if pieces else {}
     own = loaded.get_added_tokens_decoder() if loaded else {}
     special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
     if kind is not None:
-        vocabulary, merged = _pieces_and_merges(folder, said, pieces)
+        vocabulary, merged = _pieces_and_merges(folder, data, pieces)
         fast = kind.build(vocabulary, merged, settings | special.texts)
         if loaded is not None and loaded.post_processor is not None:
             fast.post_processor = loaded.post_processor
@@ -82,18 +82,18 @@ def assemble(
 
 
 def _pieces_and_merges(
-    folder: Path, said: dict[str, Any] | None, pieces: Pieces | None
+    folder: Path, data: dict[str, Any] | None, pieces: Pieces | None
 ) -> tuple[dict[str, int], Merges]:
-    """Those of tokenizer.model, of tokenizer.json, whose content is `said`, or else of vocab.json
+    """Those of tokenizer.model, of tokenizer.json, whose content is `data`, or else of vocab.json
     and merges.txt.
     """
     if pieces is not None:
         return pieces.vocabulary, merges(pieces.vocabulary)
-    if said is None:
+    if data is None:
         check_vocabulary(read_json(folder / VOCABULARY, LARGEST_FILE))
         check_merges(read_regular(folder / MERGES, LARGEST_FILE).count(b"\n"))
         return BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
-    model = said["model"]
+    model = data["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):  # of a unigram model: pieces with their scores
         vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}

@@ -97,21 +97,21 @@ def check_merges(count: int) -> None:
     _at_most(MOST_MERGES, count, "merges")
 
 
-def check_json(said: Any) -> None:
+def check_json(data: Any) -> None:
     """Raise `ValueError` for a parsed tokenizer.json beyond the limits.
 
     Its reader reports invalid values.
     """
-    if not isinstance(said, Mapping):
+    if not isinstance(data, Mapping):
         return
-    model = said.get("model")
+    model = data.get("model")
     if isinstance(model, Mapping):
         check_vocabulary(model.get("vocab"))
         merges = _listed(model.get("merges"))
         check_merges(len(merges))
         _check_halves(merges, model.get("continuing_subword_prefix"))
     normalizers, pre_tokenizers, decoders = (
-        leaves(said.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
+        leaves(data.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
     )
     _check_patterns(normalizers, pre_tokenizers, decoders)
     normalized = growth(normalizers)
@@ -120,7 +120,7 @@ def check_json(said: Any) -> None:
         normalized * growth(pre_tokenizers),
         "characters may become of one by its normalizers and pre-tokenizers",
     )
-    added = [entry for entry in _listed(said.get("added_tokens")) if isinstance(entry, Mapping)]
+    added = [entry for entry in _listed(data.get("added_tokens")) if isinstance(entry, Mapping)]
     check_added((entry.get("content") for entry in added), normalized)
     most = max((index for entry in added if isinstance(index := entry.get("id"), int)), default=0)
     if most > 2 * (MOST_TOKENS + MOST_ADDED):
@@ -130,7 +130,7 @@ def check_json(said: Any) -> None:
         raise ValueError("a decoder of it strips the end of a text, at which the library panics")
     _at_most(
         MOST_TEMPLATE,
-        template(leaves(said.get("post_processor"))),
+        template(leaves(data.get("post_processor"))),
         "tokens may its post-processors put around a text",
     )
 

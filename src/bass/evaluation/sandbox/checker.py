@@ -67,12 +67,12 @@ class Line:
             pieces.append(piece)
         line, _, self._rest = b"".join(pieces).partition(b"\n")
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            reply = None
+        if not isinstance(reply, dict):
             self.lose("the answer is none")
-        return said
+        return reply
 
     def lose(self, why: str) -> NoReturn:
         """Give it up for good."""
@@ -89,10 +89,10 @@ class Line:
                 data = data[os.write(self._out, data) :]
         except OSError:
             self.lose("the program ended")
-        said = self.read()
-        if "value" in said:
-            return said["value"]
-        names = said.get("raised")
+        reply = self.read()
+        if "value" in reply:
+            return reply["value"]
+        names = reply.get("raised")
         kinds = (
             [getattr(builtins, n, None) for n in names if isinstance(n, str)]
             if isinstance(names, list)
@@ -107,9 +107,9 @@ class Line:
         if issubclass(kind, StopIteration | StopAsyncIteration) and question.get("do") != "next":
             kind = RuntimeError
         try:
-            error = kind(str(said.get("text")))
+            error = kind(str(reply.get("text")))
         except TypeError:  # such as UnicodeDecodeError, which wants more
-            error = RuntimeError(str(said.get("text")))
+            error = RuntimeError(str(reply.get("text")))
         raise error
 
     def do(self, operation: str, *arguments: Any) -> Any:
@@ -220,7 +220,7 @@ def main() -> None:
     try:
         walled = wall(scratch)
     except Unconfined as error:
-        tell(1, {"refused": str(error)})
+        send(1, {"refused": str(error)})
         return
     writes = walled and scratch is not None
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
@@ -236,18 +236,18 @@ def main() -> None:
     line = Line(our_out, our_in)
 
     def end(reason: str, detail: str) -> NoReturn:
-        tell(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
+        send(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
         os._exit(0)
 
     try:
-        said = line.read()
-        if "confined" not in said:
-            raise Unconfined(str(said.get("refused")))
+        reply = line.read()
+        if "confined" not in reply:
+            raise Unconfined(str(reply.get("refused")))
         confine(limits, writes)
     except (Unconfined, Gone) as error:
-        tell(verdict, {"refused": str(error)})
+        send(verdict, {"refused": str(error)})
         return
-    tell(verdict, {"layers": layers(walled, writes)})
+    send(verdict, {"layers": layers(walled, writes)})
     # 0 is a deleted file with the tests, which is gone when it is closed
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -258,7 +258,7 @@ def main() -> None:
     end(reason, detail)
 
 
-def tell(pipe: int, result: dict[str, Any]) -> None:
+def send(pipe: int, result: dict[str, Any]) -> None:
     """One line to the harness."""
     os.write(pipe, json.dumps(result).encode() + b"\n")
 

@@ -209,18 +209,17 @@ def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
 
     errors: what it printed, which has the reason where it says nothing.
     """
-    said = _object(started)
-    if "refused" in said:
+    reply = _object(started)
+    if "refused" in reply:
         raise SandboxError(
-            f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux "
-            "on x86_64 or aarch64 with seccomp, "
-            "or score the samples elsewhere."
+            f"Generated programs cannot be confined on this system ({reply['refused']}): use "
+            "Linux on x86_64 or aarch64 with seccomp, or score the samples elsewhere."
         )
-    if "layers" not in said:
+    if "layers" not in reply:
         errors.seek(0)
         lines = errors.read(2**16).decode(errors="replace").strip().split("\n")
         raise _cannot_start(lines[-1].strip()[:200] or "it ends, or hangs, without a word")
-    return tuple(said["layers"])
+    return tuple(reply["layers"])
 
 
 def _cannot_start(reason: str) -> SandboxError:
@@ -233,9 +232,9 @@ def _cannot_start(reason: str) -> SandboxError:
 
 def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
     """The verdict, if it is the checker's: the tests of a hostile data set can write there too."""
-    said = _object(verdict)
-    reason, detail = said.get("reason"), said.get("detail")
-    if said.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
+    reply = _object(verdict)
+    reason, detail = reply.get("reason"), reply.get("detail")
+    if reply.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
         return Outcome("ended", "the checker came to no verdict", layers)
     return Outcome(reason, detail, layers)
 
@@ -243,7 +242,7 @@ def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
 def _object(text: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
-        said = json.loads(text)
+        reply = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return reply if isinstance(reply, dict) else {}

@@ -99,9 +99,9 @@ def _search(
     inverse, top_k, top_p, min_p = options_of(sampling, sequence, vocab)
     wait_for_inputs(PDL)
     if (top_k > 0) | (top_p < 1) | (min_p > 0):
-        theirs = tops_of(tops, row, chunks, CHUNKS)
-        top = tl.max(theirs, 0)
-        need = top_p * total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+        chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+        top = tl.max(chunk_tops, 0)
+        need = top_p * total_of(totals, chunk_tops, top, row, chunks, inverse, CHUNKS)
         # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
         # which all smaller ones together are less than what top_p leaves out.
         above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
@@ -160,14 +160,14 @@ def _probs(
     i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     own = tl.where(edited, edits + row * vocab, x + row * stride)
     wait_for_inputs(PDL)
-    theirs = tops_of(tops, row, chunks, CHUNKS)
-    top = tl.max(theirs, 0)
+    chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+    top = tl.max(chunk_tops, 0)
     c = tl.arange(0, CHUNKS)
     total = tl.sum(tl.load(totals + row * chunks + c, mask=c < chunks, other=0.0), 0)
     # a sum that contains NaN is NaN
     finite = (total < float("inf")) & (top > float("-inf"))
     if greedy:
-        p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
+        p = tl.where(i == tl.load(places + row * chunks + tl.argmax(chunk_tops, 0)), 1.0, 0.0)
     else:
         value = tl.load(own + i, mask=i < vocab, other=float("-inf"))
         p = tl.exp((value.to(tl.float32) - top) * inverse)
@@ -175,7 +175,7 @@ def _probs(
             kept = (p >= min_p) & (ordered(value) >= tl.load(floors + row))
             p = tl.where(kept, p, 0.0) / tl.load(masses + row)
         else:
-            p = p / total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+            p = p / total_of(totals, chunk_tops, top, row, chunks, inverse, CHUNKS)
     p = tl.where(finite, p, float("nan"))
     tl.store(out + row * vocab + i, p, mask=i < vocab)
 
@@ -204,10 +204,10 @@ def _logprobs(
     token = tl.load(tokens + row)
     known = (token >= 0) & (token < vocab)
     value = tl.load(x + row * stride + token, mask=known, other=float("nan")).to(tl.float32)
-    theirs = tops_of(tops, row, chunks, CHUNKS)
-    top = tl.max(theirs, 0)
+    chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+    top = tl.max(chunk_tops, 0)
     tl.store(
-        out + row, value - top - tl.log(total_of(totals, theirs, top, row, chunks, 1.0, CHUNKS))
+        out + row, value - top - tl.log(total_of(totals, chunk_tops, top, row, chunks, 1.0, CHUNKS))
     )
 
 
