@@ -87,7 +87,7 @@ def append(path: Path, text: str) -> None:
         0o666,
     )
     with open(handle, "ab", buffering=0) as file:
-        # once, but where there is no room for all of it: then writing the rest says why
+        # one write, unless the disk is full: then the next write raises the reason
         while data:
             data = data[file.write(data) :]
 

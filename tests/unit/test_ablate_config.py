@@ -240,7 +240,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a draft without use": (
         {"base": {"drafter": "ngram", "draft": "there"}},
-        "`draft: there` would be used by no cell",
+        "`draft: there` is used by no cell",
     ),
     "graphs on a CPU": (
         {"base": {"cuda_graphs": True, "device": "cpu"}},
@@ -250,7 +250,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a value twice": ({"axes": {"batch": [1, 1]}}, "The axis `batch` has two values of one name"),
     "two axes of one thing": (
         {"axes": {"batch": [1], "how": {"a": {"batch": 2}}}},
-        "The axes `batch` and `how` both say `batch`",
+        "The axes `batch` and `how` both set `batch`",
     ),
     "a label of nothing": (
         {"axes": {"how": {"a": 3}}},
@@ -354,11 +354,11 @@ REFUSED = {
     "a cluster without Ray": (["--address", "x"], "`--address` needs a Ray cluster"),
     "less than no processor": (
         ["--executor", "ray", "--cpus_per_cell", "-1"],
-        "`--cpus_per_cell -1` must be a part of one",
+        "`--cpus_per_cell -1` must be a fraction below 1",
     ),
     "a GPU and a half": (
         ["--executor", "ray", "--gpus_per_cell", "1.5"],
-        "`--gpus_per_cell 1.5` must be a part of one, or a whole number",
+        "`--gpus_per_cell 1.5` must be a fraction below 1, or a whole number",
     ),
     "another executor": (["--executor", "slurm"], "is of the wrong type"),
 }

@@ -143,10 +143,10 @@ WRONG = {
     "an unknown dtype": ({"base": {"dtype": "float31"}},
         "Unknown dtype `float31`. Did you mean `float32`"),
     "a lost parameter": ({"base": {"policy": "fixed", "policy.k": 3},
-        "axes": {"policy": ["fixed"]}}, "`base.policy.k` would be lost"),
+        "axes": {"policy": ["fixed"]}}, "`base.policy.k` would have no effect"),
     "a parameter lost to labels": (
         {"base": {"policy": "fixed", "policy.k": 3}, "axes": {"how": {"a": {"policy": "fixed"}}}},
-        "since the axis `how` names the `policy` again",
+        "since the axis `how` replaces the `policy`",
     ),
     "a number for a name": ({"axes": {"how": {"a": {1: 2}}}}, "Unknown setting `1`"),
 }  # fmt: skip
@@ -207,7 +207,7 @@ def test_overrides_do_not_depend_on_their_order_and_none_is_ignored() -> None:
         ]
     for override, words in (
         (("axes.polcy", None), "In `axes.polcy`: Unknown key `polcy`. Did you mean `policy`"),
-        (("base.seed", 3), "`seed` is said by every label of the axis `my-way`"),
+        (("base.seed", 3), "`seed` is set by every label of the axis `my-way`"),
     ):
         with pytest.raises(Exception, match=re.escape(words)):
             with_overrides(raw, False, [override])
@@ -330,7 +330,7 @@ def test_cells_whose_manifest_is_gone_or_damaged_are_taken_for_nobody_elses(
     for damage, words in (
         (lambda: manifest.write_text("{"), "): restore it, or name another folder"),
         (lambda: manifest.write_bytes(b"\xff"), "): restore it, or name another folder"),
-        (lambda: manifest.unlink(), "holds cells of a run whose manifest.json is gone: restore it"),
+        (lambda: manifest.unlink(), "holds cells of a run without its manifest.json: restore it"),
     ):
         damage()
         said = ablate("", "--seed", "1")

@@ -220,7 +220,7 @@ def test_a_change_of_own_code_is_refused_wherever_it_is(here: Path) -> None:
     first = RunFolder(here / "run").manifest
     for case, (_, _, change, _) in CASES.items():
         write(here, renamed(case, change))
-    with pytest.raises(RunFolderError, match="made with something else"):
+    with pytest.raises(RunFolderError, match="made with other inputs"):
         ablation(here, asked)
     assert sorted(ablation(here, asked, redo_changed=True)) == ids[:-1]
     assert ablation(here, asked) == []
@@ -266,7 +266,7 @@ def test_a_change_of_an_archive_and_of_what_it_imports_is_refused(
         ),
     ):
         change()
-        with pytest.raises(RunFolderError, match="made with something else"):
+        with pytest.raises(RunFolderError, match="made with other inputs"):
             ablation(here, asked)
         before()
 

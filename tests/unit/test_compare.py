@@ -101,7 +101,7 @@ def test_a_ratio_that_cannot_be_or_is_noise_is_told(
 ) -> None:
     doubts = comparison(own, plain).doubts
     if words:
-        assert [word in doubt for word, doubt in zip(words, doubts, strict=False)] == [True]
+        assert [all(word in doubt for word in words) for doubt in doubts] == [True]
     else:
         assert not [doubt for doubt in doubts if "is impossible" in doubt]
 

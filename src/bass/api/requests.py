@@ -20,7 +20,7 @@ from bass.sampling import Sampling
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
 Prompt = str | Tokens | Mapping[str, Any]
 Prompts = Prompt | Iterable[Prompt]
-MOST_SEQUENCES = 1_000_000  # of one call, which holds all results until its end
+MOST_SEQUENCES = 1_000_000  # per call, which holds all results until its end
 _MOST_STOPS = 1_000_000
 _MOST_STOP_TOKENS = 1000
 _BYTES = bytes | bytearray | memoryview
@@ -123,7 +123,7 @@ def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
         raise OptionError(f"`stop` has more than {_MOST_STOPS} strings: give fewer.")
     if not all(stops):
         raise OptionError(
-            "A stop string is empty, so that every text would end at once: give strings of one "
+            "A stop string is empty, so every text would end at once: give strings of one "
             "character or more."
         )
     return tuple(map(str, stops))
@@ -134,7 +134,7 @@ def _listed(prompts: Any) -> list[Any]:
     prompts = _plain(prompts)
     if isinstance(prompts, Result):
         raise RequestError(
-            "A `Result` is no prompt: `LLM.chat` returns the generated turn, and "
+            "A `Result` is not a prompt: `LLM.chat` returns the generated turn, and "
             "`LLM.apply_chat_template` the token ids of a conversation."
         )
     if isinstance(prompts, _UNORDERED):
@@ -240,7 +240,7 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
     for token in ids:
         if not _is_integer(token):
             raise RequestError(
-                f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a "
+                f"Prompt {index} holds {token!r:.60}, which is not a token id: give a string or a "
                 "list of integers."
             )
     return [int(token) for token in ids]
@@ -253,5 +253,5 @@ def _is_integer(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """Convert arrays and tensors to lists."""
     if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-        return value  # the caller reports its type
+        return value  # the caller reports the wrong type
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value

@@ -80,7 +80,7 @@ class CheckpointIndex:
             size = self.weight_bytes(dtype, quantization)
             return CheckpointError(
                 f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} "
-                f"on {device}, and there is no room "
+                f"on {device}, and there is not enough memory "
                 f"({reason}): choose a smaller `dtype`, a `quantization`, or another device."
             )
 

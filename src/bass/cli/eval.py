@@ -81,7 +81,7 @@ _OPTIONS = (
         "[S,...]",
     ),
     Option("limit", int | None, "only the first N problems", metavar="N"),
-    Option("shots", int, "put the first N problems, solved, before the others", 0, "N"),
+    Option("shots", int, "few-shot: the first N problems, solved, precede each prompt", 0, "N"),
     Option("skip_long", bool, "leave out problems whose prompts do not fit the context"),
     Option("program_seconds", float, "time limit of each generated program", 10.0),
     Option("program_memory", int, "address space of each generated program", 1024, "MIB"),

@@ -9,13 +9,13 @@
       policy.increment: [1, 2]
       # any other name: labels for several settings at once
       method: {pad: {cache: padded}, split: {cache: split}}
-    # cells next to the grid; what a point does not say is the base run's
+    # cells in addition to the grid; a point has the base run's values unless it sets others
     points: [{batch: 3, method: pad}]
     exclude: [{batch: 1, method: split}]              # combinations to leave out
-    # what `--quick` puts over all that
+    # overrides of `--quick`
     quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}
 
-Whatever is wrong is told at once, before anything runs.
+All problems are reported together, before anything runs.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class Repaired:
-    """A cell that cannot be, put right as far as its checkpoints can be looked at.
+    """An invalid cell, repaired so that its checkpoints can be checked.
 
     `replaced`: settings that have their defaults.
     """
@@ -69,7 +69,7 @@ class Repaired:
 class Plan:
     """What an ablation will run.
 
-    `config`: what it was made of, from which `plan` makes it again. `repaired`: cells left out.
+    `config`: its config, from which `plan` makes it again. `repaired`: the invalid cells.
     """
 
     name: str
@@ -82,18 +82,14 @@ class Plan:
 
 
 def plan(raw: Mapping[str, Any]) -> Plan:
-    """All cells of a config, each found to be possible as far as can be seen without loading
-    anything.
-    """
+    """All cells of a config, checked without loading anything."""
     made, problems = examined(raw)
     problems.raise_any(f"The config `{made.name}`")
     return made
 
 
 def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[Plan, Problems]:
-    """The cells of a config that are possible, and all that is wrong with the others, beside the
-    problems that are given.
-    """
+    """The valid cells of a config, and the problems of the others, added to the given problems."""
     problems = problems or Problems()
     problems.sentences += [unknown(key, key, KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
@@ -124,7 +120,7 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
         if key.partition(".")[0] in SETTINGS:
             axes.setdefault(key, {})
     refuse_overlap(axes, problems)
-    if not points:  # which have the base run's value where they name none
+    if not points:  # points have the base run's value on an axis that they do not name
         refuse_lost(mapping(raw, "base", problems), axes, problems)
     excluded = (
         [] if large else exclusions(mappings(raw, "exclude", problems).values(), axes, problems)
@@ -149,8 +145,8 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
-    """The axes, and whether they have too many cells: then only the first values of each are looked
-    at.
+    """The axes, and whether they have too many cells: then only the first values of each are
+    checked.
     """
     axes = mapping(raw, "axes", problems)
     count = math.prod(
@@ -212,7 +208,7 @@ def _axis(
                 f"`{key}` is none itself."
             )
             overlays[label] = {}
-        else:  # parameters depend on other axes, and are looked at cell by cell
+        else:  # parameters depend on other axes, and are checked cell by cell
             whole = {k: v for k, v in overlay.items() if "." not in k}
             settled = _anchored(_settled(base, whole, f"axes.{key}", problems), problems)
             overlays[label] = {
@@ -243,7 +239,7 @@ def _point(
             known = [*SETTINGS, *(axis for axis in axes if axis not in SETTINGS)]
             problems.sentences.append(unknown(f"points.{i}", key, known))
             continue
-        elif axes[key]:  # else the axis is told
+        elif axes[key]:  # else the axis itself is reported
             problems.sentences.append(unknown(f"points.{i}.{key}", label, axes[key]))
         labels[key] = label
     settled = _settled(
@@ -258,12 +254,12 @@ def _cells(
     problems: Problems,
     load_plans: LoadPlans,
 ) -> tuple[list[Cell], list[Repaired]]:
-    """The cells that can be, and those that cannot, each problem of which is told once."""
+    """The valid cells and the invalid ones; each problem is reported once."""
     cells: list[Cell] = []
     repaired: list[Repaired] = []
     wrong: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
-    whole = not problems.sentences  # else what is missing may have been left out for another reason
+    whole = not problems.sentences  # else a missing cell may have another reason
     for i, (labels, overlay) in enumerate(drafts):
         id_ = cell_id(i, labels)
         if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
@@ -285,7 +281,7 @@ def _cells(
     )
     if cells and whole and not wrong and unused:
         problems.sentences.append(
-            f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter "
+            f"`draft: {base['draft']}` is used by no cell: leave it out, or give a drafter "
             "that needs a draft model."
         )
     return cells, repaired
@@ -294,9 +290,9 @@ def _cells(
 def _examined(
     base: dict[str, Any], overlay: Mapping[str, Any], load_plans: LoadPlans, problems: Problems
 ) -> Settings:
-    """The settings of a cell, those that cannot be replaced by their defaults.
+    """The settings of a cell, with defaults in place of invalid values.
 
-    Nothing is loaded, and no checkpoint looked at.
+    Loads nothing and reads no checkpoint.
     """
     settings = Settings(**_settled(base, overlay, "", problems))
     settings.examine(problems)
@@ -318,13 +314,13 @@ def cell_id(number: int, labels: Mapping[str, Any]) -> str:
 
 
 def _grid(axes: Mapping[str, Mapping[Any, Any]]) -> Iterator[dict[str, Any]]:
-    """All combinations of labels; the base run alone where there is no axis."""
+    """All combinations of labels; only the base run if there is no axis."""
     for labels in itertools.product(*axes.values()):
         yield dict(zip(axes, labels, strict=True))
 
 
 def _base_label(key: str, base: Mapping[str, Any]) -> Any:
-    """What the base run has on an axis."""
+    """The value of the base run on an axis."""
     head, _, rest = key.partition(".")
     value: Any = base.get(head, BASE)
     for part in rest.split(".") if rest else ():
@@ -337,8 +333,8 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
 def _settled(
     base: dict[str, Any], overrides: Mapping[str, Any], where: str, problems: Problems
 ) -> dict[str, Any]:
-    """The settings with what is said over them, and a problem for each key that cannot be."""
-    with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
+    """The settings with the overrides, and a problem for each invalid key."""
+    with contextlib.suppress(OptionError):  # fast path: most of thousands of cells are valid
         return overlaid(base, {str(key): value for key, value in overrides.items()})
     for key in sorted(overrides, key=lambda key: str(key).count(".")):
         with problems.noted(where, str(key).partition(".")[0]):
@@ -347,9 +343,7 @@ def _settled(
 
 
 def _anchored(settings: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """With paths that hold anywhere; where prompts cannot be read, that is told once and others
-    stand in for them.
-    """
+    """The settings with absolute paths; unreadable prompts are reported once and replaced."""
     try:
         return anchored(settings)
     except OptionError as error:

@@ -1,4 +1,4 @@
-"""Configs by name or path, and what the command line puts over them."""
+"""Configs by name or path, and their overrides on the command line."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ def shipped() -> dict[str, Path]:
 
 
 def read_mapping(path: Path, name: str, give: str, form: str, wrong: str) -> dict[Any, Any]:
-    """What a YAML file holds. Raises an `OptionError` where that is no mapping.
+    """The mapping in a YAML file. Raises an `OptionError` if there is none.
 
-    give, form, wrong: what to do where it cannot be read, where it is not YAML, and what is true
-    where it is no mapping.
+    give, form: remedies for an unreadable file and for one that is not YAML. wrong: how the
+    message describes a file that holds no mapping.
     """
     try:
         content = read_yaml(read_text(path, LARGEST_YAML))
@@ -42,7 +42,7 @@ def read_mapping(path: Path, name: str, give: str, form: str, wrong: str) -> dic
 
 
 def read_config(name: str) -> dict[str, Any]:
-    """What a YAML file says, or the shipped config of this name."""
+    """The config in a YAML file, or the shipped config of this name."""
     path = shipped().get(name, Path(name))
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
@@ -62,11 +62,10 @@ def with_overrides(
     overrides: Sequence[tuple[str, Any]],
     problems: Problems | None = None,
 ) -> dict[str, Any]:
-    """The config with its `quick` part over it where that is asked for, and over both what the
-    command line says.
+    """The config, with its `quick` part if requested, and with the overrides of the command line.
 
-    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any
-    more. problems: takes what is wrong; without it that is raised.
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); null removes an axis. problems:
+    collects errors; without it they are raised.
     """
     result = copy.deepcopy(dict(raw))
     faster = result.pop("quick", None) or {}
@@ -76,7 +75,7 @@ def with_overrides(
     faster, layers = _quick_part(faster, problems)
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    # an axis that is taken out overrides nothing
+    # a removed axis overrides nothing
     ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
     for path, value in [*(layers if quick else ()), *ordered]:
         _override(result, path, value, problems)
@@ -105,12 +104,12 @@ def _quick_part(faster: Any, problems: Problems) -> tuple[Mapping[str, Any], lis
 
 
 def _override(result: dict[str, Any], path: str, value: Any, problems: Problems) -> None:
-    """Put one value over the config, in the place of its key and of the parameters of its key."""
+    """Set one value of the config, in place of its key and of the parameters below its key."""
     part, _, key = path.partition(".")
     whole = result.get(part) or {}
-    if not isinstance(whole, Mapping):  # which is told when the plan is made
+    if not isinstance(whole, Mapping):  # reported when the plan is made
         return
-    # as options are written
+    # spelled like the options
     key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
     kept = {
         k: v
@@ -125,7 +124,7 @@ def _override(result: dict[str, Any], path: str, value: Any, problems: Problems)
             )
         else:
             problems.sentences.append(
-                f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
+                f"`{key}` is set by every label of the axis `{axis}`: take the axis out "
                 f"(`--axes.{axis} null`)."
             )
     gone = part == "axes" and value is None
@@ -140,7 +139,7 @@ def _override(result: dict[str, Any], path: str, value: Any, problems: Problems)
 
 
 def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
-    """An axis of the config that says, in all its cells, what `key` is about."""
+    """An axis of the config that sets `key` in all its cells."""
     axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
     for axis, values in axes.items() if isinstance(axes, Mapping) else ():
         labelled = (

@@ -1,6 +1,4 @@
-"""Parts of a config as YAML gave them: a mapping, a list of mappings, and what they must not
-hold.
-"""
+"""Checks of the parts of a config as read from YAML: mappings, lists of mappings, numbers."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,7 +9,7 @@ from bass.problems import Problems
 
 
 def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
-    """What a part of a config says, by name; anything but a mapping is a problem."""
+    """A part of a config that must be a mapping; anything else is a problem."""
     value = {} if raw.get(part) is None else raw[part]
     if isinstance(value, Mapping):
         return named(value)
@@ -20,16 +18,12 @@ def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, 
 
 
 def named(value: Any) -> Any:
-    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it
-    is.
-    """
+    """A mapping with its keys as texts (YAML may read numbers); other values are unchanged."""
     return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int, dict[str, Any]]:
-    """The mappings that a part of a config lists, by their place; each that is none, or empty, is a
-    problem.
-    """
+    """The mappings in a list of a config, by index; an empty or other entry is a problem."""
     value = [] if raw.get(part) is None else raw[part]
     if not isinstance(value, list):
         problems.sentences.append(
@@ -46,13 +40,13 @@ def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int,
 
 
 def unknown(where: str, name: str, known: Iterable[Any]) -> str:
-    """A sentence about a key that there is not, with the nearest ones."""
+    """A sentence about an unknown key, with the nearest known ones."""
     sentence = str(unknown_name("key", str(name), map(str, known)))
     return sentence if where == name else f"In `{where}`: {sentence}"
 
 
 def endless(value: Any, where: str) -> list[str]:
-    """Where numbers are that JSON has no word for."""
+    """The places of numbers that JSON cannot represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{where}: {value}"]
     inside = (
