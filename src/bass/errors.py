@@ -32,9 +32,9 @@ class OptionError(BassError, ValueError):
 
 
 class ProblemsError(OptionError):
-    """Several things that are wrong with one input.
+    """Several problems of one input.
 
-    Its text has a line for what it is about, and an indented one for each of them.
+    Its text has a line about the input, and an indented line for each problem.
     """
 
     def __init__(self, about: str, problems: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class RunFolderError(BassError):
 
 
 class StrategyError(BassError):
-    """A strategy of whichever kind that breaks its contract while it runs."""
+    """A strategy that breaks its contract during a run."""
 
 
 class PolicyError(StrategyError):
@@ -56,7 +56,7 @@ class PolicyError(StrategyError):
 
 
 def install(extra: str) -> str:
-    """The command that adds one of our extras to this installation, quoted for a message."""
+    """The command that installs an extra of this package, quoted for a message."""
     return f"`pip install '{DISTRIBUTION}[{extra}]'`"
 
 

@@ -7,15 +7,15 @@ from typing import final
 
 from bass.errors import BassError, OptionError, ProblemsError
 
-MOST_REPORTED = 100  # problems, of perhaps thousands
+MOST_REPORTED = 100  # problems, out of up to thousands
 
 
 @final
 @dataclass
 class Problems:
-    """Problems, a sentence each.
+    """Problems, one sentence each.
 
-    `replaced`: settings with their default instead of an invalid value.
+    `replaced`: settings whose invalid value was replaced by the default.
     """
 
     sentences: list[str] = field(default_factory=list)

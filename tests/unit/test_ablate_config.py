@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a parameter of a number": (
         {"base": {"batch.x": 1}},
-        "`batch.x` is a parameter of something that has none",
+        "`batch.x` is a parameter, and `batch` has none",
     ),
     "a stop rule without use": (
         {"base": {"drafter": "ngram", "stop_rule": "svip"}},

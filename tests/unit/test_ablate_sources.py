@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Files, Any, Files, str]] = {
         FINDS, {"own_b.py": OTHER}, "module `own_b`"),
     "a module that is gone": (
         {"own_a.py": f"try:\n    import own_b\nexcept ImportError: pass\n{MINE}", "own_b.py": ONE},
-        OWN, {"own_b.py": None}, "module `own_b` is gone"),
+        OWN, {"own_b.py": None}, "module `own_b` is missing"),
     "a module that was not there": (
         {"own_a.py": f"try:\n    import own_b\nexcept ImportError: pass\n{MINE}"},
         OWN, {"own_b.py": ONE}, "module `own_b` is new"),

@@ -36,7 +36,7 @@ from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
 from bass.experiments.runner import Ablation
-from bass.interrupt import displayed, heeded
+from bass.interrupt import displayed, interruptible
 from bass.plain_yaml import PlainYamlError, read_yaml
 from bass.problems import Problems
 from bass.report.claims import claims
@@ -107,7 +107,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         return dry_run(ablation, console())
     began = time.perf_counter()
     try:
-        with heeded() as check, displayed(Shown(below, ablation, check)) as watch:
+        with interruptible() as check, displayed(Shown(below, ablation, check)) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         below.print(

@@ -41,7 +41,7 @@ from bass.evaluation.evaluate import (
 )
 from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import TASKS, Problem, read_problems
-from bass.interrupt import displayed, heeded
+from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.provenance.environment import here
 from bass.provenance.made_with import (
@@ -159,7 +159,7 @@ def _evaluated(llm: LLM, evaluation: Evaluation, folder: Folder, screen: Screen)
     """Evaluate with progress bars, and return the summary; a termination signal interrupts."""
     with (
         displayed(_Bars(screen)) as progress,
-        heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+        interruptible(signal.SIGTERM, signal.SIGHUP) as check_interruption,
     ):
 
         def take(stage: str, done: int, total: int) -> None:

@@ -20,13 +20,13 @@ from bass.sampling import Sampling
 from bass.text.tokenizer import Tokenizer
 
 SAMPLING = tuple(f.name for f in fields(Sampling))
-OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # change nothing in greedy decoding
+OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # no effect in greedy decoding
 OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
 
 
 def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
     """An `lm_eval.api.model.LM`. Log-likelihoods are the target's, in one pass without drafts; text
-    is generated with them.
+    is generated with drafts.
 
     Contexts that are too long lose their beginning, as in the harness's own Hugging Face model.
     Raises `OptionError` without the library, `RequestError` without a tokenizer.
@@ -87,7 +87,7 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
 
 
 def tokenizer_of(llm: LLM) -> Tokenizer:
-    """The target's. Raises `RequestError` without one."""
+    """The target's tokenizer. Raises `RequestError` without one."""
     if llm.models.tokenizer is None:
         raise RequestError(
             "The tasks of lm-evaluation-harness are texts, and the target's folder has no "
@@ -97,11 +97,10 @@ def tokenizer_of(llm: LLM) -> Tokenizer:
 
 
 def end_of_text(llm: LLM) -> int:
-    """The token before a text without context. Raises `RequestError` where there is none."""
+    """The token before a text without context. Raises `RequestError` if there is none."""
     if not llm.models.eos:
         raise RequestError(
-            "The checkpoint has no end-of-sequence token, with which a text without context is to "
-            "begin: name one."
+            "The checkpoint has no end-of-sequence token to begin a text without context: name one."
         )
     return min(llm.models.eos)
 
@@ -109,10 +108,10 @@ def end_of_text(llm: LLM) -> int:
 def generated(
     llm: LLM, requested: Sequence[tuple[list[int], dict[str, Any]]], seed: int
 ) -> list[str]:
-    """The text after each context, by the harness's normalized options for it.
+    """The continuation of each context, with the harness's normalized options.
 
-    Those with the same options are one call of `LLM.generate`. A context that leaves no positions
-    for the new tokens loses its beginning.
+    Contexts with the same options share a call of `LLM.generate`. A context that leaves too few
+    positions for the new tokens loses its beginning.
     """
     groups: dict[str, list[int]] = {}
     for i, (_, options) in enumerate(requested):
@@ -128,16 +127,18 @@ def generated(
 
 
 def longest_context(llm: LLM, new_tokens: int) -> int:
-    """Tokens of a context that target and draft have positions for, before so many new ones."""
+    """The maximum length of a context before `new_tokens` new ones, in target and draft."""
     models = [one for one in (llm.models.target, llm.models.draft) if one is not None]
     longest = min(model.shape.max_positions for model in models) - new_tokens
     if longest < 1:
-        raise RequestError(f"`max_gen_toks={new_tokens}` leaves no room for a context: lower it.")
+        raise RequestError(
+            f"`max_gen_toks={new_tokens}` leaves no positions for a context: lower it."
+        )
     return longest
 
 
 def generation_options(requested: dict[str, Any]) -> dict[str, Any]:
-    """Those of `LLM.generate` for the harness's normalized ones.
+    """The options of `LLM.generate` for the harness's normalized options.
 
     Raises `OptionError` for one that would be ignored.
     """
@@ -150,10 +151,9 @@ def generation_options(requested: dict[str, Any]) -> dict[str, Any]:
     unknown = [name for name in requested if name not in SAMPLING]
     if unknown:
         raise OptionError(
-            f"`{unknown[0]}` is no option of generation here: of sampling there are "
-            f"{', '.join(SAMPLING)}."
+            f"`{unknown[0]}` is not supported: the sampling options are {', '.join(SAMPLING)}."
         )
-    if not sampled:  # the harness's own defaults of these are in `requested` too
+    if not sampled:  # `requested` has the harness's defaults of these too
         requested = {k: v for k, v in requested.items() if k not in OF_SAMPLES} | {
             "temperature": 0.0
         }
@@ -170,10 +170,10 @@ def generation_options(requested: dict[str, Any]) -> dict[str, Any]:
 def log_likelihood(
     llm: LLM, context: Sequence[int], continuation: Sequence[int]
 ) -> tuple[float, bool]:
-    """Log-probability of the continuation's tokens after the context's, by the target, and whether
-    each is its most probable one.
+    """Log-probability of the continuation after the context, by the target, and whether each token
+    is the most probable one.
 
-    Where there are more tokens than positions, the first ones are left out.
+    With more tokens than positions, the first ones are left out.
     """
     target = llm.models.target
     tokens = [*context, *continuation][-(target.shape.max_positions + 1) :]

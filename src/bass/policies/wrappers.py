@@ -115,7 +115,7 @@ class Lagged(DraftLengthPolicy[Delayed]):
 
         the state after step t  =  that of `policy` after step t - steps
 
-    A new prompt is known at once: pending feedback of the row's old prompt is removed (the row
+    A new prompt takes effect at once: pending feedback of the row's old prompt is removed (the row
     counts as inactive in it). Cost: storage of `steps` feedbacks.
     """
 

@@ -14,7 +14,7 @@ from bass.report.paired import Pair
 from bass.report.summary import DECIDES
 from bass.runs.words import counted
 
-MOST_REPORTED = 20  # settings in words, those that differ first
+MOST_REPORTED = 20  # settings in sentences, those with differences first
 
 
 @final
@@ -22,8 +22,8 @@ MOST_REPORTED = 20  # settings in words, those that differ first
 class Line:
     """One metric of one setting in two runs.
 
-    `found`: None with too few repeats. `same_work`: whether both decode the same; otherwise there
-    is no verdict.
+    `found`: None with too few repeats. `same_work`: whether both decode the same work; otherwise
+    there is no verdict.
     """
 
     metric: Metric
@@ -41,9 +41,9 @@ class Line:
     def verdict(self) -> str:
         """The verdict in one or two words."""
         if not self.same_work:
-            return "of other work"
+            return "different work"
         if self.found is None:
-            return "too few values to tell"
+            return "too few values"
         if not self.found.beyond_noise:
             return "within the noise"
         if self.metric.better == "neither":

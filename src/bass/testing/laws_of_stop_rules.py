@@ -42,7 +42,7 @@ GREEDY_WORLD, LAW_WORLD = (
 
 
 def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
-    """Prove that a rule which ends drafts keeps its contract, and that the output is exact with it.
+    """Test that a stop rule keeps its contract, and that the output is exact with it.
 
     `rule`: as in `bass.load(stop_rule=...)`. For drawn distributions, 1 to 8 rows over 8 to 10
     tokens: one boolean per row; the same result for repeated calls; no writes to arguments; a row's
@@ -131,7 +131,7 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     answer = call(probs)
     for _ in range(CALLS - 1):
         again = call(probs)
-        proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
+        proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when called again", again)
     placed = call(probs[order])
     proof.require(
         OWN,

@@ -1,6 +1,6 @@
 """Synthetic acceptance, for benchmarks.
 
-THE OUTPUT IS NOT THE TARGET'S, and its text means nothing.
+THE OUTPUT DOES NOT FOLLOW THE TARGET, and its text means nothing.
 """
 
 from dataclasses import dataclass

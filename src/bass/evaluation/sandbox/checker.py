@@ -1,5 +1,5 @@
-"""The process that decides: it starts the process of the program, then runs the tests, which it
-alone holds, on the returned values.
+"""The process that decides: it starts the process of the program, then runs the tests on the
+returned values. Only this process holds the tests.
 
 Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before",
 "names", "tests"}. On standard output two lines: {"layers"} or {"refused"}, when both processes are
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    # where `bass` is, instead of this folder, whose names are nobody's modules
+    # the folder of `bass`, instead of this folder, whose files are not top-level modules
     sys.path[0] = str(Path(__file__).parents[3])
 
 from bass.evaluation.sandbox.candidate import new_module, serve
@@ -45,7 +45,7 @@ LONGEST_ANSWER = 2**25  # bytes
 class Gone(BaseException):
     """The process with the program has ended, or answers nonsense.
 
-    Not an Exception: tests are not to catch it.
+    Not an Exception, so that tests do not catch it.
     """
 
 
@@ -75,12 +75,12 @@ class Line:
         return reply
 
     def lose(self, why: str) -> NoReturn:
-        """Give it up for good."""
+        """Stop the communication and raise `Gone`."""
         self.broken = self.broken or why
         raise Gone(why)
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """The coded value of its answer; raises what it says it raised."""
+        """The coded value of the answer; re-raises the reported exception."""
         if self.broken:
             raise Gone(self.broken)
         try:
@@ -98,9 +98,8 @@ class Line:
             if isinstance(names, list)
             else []
         )
-        # What would leave an interpreter, SystemExit and its like, is an error here; so is a
-        # function's StopIteration, as in a generator (PEP 479): it would end a test's loop over
-        # `map` before anything was compared.
+        # SystemExit and the like become errors; so does a function's StopIteration, as in a
+        # generator (PEP 479), since it would silently end a test's loop over `map`.
         kind = next(
             (k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError
         )
@@ -108,12 +107,12 @@ class Line:
             kind = RuntimeError
         try:
             error = kind(str(reply.get("text")))
-        except TypeError:  # such as UnicodeDecodeError, which wants more
+        except TypeError:  # such as UnicodeDecodeError, which needs more arguments
             error = RuntimeError(str(reply.get("text")))
         raise error
 
     def do(self, operation: str, *arguments: Any) -> Any:
-        """The value of an operation on what the program has made."""
+        """The value of an operation on an object of the program."""
         coded = self.ask({"do": operation, "arguments": [encode(a, _number) for a in arguments]})
         try:
             return decode(coded, lambda number: Remote(self, number))
@@ -122,9 +121,9 @@ class Line:
 
 
 class Remote:
-    """Something in the other process.
+    """An object in the other process.
 
-    It equals itself and nothing else: what the program thinks of equality does not count.
+    It equals only itself; the program's own definition of equality is ignored.
     """
 
     def __init__(self, line: Line, number: int) -> None:
@@ -171,13 +170,11 @@ class Remote:
 def _number(value: Any) -> int:
     if isinstance(value, Remote):
         return value._number
-    raise TypeError(
-        f"a test hands over {type(value).__name__}, which cannot be sent to the program"
-    )
+    raise TypeError(f"a test passes {type(value).__name__}, which cannot be sent to the program")
 
 
 def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
-    """How the program does: a reason and its detail.
+    """Run the tests on the program; returns a reason and its detail.
 
     `passed` only if every statement of the tests was run to its end.
     """
@@ -198,7 +195,7 @@ def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
         except AssertionError as error:
             return ("failed" if stage == "tests" else "raised"), str(error)[:200]
         except SystemExit:
-            return "failed", "the tests were left"
+            return "failed", "the tests ended early"
         except BaseException as error:
             return "raised", f"{type(error).__name__} in the {stage}: {str(error)[:150]}"
         if line.broken:
@@ -209,7 +206,7 @@ def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
 
 
 def main() -> None:
-    """One program from fork to verdict."""
+    """Judge one program."""
     harness = os.getppid()
     die_with_parent(harness)
     limits = Limits(**json.loads(sys.argv[1]))
@@ -248,7 +245,7 @@ def main() -> None:
         send(verdict, {"refused": str(error)})
         return
     send(verdict, {"layers": layers(walled, writes)})
-    # 0 is a deleted file with the tests, which is gone when it is closed
+    # descriptor 0 is a deleted file with the tests; closing it frees the file
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
@@ -259,7 +256,7 @@ def main() -> None:
 
 
 def send(pipe: int, result: dict[str, Any]) -> None:
-    """One line to the harness."""
+    """Send one line of JSON."""
     os.write(pipe, json.dumps(result).encode() + b"\n")
 
 
