@@ -88,7 +88,7 @@ TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder that doubles": ({"decoder": sequence("decoders", [DOUBLE] * 40)},
         "may become of one by its decoders"),
     "a decoder with an expression": ({"decoder": replace({"Regex": "(a|aa)+$"}, "")},
-        "a decoder of it has a regular expression"),
+        "a decoder has a regular expression"),
     "a normalizer with an expression": ({"normalizer": replace({"Regex": "(a|aa)+$"}, "")},
         "only simple ones are supported"),
     "normalizers by the thousand": ({"normalizer": sequence("normalizers",
