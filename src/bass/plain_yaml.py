@@ -22,7 +22,7 @@ class PlainYamlError(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    merged = 0  # values, each mapping's again wherever it is merged
+    merged = 0  # values of merged mappings, counted at each merge
 
     def flatten_mapping(self, node: Any) -> None:
         super().flatten_mapping(node)

@@ -248,7 +248,7 @@ class LLM:
         Where steps run as CUDA graphs, this captures those of all draft lengths up to `max_length`
         (None: the policy's longest), for every span that these requests may reach. Then the
         requests take a first step, prefill included, and are dropped. Later calls of `generate`
-        reuse the graphs, whatever their sampling options, if they have as many rows and no longer
+        reuse the graphs, for any sampling options, if they have as many rows and no longer
         ones; otherwise the graphs are dropped, and each shape is captured again when it first
         occurs. A batch-wide drafter (`batch_invariant = False`) is built for each call, and its
         graphs with it. Without a warm-up, each is captured when it first occurs: that time is

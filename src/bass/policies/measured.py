@@ -76,7 +76,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     the estimates.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     start: int = 3
     exploration: float = 0.003

@@ -36,7 +36,7 @@ class Recorded(DraftLengthPolicy[Any]):
     calls of `update` append twice. Cost: one small object per step.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any]
     into: list[Recording] = field(default_factory=list, compare=False)
@@ -72,7 +72,7 @@ class Clamped(DraftLengthPolicy[Any]):
     Cost: a clip.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     lo: int = 0
@@ -119,7 +119,7 @@ class Lagged(DraftLengthPolicy[Delayed]):
     counts as inactive in it). Cost: storage of `steps` feedbacks.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     steps: int = 1

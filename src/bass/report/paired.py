@@ -63,7 +63,7 @@ def _same_work(a: Cell, b: Cell, manifests: tuple[Manifest, Manifest]) -> bool:
 
 
 def _target(cell: Cell, manifest: Manifest) -> str:
-    """The fingerprint of its files, wherever they are; else its name."""
+    """The fingerprint of its files, at any path; else its name."""
     name = cell.entry.target["target"]
     return manifest.inputs.get(f"target {name}", name)
 

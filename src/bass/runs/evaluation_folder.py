@@ -1,5 +1,4 @@
-"""The folder of an evaluation: written line by line, locked, and gone on with after an interruption
-of whatever kind.
+"""The folder of an evaluation: written line by line, locked, and continued after any interruption.
 
 FOLDER/manifest.json        what is evaluated, and how
 FOLDER/METHOD/made_with.json  before its samples: `MadeWith`

@@ -150,7 +150,7 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
             bool(got),
         )
     again = call(probs)
-    proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
+    proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when called again", again)
 
 
 @final

@@ -32,7 +32,7 @@ class Synthetic(Verifier):
     lossless: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates, so THE TEXT MEANS NOTHING"
-    paper: ClassVar[str] = "ours, for benchmarks"
+    paper: ClassVar[str] = "this project, for benchmarks"
 
     rates: float | tuple[float, ...] = 0.8
 

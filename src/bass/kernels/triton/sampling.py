@@ -223,7 +223,7 @@ def warp(
     """`bass.ops.sampling.warp`, its torch twin, in float32, for logits of up to 32 bits.
 
     Tokens with equal logits are treated alike. The torch version also treats alike different logits
-    whose probabilities are equal after rounding. Three launches, whatever the options, which are
+    whose probabilities are equal after rounding. Three launches for any options, which are
     read on the device.
     """
     (batch, window, vocab), bits = logits.shape, 8 * logits.element_size()
