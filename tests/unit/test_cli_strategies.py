@@ -373,7 +373,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "parameter of nothing inside": (
         ["--drafter", f"{HERE}:Maybe", "--drafter.rule.threshold=1"],
-        "name a strategy with `--drafter.rule`",
+        "name one with `--drafter.rule`",
     ),
     "unknown stop rule": (
         ["--stop_rule", "confidnce"],
