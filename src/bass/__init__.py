@@ -1,6 +1,6 @@
 """Batched speculative decoding of language models.
 
-`bass.load()` gives the embedded pair; `bass.interfaces` holds the whole design.
+`bass.load()` returns the embedded pair; `bass.interfaces` describes the design.
 """
 
 import sys
@@ -34,7 +34,5 @@ _moved = renamed(
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: torch takes a second, which `bass --help` need
-    not wait for.
-    """
+    """The public names, imported on first use, so that `bass --help` does not load torch."""
     return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else _moved(name)

@@ -32,9 +32,9 @@ class OptionError(BassError, ValueError):
 
 
 class ProblemsError(OptionError):
-    """Several things that are wrong with one input.
+    """Several problems of one input.
 
-    Its text has a line for what it is about, and an indented one for each of them.
+    Its text has a line about the input, and an indented line for each problem.
     """
 
     def __init__(self, about: str, problems: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class RunFolderError(BassError):
 
 
 class StrategyError(BassError):
-    """A strategy of whichever kind that breaks its contract while it runs."""
+    """A strategy that breaks its contract during a run."""
 
 
 class PolicyError(StrategyError):
@@ -56,16 +56,16 @@ class PolicyError(StrategyError):
 
 
 def install(extra: str) -> str:
-    """The command that adds one of our extras to this installation, quoted for a message."""
+    """The command that installs an extra of this package, quoted for a message."""
     return f"`pip install '{DISTRIBUTION}[{extra}]'`"
 
 
-# As torch says it, of a GPU, of the host's memory, and of what its libraries ask for.
+# Texts of torch for a full GPU, for full host memory, and for failed allocations of its libraries.
 _NO_ROOM = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether there was no room, or the error came of there being none."""
+    """Whether an error, or one that it followed, is a failed allocation."""
     while error is not None:
         if isinstance(error, MemoryError) or (
             isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_ROOM)
@@ -77,9 +77,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 @contextmanager
 def no_stop_iteration() -> Iterator[None]:
-    """A StopIteration of a strategy, or what a generator makes of it, becomes a `StrategyError`.
+    """Convert a StopIteration of a strategy, also one that left a generator, to a `StrategyError`.
 
-    As it is it would end a caller's loop as if all had been done.
+    Otherwise it would silently end a caller's loop.
     """
     try:
         yield
@@ -92,16 +92,16 @@ def no_stop_iteration() -> Iterator[None]:
         code = frame.f_code
         raise StrategyError(
             f"`{code.co_qualname}` ({Path(code.co_filename).name}, line {line}) raised "
-            "StopIteration, which would end a loop in silence: catch it there, or give `next` a "
+            "StopIteration, which would silently end a loop: catch it there, or give `next` a "
             "default."
         ) from error
 
 
 @contextmanager
 def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
-    """Where there is no room for what is done within, raise what `no_room` makes of the reason.
+    """Within it, an allocation that fails raises the error that `no_room` makes of the reason.
 
-    What was allocated is free again. A StopIteration of a strategy is an error too.
+    Memory of the failed frames is freed. A StopIteration of a strategy becomes an error too.
     """
     try:
         with no_stop_iteration():
@@ -110,12 +110,12 @@ def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         reason, found = "", error
-        # the frames that failed would keep their tensors as long as somebody has the error
+        # the failed frames would keep their tensors for the lifetime of the error
         while found is not None:
             traceback.clear_frames(found.__traceback__)
             reason, found = str(found) or type(found).__name__, found.__context__
         line = reason.splitlines()[0]
-        reported, free, _ = line.partition(" is free")  # what follows is the allocator's own advice
+        reported, free, _ = line.partition(" is free")  # the rest is advice of the allocator
         raise no_room(reported + free) from error
 
 

@@ -1,4 +1,4 @@
-"""Files that outlive a crash, written whole or by line; files of others, read within limits."""
+"""Crash-safe writes of whole files or of lines, and reads of untrusted files within limits."""
 
 import errno
 import io
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _LONGEST_LINE = 2**26  # bytes
-# of a file of lines that a run has written: at a line for each step of 10 ms, three hours of steps
+# of a file of lines that a run wrote: three hours of steps of 10 ms, with a line for each
 MOST_RUN_LINES, LARGEST_RUN_BYTES = 2**20, 2**30
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -23,13 +23,13 @@ _KINDS = {
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file to read its bytes. Symbolic links are followed.
 
-    A pipe or a device is not opened, which can block. Raises `OSError`, whose `strerror` says why.
+    Opens no pipe or device, which could block. Raises `OSError`, with the reason as `strerror`.
     """
     _check_regular(os.stat(path))
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     file = open(handle, "rb")  # noqa: SIM115  the caller closes it
     try:
-        _check_regular(os.fstat(handle))  # the path may name another file by now
+        _check_regular(os.fstat(handle))  # the file at the path may have been replaced
     except OSError:
         file.close()
         raise
@@ -41,7 +41,7 @@ def read_regular(path: Path, limit: int) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1) if size <= limit else b""
-        if len(content) > size:  # a file of /proc is longer than its size says
+        if len(content) > size:  # a file of /proc is longer than its reported size
             content += file.read(limit + 1 - len(content))
     if max(size, len(content)) > limit:
         raise too_large(limit)
@@ -57,7 +57,7 @@ def read_text(path: Path, limit: int) -> str:
 
 
 def too_large(limit: int) -> OSError:
-    """Error for a file of more than `limit` bytes, or one that unpacks to more."""
+    """The error for a file with more than `limit` bytes, packed or unpacked."""
     return OSError(errno.EFBIG, f"it is larger than the limit of {size_in_words(limit)}")
 
 
@@ -78,7 +78,7 @@ def _check_regular(status: os.stat_result) -> None:
 def append(path: Path, text: str) -> None:
     """Add text at the end with one write, and flush it to the operating system.
 
-    Raises `OSError` where the path is a link.
+    Raises `OSError` if the path is a link.
     """
     data = text.encode()
     handle = os.open(
@@ -87,15 +87,15 @@ def append(path: Path, text: str) -> None:
         0o666,
     )
     with open(handle, "ab", buffering=0) as file:
-        # once, but where there is no room for all of it: then writing the rest says why
+        # one write, unless the disk is full: then the next write raises the reason
         while data:
             data = data[file.write(data) :]
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that at any moment it is there whole, or not (or as it was before)."""
+    """Write a file atomically: at any time it is complete, absent, or as before."""
     part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # left by a crash; or a link or a pipe that somebody has put there
+    part.unlink(missing_ok=True)  # left by a crash, or a link or pipe of an attacker
     with part.open("xb") as file:
         file.write(text.encode())
         file.flush()
@@ -104,10 +104,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def file_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, read lazily, with their line breaks: a line without one was cut off by a
+    """The lines of a file, read lazily, with their line breaks; a line without one was cut off by a
     crash.
 
-    Nothing where there is no file. Raises `OSError` as `open_regular`, and for a file of more than
+    Empty without a file. Raises `OSError` as `open_regular`, and for a file of more than
     `MOST_RUN_LINES` lines or `LARGEST_RUN_BYTES` bytes before the first line is given.
     """
     if not path.exists():

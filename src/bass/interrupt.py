@@ -1,4 +1,4 @@
-"""Ctrl-C that cannot get lost, and leaves no display behind."""
+"""Ctrl-C that is never lost and always restores the display."""
 
 import contextlib
 import signal
@@ -12,16 +12,15 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
+def interruptible(*also: signal.Signals) -> Iterator[Callable[[], None]]:
     """Defers an interruption: the yielded function raises a pending KeyboardInterrupt; call it
     regularly.
 
     The signals `also` raise it too, and take effect at the end, after the clean-up within.
 
-    Python drops an interruption that falls into an object's end or a callback, and the process goes
-    on as if nothing had been said.
+    Python silently drops an interruption that occurs in a finalizer or a callback.
     """
-    if threading.current_thread() is not threading.main_thread():  # where no signal comes
+    if threading.current_thread() is not threading.main_thread():  # receives no signals
         yield lambda: None
         return
     requested: list[int] = []
@@ -46,8 +45,8 @@ def heeded(*also: signal.Signals) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def displayed(display: AbstractContextManager[T]) -> Iterator[T]:
-    """Within it a display is shown, which is undone however it ends: rich is not interrupted while
-    it hides or shows the cursor.
+    """Show a display within it, and always remove it: interruptions wait while rich hides or shows
+    the cursor.
     """
     stack = contextlib.ExitStack()
     try:
@@ -61,7 +60,7 @@ def displayed(display: AbstractContextManager[T]) -> Iterator[T]:
 
 @contextlib.contextmanager
 def _postponed() -> Iterator[None]:
-    """Within it an interruption waits, and comes at the end."""
+    """Delay an interruption to the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

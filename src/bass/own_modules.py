@@ -1,8 +1,7 @@
-"""Modules of a user's own: `mine:Class` is found in the current folder, after everything that is
-installed.
+"""Modules of the user: `mine:Class` is found in the current folder, after all installed modules.
 
-A module runs when it is imported. The current folder may be anybody's, a checkpoint's for instance,
-and so it is no place to import from before a user names a module that is found nowhere else.
+Importing a module runs it. The current folder may be untrusted, for example a checkpoint, so it is
+used only when a user names a module that is found nowhere else.
 """
 
 import functools
@@ -14,11 +13,11 @@ from typing import Any
 
 
 def find_object(module: str, name: str) -> Any:
-    """What `name`, which may have dots, stands for in a module.
+    """The object `name`, which may have dots, of a module.
 
-    The current folder joins the end of `sys.path` where the module is not installed, and stays
-    there, for what the module imports later. Raises whatever the module raises, and `ImportError`
-    where an installed module hides one of the current folder.
+    If the module is not installed, the current folder is appended to `sys.path` for good, since the
+    module may import others later. Raises the errors of the module, and `ImportError` if an
+    installed module hides one of the current folder.
     """
     top = module.partition(".")[0]
     here = Path.cwd()

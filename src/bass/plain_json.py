@@ -1,4 +1,4 @@
-"""JSON within limits: the values of a text are counted before they are made."""
+"""JSON within limits: the values in a text are counted before they are parsed."""
 
 import io
 import json
@@ -11,10 +11,10 @@ MOST_LINES = 2**18  # of a file of a value per line; the largest benchmark has 1
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """The value of a JSON text (bytes: in UTF-8) of `MOST_VALUES` at most. `options`: of
+    """The value of a JSON text (bytes: in UTF-8) of at most `MOST_VALUES` values. `options`: of
     `json.loads`.
 
-    Raises `ValueError`, for what is nested too deeply too.
+    Raises `ValueError`, also for deep nesting.
     """
     text = text.decode("utf-8") if isinstance(text, bytes) else text
     values = sum(map(text.count, ",[{"))

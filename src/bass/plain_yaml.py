@@ -1,6 +1,4 @@
-"""YAML without its traps: no key twice, 1e-3 a number, nothing within itself, nothing so deep or
-large that reading it fails.
-"""
+"""YAML with checks: no duplicate keys, 1e-3 is a number, no recursion, limits on size and depth."""
 
 import re
 from collections import Counter
@@ -13,18 +11,18 @@ LARGEST_YAML = 1 << 17  # bytes of a file; PyYAML reads 100 kB per second
 MOST_LEVELS = 50
 # anchors, aliases and merges counted as often as they are used, a long text as several values
 MOST_VALUES = 100_000
-LONG_TEXT = 100  # characters that count as one value more
+LONG_TEXT = 100  # characters that count as an additional value
 LONGEST_NUMBER = 100  # characters; Python prints integers of 4300 digits, and those of base 60 take
 # the square of their length
 
 
 @final
 class PlainYamlError(yaml.YAMLError):
-    """What is YAML, or nearly, and not read here."""
+    """A text that is not YAML, or YAML that is not supported here."""
 
 
 class _Loader(yaml.SafeLoader):
-    merged = 0  # values, each mapping's again wherever it is merged
+    merged = 0  # values of merged mappings, counted at each merge
 
     def flatten_mapping(self, node: Any) -> None:
         super().flatten_mapping(node)
@@ -42,15 +40,15 @@ class _Loader(yaml.SafeLoader):
         return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        said = Counter(
+        counts = Counter(
             key.value
             for key, _ in node.value
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
         )
-        twice = [key for key, count in said.items() if count > 1]
+        twice = [key for key, count in counts.items() if count > 1]
         if twice:
             raise PlainYamlError(
-                f"`{twice[0]}` is said twice in the mapping that begins in line "
+                f"`{twice[0]}` occurs twice in the mapping that begins in line "
                 f"{node.start_mark.line + 1}"
             )
         return super().construct_mapping(node, deep)
@@ -58,7 +56,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
-# PyYAML reads 1e-3 and 1.0e3 as texts, as YAML 1.1 wants it.
+# PyYAML reads 1e-3 and 1.0e3 as texts, according to YAML 1.1.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
@@ -67,19 +65,19 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """What a text of YAML says. Raises a `yaml.YAMLError`."""
+    """The value of a YAML text. Raises a `yaml.YAMLError`."""
     if len(text) > LARGEST_YAML:
         raise PlainYamlError(f"it has more than {LARGEST_YAML:,} characters")
     try:
-        said = yaml.load(text, _Loader)  # a SafeLoader
+        data = yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError as error:
         raise PlainYamlError(f"it is nested deeper than {MOST_LEVELS} levels") from error
-    # a date without such a day, a number of too many digits
+    # an impossible date, or a number with too many digits
     except (ValueError, OverflowError) as error:
         raise PlainYamlError(str(error)) from error
-    if _size(said, {}, 0) > MOST_VALUES:
+    if _size(data, {}, 0) > MOST_VALUES:
         raise _too_many()
-    return said
+    return data
 
 
 def _too_many() -> PlainYamlError:
@@ -87,11 +85,9 @@ def _too_many() -> PlainYamlError:
 
 
 def _size(value: Any, known: dict[int, int], level: int) -> int:
-    """How many values there are, of which those that were counted before are not looked at
-    again.
-    """
+    """The number of values; an object that occurs again counts again, from the cache `known`."""
     if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-        raise PlainYamlError(f"{value!r:.60} holds half a character")
+        raise PlainYamlError(f"{value!r:.60} holds a lone surrogate")
     if isinstance(value, str):
         return 1 + len(value) // LONG_TEXT
     if not isinstance(value, Mapping | list):

@@ -7,23 +7,23 @@ from typing import final
 
 from bass.errors import BassError, OptionError, ProblemsError
 
-MOST_REPORTED = 100  # problems, of perhaps thousands
+MOST_REPORTED = 100  # problems, out of up to thousands
 
 
 @final
 @dataclass
 class Problems:
-    """Problems, a sentence each.
+    """Problems, one sentence each.
 
-    `replaced`: settings with their default instead of an invalid value.
+    `replaced`: settings whose invalid value was replaced by the default.
     """
 
-    told: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
 
     def add(self, sentence: str, *settings: str) -> None:
         """Add a problem. The settings get their defaults."""
-        self.told.append(sentence)
+        self.sentences.append(sentence)
         self.replaced |= {*settings}
 
     @contextmanager
@@ -36,7 +36,7 @@ class Problems:
 
     def raise_any(self, what: str) -> None:
         """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""
-        found = list(dict.fromkeys(self.told))
+        found = list(dict.fromkeys(self.sentences))
         if len(found) == 1:
             raise OptionError(found[0])
         if found:

@@ -62,7 +62,7 @@ class Sequences:
         tokens  [ prompt | committed | free | spare ]
                                lens-1 ^   ^ lens
 
-    limits: the length at which the row is complete. spare: one slot for writes that nobody reads.
+    limits: the length at which the row is complete. spare: one slot for writes that are never read.
     Of all strategies, only drafters and warps receive these tensors, for reading: the engine alone
     writes to them.
     """
@@ -72,7 +72,7 @@ class Sequences:
     limits: Int[Tensor, " batch"]
     active: Bool[Tensor, " batch"]
     keys: Int[Tensor, " batch"]  # of the row's noise
-    steps: Int[Tensor, " batch"]  # steps that the row itself has taken
+    steps: Int[Tensor, " batch"]  # number of steps of the row itself
     prompt_lens: Int[Tensor, " batch"]
     end_tokens: Int[Tensor, "batch ends"]  # token ids that end the row, -1 as padding
     sampling: Float64[Tensor, "batch options"]  # columns: `SAMPLING_OPTIONS`

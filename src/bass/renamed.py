@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
-# new package: modules that moved there from an old one and kept their names
+# by new package: modules that moved there with their names, by old package
 _MOVED = {
     "bass": {"bass.experiments": "problems report"},
     "bass.analysis": {
@@ -19,7 +19,7 @@ _MOVED = {
         "bass.experiments": "drafts lines own_files prompts records run_folder settings strict work"
     },
 }
-# module: where what it held is now
+# by old module: the new module
 MODULES = {
     f"{old}.{name}": f"{new}.{name}"
     for new, places in _MOVED.items()

@@ -45,8 +45,8 @@ class Sampling(Warp):
     """The sampling options of a request, applied in this order: penalties, temperature, top_k,
     top_p, min_p.
 
-    They mean what they mean in Hugging Face's generation options, and in vLLM for those that only
-    vLLM has. repetition_penalty: over the row's prompt and output (Keskar et al., 2019).
+    Meanings are those of Hugging Face's generation options, or of vLLM for those that only vLLM
+    has. repetition_penalty: over the row's prompt and output (Keskar et al., 2019).
     frequency_penalty, presence_penalty: subtracted once for each occurrence among the generated
     tokens, and once for any. temperature: 0 = the most probable token, as a one-hot distribution.
     top_k: 0 = off. top_p: 1 = off (Holtzman et al., 2020). min_p: 0 = off (Nguyen et al., 2024).

@@ -325,7 +325,7 @@ def test_without_room_for_the_weights_loading_says_so(tmp_path: Path, narrow: An
     with pytest.raises(
         CheckpointError,
         match=(
-            r"big` needs 0\.1 GB in float32 on cuda, and there is no room \(CUDA out of "
+            r"big` needs 0\.1 GB in float32 on cuda, and there is not enough memory \(CUDA out of "
             r"memory.*is free\):"
         ),
     ):

@@ -137,7 +137,7 @@ def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})
     )
-    with pytest.raises(CheckpointError, match=r"`gemma3`, for more than text, .* gemma3_text"):
+    with pytest.raises(CheckpointError, match=r"`gemma3`, a multimodal model, .* gemma3_text"):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
 
 

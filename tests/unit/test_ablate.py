@@ -418,10 +418,10 @@ def test_a_second_process_is_refused(run: Command, out: Path) -> None:
 
 
 OTHER = {
-    "settings": (["--seed", "4"], "`base.seed` is 3 there, and 4 here"),
+    "settings": (["--seed", "4"], "`base.seed` is 3 in the folder and 4 in the config"),
     "axes": (
         ["--axes.cache", "[padded]"],
-        "`axes.cache` is ['padded', 'split'] there, and ['padded'] here",
+        "`axes.cache` is ['padded', 'split'] in the folder and ['padded'] in the config",
     ),
 }
 
@@ -477,7 +477,8 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         said = run()
     assert said.status == 2
     assert re.search(
-        r"cannot be written \(File too large\): make room .*what was finished is kept", said.err
+        r"cannot be written \(File too large\): free disk space .*finished results are kept",
+        said.err,
     )
     folder = RunFolder(tmp_path / "out")
     ended = {c.id: folder.lines(c.id).repeats for c in folder.cells} if size > 3000 else {}

@@ -230,12 +230,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown axis": ({"axes": {"batsh": [1]}}, "Unknown key `batsh`. Did you mean `batch`"),
     "a wrong kind": (
         {"base": {"batch": "many"}},
-        "`batch: 'many'` is of the wrong kind: give an integer.",
+        "`batch: 'many'` is of the wrong type: give an integer.",
     ),
-    "nothing": ({"base": {"batch": None}}, "`batch: null` is of the wrong kind: give an integer."),
+    "nothing": ({"base": {"batch": None}}, "`batch: null` is of the wrong type: give an integer."),
     "a wrong kind on an axis": (
         {"axes": {"top_p": [0.9, "x"]}},
-        "In `axes.top_p`: `top_p: 'x'` is of the wrong kind",
+        "In `axes.top_p`: `top_p: 'x'` is of the wrong type",
     ),
     "out of range": ({"base": {"temperature": -1}}, "`temperature=-1.0` is out of range"),
     "no rows": (
@@ -256,15 +256,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a parameter of a wrong kind": (
         {"base": {"policy": "fixed", "policy.k": "x"}},
-        "`policy.k='x'` is not of the right kind: give an integer",
+        "`policy.k='x'` is of the wrong type: give an integer",
     ),
     "a parameter of nothing": (
         {"base": {"stop_rule.threshold": 1}},
-        "`stop_rule.threshold` is a parameter of nothing",
+        "`stop_rule.threshold` is a parameter without a strategy",
     ),
     "a parameter of a number": (
         {"base": {"batch.x": 1}},
-        "`batch.x` is a parameter of something that has none",
+        "`batch.x` is a parameter, and `batch` has none",
     ),
     "a stop rule without use": (
         {"base": {"drafter": "ngram", "stop_rule": "svip"}},
@@ -272,7 +272,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a draft without use": (
         {"base": {"drafter": "ngram", "draft": "there"}},
-        "`draft: there` would be used by no cell",
+        "`draft: there` is used by no cell",
     ),
     "graphs on a CPU": (
         {"base": {"cuda_graphs": True, "device": "cpu"}},
@@ -282,7 +282,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a value twice": ({"axes": {"batch": [1, 1]}}, "The axis `batch` has two values of one name"),
     "two axes of one thing": (
         {"axes": {"batch": [1], "how": {"a": {"batch": 2}}}},
-        "The axes `batch` and `how` both say `batch`",
+        "The axes `batch` and `how` both set `batch`",
     ),
     "a label of nothing": (
         {"axes": {"how": {"a": 3}}},
@@ -397,18 +397,18 @@ REFUSED = {
         "`batch` is an axis of the config, and would be overridden by it: give `--axes.batch [2]`",
     ),
     "no quick part": (["--quick"], "The config has no `quick` part"),
-    "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong kind"),
+    "a wrong kind": (["--seed", "x"], "`seed: 'x'` is of the wrong type"),
     "no YAML": (["--stop", "[a"], "`--stop [a` is not YAML"),
-    "a cluster without Ray": (["--address", "x"], "`--address` is of a Ray cluster"),
+    "a cluster without Ray": (["--address", "x"], "`--address` needs a Ray cluster"),
     "less than no processor": (
         ["--executor", "ray", "--cpus_per_cell", "-1"],
-        "`--cpus_per_cell -1` must be a part of one",
+        "`--cpus_per_cell -1` must be a fraction below 1",
     ),
     "a GPU and a half": (
         ["--executor", "ray", "--gpus_per_cell", "1.5"],
-        "`--gpus_per_cell 1.5` must be a part of one, or a whole number",
+        "`--gpus_per_cell 1.5` must be a fraction below 1, or a whole number",
     ),
-    "another executor": (["--executor", "slurm"], "is not of the right kind"),
+    "another executor": (["--executor", "slurm"], "is of the wrong type"),
 }
 
 

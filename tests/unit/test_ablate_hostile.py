@@ -97,13 +97,13 @@ def ablate(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: 1\nb: {x: 1, y: 2, x: 3}", "`x` is said twice in the mapping that begins in line 2"),
-        ("{1: a, '1': b}", "`1` is said twice"),
+        ("a: 1\nb: {x: 1, y: 2, x: 3}", "`x` occurs twice in the mapping that begins in line 2"),
+        ("{1: a, '1': b}", "`1` occurs twice"),
         ("[" * 5000, f"deeper than {MOST_LEVELS} levels"),
         ("a: &a [*a]", f"deeper than {MOST_LEVELS} levels"),
         ("a: &a [x]\n" + "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a,
             b in itertools.pairwise("abcdefgh")), "more than"),
-        ('a: "\\uDC80"', "half a character"),
+        ('a: "\\uDC80"', "a lone surrogate"),
         ("a: 2020-02-31", "day is out of range"),
         ("a: " + "9" * 5000, "a number of 5000 characters"),
     ],
@@ -133,7 +133,7 @@ WRONG = {
     "a label that is a list": ({"axes": {"how": {(1, 2): {"seed": 1}}}},
         "has the label (1, 2): give a text or a number"),
     "a number as a text": ({"axes": {"batch": [1, "2"]}},
-        "`batch: '2'` is of the wrong kind: give an integer"),
+        "`batch: '2'` is of the wrong type: give an integer"),
     "a list for axes": ({"axes": []}, "`axes: []` must be a mapping"),
     "two classes of one name": ({"axes": {"policy": ["a:P", "b:P"]}},
         "two values of one name: leave one out, or give a mapping"),
@@ -143,10 +143,10 @@ WRONG = {
     "an unknown dtype": ({"base": {"dtype": "float31"}},
         "Unknown dtype `float31`. Did you mean `float32`"),
     "a lost parameter": ({"base": {"policy": "fixed", "policy.k": 3},
-        "axes": {"policy": ["fixed"]}}, "`base.policy.k` would be lost"),
+        "axes": {"policy": ["fixed"]}}, "`base.policy.k` would have no effect"),
     "a parameter lost to labels": (
         {"base": {"policy": "fixed", "policy.k": 3}, "axes": {"how": {"a": {"policy": "fixed"}}}},
-        "since the axis `how` names the `policy` again",
+        "since the axis `how` replaces the `policy`",
     ),
     "a number for a name": ({"axes": {"how": {"a": {1: 2}}}}, "Unknown setting `1`"),
 }  # fmt: skip
@@ -155,7 +155,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_hostile_config_is_refused_in_a_sentence(case: str) -> None:
     raw, words = WRONG[case]
-    told = examined({"name": "x"} | raw)[1].told
+    told = examined({"name": "x"} | raw)[1].sentences
     assert words in " ".join(told)
     assert all(sentence.count("\n") == 0 for sentence in told)
 
@@ -207,7 +207,7 @@ def test_overrides_do_not_depend_on_their_order_and_none_is_ignored() -> None:
         ]
     for override, words in (
         (("axes.polcy", None), "In `axes.polcy`: Unknown key `polcy`. Did you mean `policy`"),
-        (("base.seed", 3), "`seed` is said by every label of the axis `my-way`"),
+        (("base.seed", 3), "`seed` is set by every label of the axis `my-way`"),
     ):
         with pytest.raises(Exception, match=re.escape(words)):
             with_overrides(raw, False, [override])
@@ -275,13 +275,13 @@ DAMAGED = {
         "requests.jsonl",
         rb'"seconds": [0-9.e-]+',
         b'"seconds": 1e999',
-        "1e999 is too large a number",
+        "the number 1e999 is too large",
     ),
     "an endless summary": (
         "summary.json",
         rb'"seconds": [0-9.e-]+',
         b'"seconds": 1e999',
-        "1e999 is too large a number",
+        "the number 1e999 is too large",
     ),
     "a deep line": (
         "steps.jsonl",
@@ -330,7 +330,7 @@ def test_cells_whose_manifest_is_gone_or_damaged_are_taken_for_nobody_elses(
     for damage, words in (
         (lambda: manifest.write_text("{"), "): restore it, or name another folder"),
         (lambda: manifest.write_bytes(b"\xff"), "): restore it, or name another folder"),
-        (lambda: manifest.unlink(), "holds cells of a run whose manifest.json is gone: restore it"),
+        (lambda: manifest.unlink(), "holds cells of a run without its manifest.json: restore it"),
     ):
         damage()
         said = ablate("", "--seed", "1")

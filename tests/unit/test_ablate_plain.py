@@ -96,4 +96,6 @@ def test_a_latency_limit_is_more_than_nothing(name: str) -> None:
     assert getattr(Settings(**{name: 0.5}).limits, name.removesuffix("_limit")) == 0.5
     problems = Problems()
     Settings(**{name: 0.0}).examine(problems)
-    assert problems.told == [f"`{name}: 0.0` must be more than 0 seconds, or null for no limit."]
+    assert problems.sentences == [
+        f"`{name}: 0.0` must be more than 0 seconds, or null for no limit."
+    ]

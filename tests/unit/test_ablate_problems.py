@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a limit": ({"ttft_limit": -1}, "`ttft_limit: -1.0` must be more than 0 seconds"),
     "a dtype": ({"dtype": "float31"}, "Unknown dtype `float31`"),
     "a device": ({"device": "gpu9"}, "gpu9"),
-    "a kind": ({"batch": "many"}, "`batch: 'many'` is of the wrong kind"),
+    "a kind": ({"batch": "many"}, "`batch: 'many'` is of the wrong type"),
     "a setting": ({"temprature": 1}, "Unknown setting `temprature`"),
     "prompts": ({"prompts": "nowhere.jsonl"}, "`prompts: nowhere.jsonl` cannot be read"),
     "a policy": ({"policy": "baas"}, "Unknown policy `baas`"),

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Files, Any, Files, str]] = {
         FINDS, {"own_b.py": OTHER}, "module `own_b`"),
     "a module that is gone": (
         {"own_a.py": f"try:\n    import own_b\nexcept ImportError: pass\n{MINE}", "own_b.py": ONE},
-        OWN, {"own_b.py": None}, "module `own_b` is gone"),
+        OWN, {"own_b.py": None}, "module `own_b` is missing"),
     "a module that was not there": (
         {"own_a.py": f"try:\n    import own_b\nexcept ImportError: pass\n{MINE}"},
         OWN, {"own_b.py": ONE}, "module `own_b` is new"),
@@ -220,7 +220,7 @@ def test_a_change_of_own_code_is_refused_wherever_it_is(here: Path) -> None:
     first = RunFolder(here / "run").manifest
     for case, (_, _, change, _) in CASES.items():
         write(here, renamed(case, change))
-    with pytest.raises(RunFolderError, match="made with something else"):
+    with pytest.raises(RunFolderError, match="made with other inputs"):
         ablation(here, asked)
     assert sorted(ablation(here, asked, redo_changed=True)) == ids[:-1]
     assert ablation(here, asked) == []
@@ -266,7 +266,7 @@ def test_a_change_of_an_archive_and_of_what_it_imports_is_refused(
         ),
     ):
         change()
-        with pytest.raises(RunFolderError, match="made with something else"):
+        with pytest.raises(RunFolderError, match="made with other inputs"):
             ablation(here, asked)
         before()
 

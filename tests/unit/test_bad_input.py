@@ -454,7 +454,7 @@ def test_a_tokenizer_with_ids_beyond_the_vocabulary(bass_command: Command, tmp_p
     ("arguments", "word"),
     [
         (["generat"], "`generate`"),
-        (["--json"], "before the command"),
+        (["--json"], "must follow the command"),
         (["list", "polcy"], "Did you mean `policy`?"),
         (["list", "policy", "x"], "Unexpected argument `x`"),
         (["list", "--x"], "`--x`"),

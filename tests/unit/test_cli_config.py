@@ -182,15 +182,15 @@ WRONG = {
     ),
     "a wrong kind": (
         "temperature: hot",
-        "run.yaml`: `--temperature hot` is not of the right kind: give a number",
+        "run.yaml`: `--temperature hot` is of the wrong type: give a number",
     ),
     "a mapping for a number": ("temperature: {a: 1}", "`--temperature"),
     "a text for a flag": (
         "json: 'yes'",
-        "`json: yes` is not of the right kind: give true or false",
+        "`json: yes` is of the wrong type: give true or false",
     ),
-    "a file in a file": ("config: other.yaml", "`config` has no place in a file"),
-    "help": ("help: true", "`help` has no place in a file"),
+    "a file in a file": ("config: other.yaml", "`config` is not allowed in a file"),
+    "help": ("help: true", "`help` is not allowed in a file"),
     "out of range": ("temperature: -1", "temperature=-1"),
     "an unknown policy": ("policy: baas", "Unknown policy `baas`. Did you mean `bass`"),
     "an unknown policy inside": (
@@ -203,7 +203,7 @@ WRONG = {
     ),
     "a wrong kind inside": (
         "policy: {class_path: lagged, init_args: {policy: {class_path: fixed, init_args: {k: x}}}}",
-        "`policy.policy.k='x'` is not of the right kind: give an integer",
+        "`policy.policy.k='x'` is of the wrong type: give an integer",
     ),
     "another form": ("policy: {k: 3}", "`policy={'k': 3}` has the wrong form"),
     "no policy at all": ("policy: null", "`policy=None` is no policy"),
@@ -211,7 +211,7 @@ WRONG = {
     "a list for one": ("policy: [fixed]", "is no policy"),
     "a parameter of nothing": (
         "stop_rule.threshold: 0.3",
-        "`--stop_rule.threshold` is a parameter of nothing",
+        "`--stop_rule.threshold` is a parameter without a strategy",
     ),
     "a parameter of a cache": ("cache.x: 0.3", "Unknown option `--cache.x`"),
     "two sources of prompts": ("prompt: a\nexample: true", "a prompt and `--example`"),
@@ -249,7 +249,7 @@ def test_all_that_is_wrong_in_a_file_is_told_a_line_each(
         "`json: yes`",
         "`baas`",
         "Unknown parameter of verifier `Rejection` `x`",
-        "`config` has no place in a file",
+        "`config` is not allowed in a file",
     ):
         assert sum(words in line for line in lines) == 1, said.err
 

@@ -81,7 +81,7 @@ def test_less_than_the_rows_need_is_no_figure(bass_command: Command, pair: Pair)
     told = figure(
         bass_command("info", str(pair.target), "--cache", f"{HERE}:Hiding"), f"{HERE}:Hiding"
     )
-    assert told == "unknown (says less than the rows need)"
+    assert told == "unknown (it reports less than the rows need)"
 
 
 def test_the_rows_of_the_help_are_rows_of_the_embedded_pair(

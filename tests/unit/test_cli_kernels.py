@@ -83,7 +83,7 @@ def test_the_fused_path_needs_whole_weights_and_heads_of_a_known_size() -> None:
 
 def test_a_backend_of_torchs_is_named() -> None:
     reasons = no(llama(), setting(cache=PaddedCache, attention=SDPA()))
-    assert reasons["attention"] == "backend `SDPA` runs none of ours"
+    assert reasons["attention"] == "backend `SDPA` uses no kernel of bass"
 
 
 def test_an_mlp_without_a_gate_and_a_norm_of_heads_are_named() -> None:
@@ -105,8 +105,8 @@ def test_a_layer_and_a_norm_of_ones_own_are_named() -> None:
     decoder.blocks[0].mlp_norm = OwnNorm()
     decoder.blocks[0].mlp.down = OwnLayer()
     reasons = no(decoder, setting())
-    assert reasons["norms"] == "`OwnNorm` is a class of its own"
-    assert reasons["products"] == reasons[kernels.FUSED] == "`OwnLayer` is a class of its own"
+    assert reasons["norms"] == "no kernel computes `OwnNorm`"
+    assert reasons["products"] == reasons[kernels.FUSED] == "no kernel computes `OwnLayer`"
 
 
 def test_info_and_generate_say_it(bass_command: Callable[..., Said], pair: Pair) -> None:

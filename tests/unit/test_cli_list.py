@@ -172,12 +172,12 @@ def test_of_one_name_twice_ours_and_then_the_first_is_meant_and_the_list_says_so
         (
             "fixed",
             "first 1.2",
-        ): "the name means that of bass itself: ask for this one as `offered:Half`",
+        ): "the name belongs to bass itself: write `offered:Half` for this one",
         ("half", "first 1.2"): "",
         (
             "half",
             "second 1.2",
-        ): "the name means that of first 1.2: ask for this one as `offered:Outer.Deep`",
+        ): "the name belongs to first 1.2: write `offered:Outer.Deep` for this one",
     }
 
 

@@ -285,7 +285,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "a part of a number": (
         ["--policy=fixed", "--policy.k.x=3"],
-        "Unknown option `--policy.k.x`: `--policy.k` is a value without parts",
+        "Unknown option `--policy.k.x`: `--policy.k` has no parameters",
     ),
     "a part of what may be anything": (
         ["--policy", f"{HERE}:Untyped", "--policy.k.x=3"],
@@ -303,11 +303,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "wrong kind inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
-        "`policy.policy.k='x'` is not of the right kind: give an integer",
+        "`policy.policy.k='x'` is of the wrong type: give an integer",
     ),
     "wrong kind in JSON": (
         ["--policy", as_json(class_path="fixed", init_args={"k": [1]})],
-        "`policy.k=[1]` is not of the right kind: give an integer",
+        "`policy.k=[1]` is of the wrong type: give an integer",
     ),
     "out of range inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=-1"],
@@ -349,15 +349,15 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "followed by an option": (["--policy.k", "--policy", "fixed"], "`--policy.k` lacks its value"),
     "beyond the list": (
         ["--drafter=ensemble", "--drafter.methods.2.longest=3"],
-        "`--drafter.methods.2.longest` belongs to none of the 2 that",
+        "`--drafter.methods.2.longest` is out of range: `--drafter.methods` names 2",
     ),
     "no number in a list": (
         ["--drafter=ensemble", "--drafter.methods.longest=3"],
-        "`--drafter.methods.longest` belongs to none of the 2 that",
+        "`--drafter.methods.longest` is out of range: `--drafter.methods` names 2",
     ),
     "wrong kind in a list": (
         ["--drafter=ensemble", "--drafter.methods.0.longest=x"],
-        "`drafter.methods.0.longest='x'` is not of the right kind",
+        "`drafter.methods.0.longest='x'` is of the wrong type",
     ),
     "unknown name in a list": (
         ["--drafter=ensemble", '--drafter.methods=["ngrm"]'],
@@ -365,15 +365,15 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "parameter of no stop rule": (
         ["--stop_rule.threshold=0.3"],
-        "`--stop_rule.threshold` is a parameter of nothing: name a strategy with `--stop_rule`",
+        "`--stop_rule.threshold` is a parameter without a strategy: name one with `--stop_rule`",
     ),
     "parameter of attention=auto": (
         ["--attention.x=0.3"],
-        "`--attention.x` is a parameter of nothing",
+        "`--attention.x` is a parameter without a strategy",
     ),
     "parameter of nothing inside": (
         ["--drafter", f"{HERE}:Maybe", "--drafter.rule.threshold=1"],
-        "name a strategy with `--drafter.rule`",
+        "name one with `--drafter.rule`",
     ),
     "unknown stop rule": (
         ["--stop_rule", "confidnce"],

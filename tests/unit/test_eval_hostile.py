@@ -92,9 +92,9 @@ def test_code_of_a_record_is_read_or_refused_in_one_sentence(
         ("mbpp", {"code": " " * 10**7 + "\ndef f(x): return x"}, "characters of code"),
         ("mbpp", {"test_imports": [" " * 10**7 + "import f"]}, "characters of code"),
         ("mbpp", {"code": "f = f'" + "{1}" * 80_000 + "'"}, "characters of code"),
-        ("mbpp", {"code": "f = f'" + "{1}" * 2_500 + "'"}, "characters of code in all, and"),
+        ("mbpp", {"code": "f = f'" + "{1}" * 2_500 + "'"}, "characters of code to parse, and"),
         ("humaneval", {"prompt": "f'" + "{1}" * 80_000 + "'\n"}, "characters of code"),
-        ("humaneval", {"prompt": "f'" + "{1}" * 2_500 + "'\n"}, "characters of code in all, and"),
+        ("humaneval", {"prompt": "f'" + "{1}" * 2_500 + "'\n"}, "characters of code to parse, and"),
         ("summaries", {"summary": "word " * 2**20}, "characters, and 65,536 are the most"),
     ],
 )
@@ -139,7 +139,7 @@ def test_many_records_that_take_the_parser_long_are_refused_soon(
         "".join(json.dumps(record | {"task_id": str(i)}) + "\n" for i in range(200))
     )
     began = time.process_time()
-    with pytest.raises(RequestError, match="characters of code in all, and"):
+    with pytest.raises(RequestError, match="characters of code to parse, and"):
         read_problems(task, tmp_path / "bad.jsonl")
     assert time.process_time() - began < 2
 
@@ -356,6 +356,6 @@ def test_a_report_of_many_problems_and_budgets_is_made_soon_or_refused(
     with pytest.raises(RequestError) as caught:
         read_evaluation(path)
     assert str(caught.value) == (
-        "The evaluation out has 400 problems, 2 methods and 100 budgets, more than a report is "
-        "made of: give `bass eval` fewer budgets or problems."
+        "The evaluation out has 400 problems, 2 methods and 100 budgets, more than a report "
+        "supports: give `bass eval` fewer budgets or problems."
     )

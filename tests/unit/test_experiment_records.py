@@ -226,7 +226,7 @@ def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(
         (REQUEST, {"logprobs": [-0.5]}, "1 log-probabilities for 2 tokens"),
         (REQUEST, {"token_seconds": [1.0]}, "1 times for 2 tokens"),
         (REQUEST, {"extra": 1}, "has the unknown extra"),
-        (EndLine(0), {"end": False}, "`end` is true"),
+        (EndLine(0), {"end": False}, "`end` must be true"),
         (SUMMARY, {"state": "running"}, "`state` is 'running', and must be one of done, failed"),
         (SUMMARY, {"error": "no room"}, "a cell has an error if it failed"),
         (SUMMARY, {"metrics": {"all": "fast"}}, "`metrics.all` is 'fast', and must be float"),
@@ -298,7 +298,7 @@ def test_a_folder_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
 def test_what_json_has_no_word_for_is_neither_written_nor_read(value: float) -> None:
     with pytest.raises(RunFolderError, match="not finite"):
         dataclasses.replace(STEP, seconds=value).to_json()
-    with pytest.raises(RunFolderError, match="is no JSON"):
+    with pytest.raises(RunFolderError, match="is not JSON"):
         StepLine.from_json(STEP.to_json().replace("0.25", json.dumps(value)))
 
 

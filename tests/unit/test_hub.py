@@ -194,7 +194,7 @@ def test_without_the_library_one_sentence_names_the_remedy(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(
         CheckpointError,
-        match=r"`org/name` is no folder here.*`pip install 'bass-decoding\[hub\]'`\.$",
+        match=r"`org/name` is no local folder.*`pip install 'bass-decoding\[hub\]'`\.$",
     ):
         resolve("org/name")
 
@@ -238,11 +238,11 @@ def test_only_what_is_needed_is_fetched_once_and_serves_without_a_network(
 
 
 REFUSED = {
-    "org/absent": "neither a folder here nor a repository",
+    "org/absent": "neither a local folder nor a repository",
     "org/private": "if it is private, log in",
     "org/gated": "accept its terms",
     "org/target@v9": "no revision `v9`",
-    "org/pickled": "pickle files alone (pytorch_model.bin)",
+    "org/pickled": "only in pickle files (pytorch_model.bin)",
     "org/empty": "no safetensors files",
     "org/a--b": "nor a valid hub id",
 }
@@ -266,4 +266,4 @@ def test_without_a_network_one_sentence_says_so(
     hub: Hub, tmp_path: Path, environment: dict[str, str], words: tuple[str, ...]
 ) -> None:
     (said,) = commands(hub, tmp_path, ["info", "org/target"], **environment)
-    refuses(said, "`org/target` is no folder here", *words)
+    refuses(said, "`org/target` is no local folder", *words)

@@ -1,4 +1,4 @@
-"""Ctrl-C is heeded, also where Python drops it."""
+"""Ctrl-C is interruptible, also where Python drops it."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ import pytest
 from bass.api.results import StreamEvent
 from bass.cli.display import Rows, show_live
 from bass.cli.terminal import console
-from bass.interrupt import heeded
+from bass.interrupt import interruptible
 
 
 class Deaf:
@@ -23,7 +23,7 @@ class Deaf:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interruption_that_got_lost_is_found_at_the_next_check() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with heeded() as check:
+    with interruptible() as check:
         check()
         deaf = Deaf()
         del deaf  # and nothing is raised
@@ -33,7 +33,7 @@ def test_an_interruption_that_got_lost_is_found_at_the_next_check() -> None:
 
 
 def test_an_interruption_is_raised_where_it_comes() -> None:
-    with pytest.raises(KeyboardInterrupt), heeded():
+    with pytest.raises(KeyboardInterrupt), interruptible():
         signal.raise_signal(signal.SIGINT)
 
 
@@ -41,7 +41,7 @@ def test_a_signal_that_ends_the_process_does_so_after_all_is_tidied_up() -> None
     came: list[str] = []
     before = signal.signal(signal.SIGTERM, lambda *_: came.append("ended"))
     try:
-        with contextlib.suppress(KeyboardInterrupt), heeded(signal.SIGTERM):
+        with contextlib.suppress(KeyboardInterrupt), interruptible(signal.SIGTERM):
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
@@ -55,7 +55,7 @@ def test_elsewhere_than_in_the_main_thread_there_is_nothing_to_heed() -> None:
     told: list[str] = []
 
     def work() -> None:
-        with heeded() as check:
+        with interruptible() as check:
             check()
             told.append("done")
 

@@ -70,7 +70,7 @@ def test_a_data_set_has_so_many_records_at_most(
 
 PROMPTS: dict[str, tuple[bytes, str]] = {
     "ids": (b'{"token_ids":[' + b"0," * MOST_VALUES + b"0]}\n", "the limit is 4,000,000"),
-    "lines of a digit": (b"0\n" * 10**7, "line 1 is no JSON object"),
+    "lines of a digit": (b"0\n" * 10**7, "line 1 is not a JSON object"),
     "empty lines": (b"\n" * 10**7, f"more than {MOST_LINES:,} lines"),
     "deep nesting": (b"[" * 10**5 + b"\n", "nested too deeply"),
 }

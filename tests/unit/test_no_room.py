@@ -165,7 +165,7 @@ def test_a_model_without_room_says_how_much_it_needs(
 
     monkeypatch.setattr(*where, on_the_meta_device if at == "made" else fails)
     said = (
-        r"needs 0\.0 GB in float32 on cpu, and there is no room "
+        r"needs 0\.0 GB in float32 on cpu, and there is not enough memory "
         + TOLD
         + ": choose a smaller `dtype`"
     )
@@ -181,8 +181,8 @@ def test_a_drafts_head_without_room_says_what_to_choose(
 
     monkeypatch.setattr("bass.api.loading.quantize_head", fails)
     said = (
-        r"needs 0\.0 GB on cpu with its head quantized, and more while it is loaded; there is no "
-        r"room " + TOLD + ": choose a smaller draft"
+        r"needs 0\.0 GB on cpu with its head quantized, and more while it loads; there is not "
+        r"enough memory " + TOLD + ": choose a smaller draft"
     )
     with pytest.raises(CheckpointError, match=said):
         bass.load(pair.target, pair.draft, device="cpu", quantization="int8")

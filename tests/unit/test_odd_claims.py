@@ -37,7 +37,7 @@ def test_a_claim_that_is_no_truth_value_is_refused(kind: str, value: Any) -> Non
     base, name = CLAIMS[kind]
     own: Any = type("Own", (base,), {name: value, "build": Forgets.build})
     for spec in (own, own()):
-        with pytest.raises(OptionError, match=f"has `{name} = {value!r}`, which is no bool"):
+        with pytest.raises(OptionError, match=f"has `{name} = {value!r}`, which is not a bool"):
             make(kind, spec)
 
 
@@ -45,7 +45,7 @@ def test_a_claim_may_be_a_property_of_which_an_object_tells() -> None:
     class Says(Ngram):
         batch_invariant: ClassVar[Any] = property(lambda self: "yes")
 
-    with pytest.raises(OptionError, match="has `batch_invariant = 'yes'`, which is no bool"):
+    with pytest.raises(OptionError, match="has `batch_invariant = 'yes'`, which is not a bool"):
         make("drafter", Says)
     assert make("drafter", Ensemble).batch_invariant
 

@@ -55,8 +55,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "unknown": (["--nmber", "3"], "Unknown option `--nmber`. Did you mean `--number`?"),
     "of another library": (["--max_tokens=3"], "give `--max_new_tokens` (at most)"),
     "unknown and short": (["-x"], "Unknown option `-x`"),
-    "no integer": (["--number", "x"], "`--number x` is not of the right kind: give an integer;"),
-    "a truth value": (["-n", "true"], "`-n true` is not of the right kind: give an integer"),
+    "no integer": (["--number", "x"], "`--number x` is of the wrong type: give an integer;"),
+    "a truth value": (["-n", "true"], "`-n true` is of the wrong type: give an integer"),
     "not finite": (["--share=nan"], "give a number or null"),
     "no list": (["--ids", "[1"], "give a list of integers"),
     "a flag with a value": (["--loud=1"], "`--loud` takes no value"),
@@ -85,7 +85,7 @@ def test_a_file_gives_values_and_every_problem_is_noted() -> None:
     said = {"number": 4, "stop": "a", "loud": True, "share": None, "ids": "x", "config": "y"}
     found = parser().read(said, "file.yaml", problems)
     assert vars(found) == {"number": 4, "stop": ["a"], "loud": True, "share": None}
-    assert [text.split("`")[3] for text in problems.told] == ["--ids x", "config"]
+    assert [text.split("`")[3] for text in problems.sentences] == ["--ids x", "config"]
 
 
 def test_options_are_taken_out_with_their_values() -> None:

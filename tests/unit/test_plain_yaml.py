@@ -77,7 +77,7 @@ def test_a_number_of_the_command_line_that_cannot_be_printed_is_refused(
 def test_a_grid_of_more_cells_than_there_are_atoms_is_refused_soon(of: Any) -> None:
     began = time.process_time()
     axes = {f"policy.k{i}": of for i in range(60)}
-    told = examined({"name": "x", "axes": axes})[1].told
+    told = examined({"name": "x", "axes": axes})[1].sentences
     assert any(re.search(r"has \d{19} cells, and 10000 are the most", said) for said in told)
     points = [{f"policy.k{i}": 1} for i in range(5_000)]
     for raw in ({"axes": {f"policy.k{i}": of for i in range(5_000)}}, {"points": points}):

@@ -172,7 +172,7 @@ def test_recorded_keeps_what_was_asked_and_told() -> None:
     feedback = told([3, 2], [1, 0])
     policy.update(policy.init(2), feedback)
     [recording] = policy.into
-    assert recording.asked.tolist() == [3, 3]
+    assert recording.requested.tolist() == [3, 3]
     for name, value in vars(feedback).items():
         np.testing.assert_array_equal(getattr(recording.feedback, name), value)
 

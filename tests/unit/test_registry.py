@@ -315,12 +315,12 @@ UNSAID: list[tuple[str, type, str, str]] = [
         "verifier",
         NoFlag,
         "does not declare `lossless`",
-        "write `lossless: ClassVar[bool] = True` or `= False` into the class.",
+        "write `lossless: ClassVar[bool] = True` or `= False` in the class.",
     ),
     (
         "verifier",
         TextFlag,
-        "has `lossless = 'no'`, which is no bool",
+        "has `lossless = 'no'`, which is not a bool",
         "write `lossless: ClassVar[bool] = True` or `= False`",
     ),
     (
@@ -332,7 +332,7 @@ UNSAID: list[tuple[str, type, str, str]] = [
     (
         "attention",
         NoCapture,
-        "has `capturable = None`, which is no bool",
+        "has `capturable = None`, which is not a bool",
         "write `capturable: ClassVar[bool] = True` or `= False`",
     ),
     (

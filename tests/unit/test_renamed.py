@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy, RowStore, Scorer
 from bass.policies import Fixed
+from bass.policies.wrappers import Recording
 from bass.records import RowAssignment, Sequences
 from bass.renamed import MODULES
 
@@ -53,6 +55,9 @@ def test_what_was_never_there_is_what_it_is_elsewhere() -> None:
 def test_old_fields_of_records_are_named() -> None:
     with pytest.raises(AttributeError, match="`extents`: it is now `capacities`"):
         _ = RowAssignment.of(np.array([3])).extents
+    feedback = Feedback(*np.zeros((2, 1), int), np.ones(1, bool), 0.1)
+    with pytest.raises(AttributeError, match="`asked`: it is now `requested`"):
+        _ = Recording(np.array([3]), feedback).asked
 
 
 @pytest.mark.parametrize(

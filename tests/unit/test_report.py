@@ -399,7 +399,7 @@ def test_what_cannot_be_reported_is_said_in_one_sentence(
         "all failed": lambda: ([written(failed=[0])], "Out of memory"),
         "nothing in common": lambda: (
             [written(), written(policies=("bass",))],
-            "no setting in common",
+            "share no setting",
         ),
         "plots of two": lambda: ([written(), written(), "--plots", str(tmp_path / "p")], "--plots"),
         "no place": lambda: (

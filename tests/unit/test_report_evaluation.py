@@ -83,7 +83,7 @@ def test_the_fastest_method_wins_within_a_budget_and_none_does_without(
         assert sentence.startswith(
             f"Within 1.2 s from the end of the prefill, batched has the highest {name}: "
         )
-    assert told[-2].startswith("Without a limit of time")
+    assert told[-2].startswith("Without a time limit")
     assert told[-2].endswith("the differences are within the noise.")
 
 

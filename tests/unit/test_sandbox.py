@@ -257,8 +257,8 @@ def test_a_checker_that_cannot_start_is_an_error_and_no_score(
     reasons = {
         "dies": "no module named encodings",
         "cannot confine": "no seccomp here",
-        "hangs": "without a word",
-        "is killed": "without a word",
+        "hangs": "without a message",
+        "is killed": "without a message",
     }
     assert reasons.get(way, "") in str(caught.value)
 

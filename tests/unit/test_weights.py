@@ -177,7 +177,7 @@ def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> N
     )
     with pytest.raises(
         CheckpointError,
-        match=rf"model\.norm\.weight {name}\): `bass` reads float32, bfloat16, float16",
+        match=rf"model\.norm\.weight {name}\): `bass` supports float32, bfloat16, float16",
     ):
         read_index(tied)
 

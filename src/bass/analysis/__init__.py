@@ -1,1 +1,1 @@
-"""Figures of recorded runs: metrics, intervals, comparisons, and how noisy the machine was."""
+"""Figures of recorded runs: metrics, intervals, comparisons, and the noise of the machine."""

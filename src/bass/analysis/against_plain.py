@@ -1,5 +1,5 @@
-"""Metrics that hold a repeat against autoregressive decoding of the same requests at the same
-batch. None where there is none to compare.
+"""Metrics that compare a repeat with autoregressive decoding of the same requests at the same
+batch. None without one to compare with.
 
 The docstrings are the definitions of docs/metrics.md.
 """
@@ -54,10 +54,10 @@ def _tokens_per_step(repeat: Repeat) -> float | None:
 
 
 def impossible(metrics: Mapping[str, float]) -> str | None:
-    """What is wrong with a cell's speed-up, where it cannot be; `metrics`: the cell's.
+    """Why a cell's speed-up is impossible, or None; `metrics`: the cell's.
 
-    A mean over requests can be more than the ratio of all tokens, but no more than that of each
-    request's tokens per step.
+    A mean over requests can exceed the ratio of all tokens, but not the ratio of any request's
+    tokens per step.
     """
     limit = metrics.get("speedup_limit")
     if limit is None:
@@ -67,9 +67,10 @@ def impossible(metrics: Mapping[str, float]) -> str | None:
         found = metrics.get(name, 0.0)
         if round(found, 2) > round(most, 2):  # as printed
             return (
-                f"a speed-up of {found:.2f} (`{name}`) cannot be, since a step gave {most:.2f} "
-                "times as many tokens as one of autoregressive decoding and takes no less time: "
-                "the machine was busy with something else, so delete the cell and its plain one, "
+                f"a speed-up of {found:.2f} (`{name}`) is impossible, since a step emitted "
+                f"{most:.2f} times as many tokens as a step of autoregressive decoding and takes "
+                "at least as long: the machine was busy, so delete the cell and its plain "
+                "counterpart, "
                 "and run them "
                 "again"
             )
@@ -150,7 +151,7 @@ def divergences(repeat: Repeat) -> dict[int, int | None]:
 
 
 def _divergence(a: RequestLine, b: RequestLine) -> int | None:
-    """A sequence that the time budget cut is compared as far as it goes."""
+    """Compares a sequence that the time budget cut up to its end."""
     for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)):
         if x != y:
             return i

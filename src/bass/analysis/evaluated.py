@@ -1,6 +1,4 @@
-"""An evaluation's folder, read for its report: nothing is written, and it may still be under
-way.
-"""
+"""Reads the folder of an evaluation, finished or not, for its report."""
 
 import functools
 import math
@@ -45,10 +43,10 @@ Groups = list[list[Scored]]
 
 
 @final
-@dataclass(frozen=True, eq=False)  # it is itself: comparing all its samples would be slow
+@dataclass(frozen=True, eq=False)  # equality by identity: comparing all samples would be slow
 class Evaluated:
-    """What there is of an evaluation. All methods have the same problems, in the same order: those
-    that each of them has scored.
+    """The scored part of an evaluation. All methods have the same problems, in the same order:
+    those that all of them have scored.
 
     problems: of the whole evaluation. notes: what a reader must know before the figures. pairs:
     methods to be compared with each other, the first with the second; none: all with the best. ks:
@@ -70,7 +68,7 @@ class Evaluated:
             raise RequestError(
                 f"The evaluation {self.name} has {counted(self.count, 'problem')}, "
                 f"{counted(len(self.methods), 'method')} and {counted(len(self.budgets), 'budget')}"
-                ", more than a report is made of: give `bass eval` fewer budgets or problems."
+                ", more than a report supports: give `bass eval` fewer budgets or problems."
             )
 
     @property
@@ -80,15 +78,15 @@ class Evaluated:
 
     @property
     def count(self) -> int:
-        """The problems that there are."""
+        """The number of problems."""
         return len(next(iter(self.methods.values())))
 
     @property
     def samples(self) -> int:
-        """Of each problem."""
+        """The number of samples of each problem."""
         return max(len(group) for groups in self.methods.values() for group in groups)
 
-    @functools.cache  # noqa: B019  one page asks a few times for the same
+    @functools.cache  # noqa: B019  one page needs the same values several times
     def scores(
         self, method: str, budget: float, clock: str
     ) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
@@ -104,7 +102,7 @@ class Evaluated:
 
 
 def read_evaluation(path: Path) -> Evaluated:
-    """Raises `RequestError` where there is nothing to report, or something is damaged."""
+    """Read an evaluation. Raises `RequestError` if it has no scores, or a file is damaged."""
     manifest = read_manifest(path)
     task, options, whole = (
         manifest["config"].get("task"),
@@ -127,8 +125,8 @@ def read_evaluation(path: Path) -> Evaluated:
     begun = [name for name in _methods(path) if name not in scored]
     if not scored:
         raise RequestError(
-            f"`{path}` has nothing to report: no sample has its score yet; run the same `bass "
-            "eval` again, which goes on."
+            f"`{path}` has nothing to report: no sample has a score yet; run the same `bass "
+            "eval` again, which continues."
         )
     shared = [
         task_id
@@ -137,7 +135,7 @@ def read_evaluation(path: Path) -> Evaluated:
     ]
     if not shared:
         raise RequestError(
-            f"`{path}` has nothing to report: its methods have no problem in common; run the same "
+            f"`{path}` has nothing to report: its methods share no problem; run the same "
             "`bass eval` again."
         )
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
@@ -145,8 +143,8 @@ def read_evaluation(path: Path) -> Evaluated:
     notes = []
     if len(shared) < whole:
         notes.append(
-            f"The evaluation is not finished: {len(shared)} of {whole} problems have their scores. "
-            "What there is, is shown."
+            f"The evaluation is not finished: {len(shared)} of {whole} problems have scores. "
+            "The report shows these."
         )
     if begun:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
@@ -163,9 +161,7 @@ def read_evaluation(path: Path) -> Evaluated:
 
 
 def both(a: Evaluated, b: Evaluated) -> Evaluated:
-    """Two evaluations of the same problems as one, whose methods are `A: batched`, `B: batched` and
-    so on.
-    """
+    """Two evaluations of the same problems as one, with methods `A: batched`, `B: batched`, ..."""
     if a.manifests[0]["config"].get("problems") != b.manifests[0]["config"].get("problems"):
         raise RunFolderError(
             f"{a.name} ({a.task}, {counted(a.problems, 'problem')}) and {b.name} ({b.task}, "
@@ -176,7 +172,7 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
     shared = [task_id for task_id in _ids(b) if task_id in known]
     if not shared:
         raise RunFolderError(
-            f"{a.name} and {b.name} have no problem in common that is scored in both: there is "
+            f"{a.name} and {b.name} share no problem that is scored in both: there is "
             "nothing to compare."
         )
     methods = {}
@@ -207,7 +203,7 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """A sentence on what is not the same in how two evaluations were made."""
+    """A sentence on the differences between the inputs of two evaluations."""
     x, y = _made_with(a), _made_with(b)
     unlike = [
         f"{name} ({in_words(short(x.get(name)))} and {in_words(short(y.get(name)))})"
@@ -234,7 +230,7 @@ def _methods(path: Path) -> list[str]:
 
 
 def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
-    """The problems of which every sample has its score."""
+    """The problems with a score for every sample."""
     values = {
         (line.task_id, line.sample, line.text): line.value
         for line in read_lines(inside(path, method, SCORES), Score)
@@ -254,7 +250,7 @@ def _scored(path: Path, method: str) -> dict[str, list[Scored]]:
 
 
 def _requested(path: Path) -> tuple[list[float], list[int]]:
-    """The budgets, requested or from the samples, and each k of pass@k; none before the evaluation
+    """The budgets, requested or from the samples, and the values of k; empty before the evaluation
     has ended.
     """
     file = inside(path, SUMMARY)
@@ -264,7 +260,7 @@ def _requested(path: Path) -> tuple[list[float], list[int]]:
         methods = parse_json(read_regular(file, LARGEST_JSON))["methods"].values()
         budgets = {float(p["budget"]) for one in methods for p in one["curve"]}
         if not all(0 < budget < math.inf for budget in budgets):
-            raise ValueError("a budget is no number of seconds")
+            raise ValueError("a budget is not a number of seconds")
         ks = {int(k) for one in methods for k in one["pass@k"]}
         if max(len(budgets), len(ks)) > MOST_BUDGETS:
             raise ValueError(f"it has more than {MOST_BUDGETS} budgets, or values of k")

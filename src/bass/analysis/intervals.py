@@ -1,6 +1,4 @@
-"""How sure a mean score is, and whether two methods differ by more than noise: over problems, which
-are what was drawn.
-"""
+"""Intervals of mean scores, and comparisons of methods, over problems."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,7 +12,7 @@ from bass.analysis.statistics import LEVEL, intervals, student
 @final
 @dataclass(frozen=True)
 class Mean:
-    """A mean over problems, and where that over all such problems lies."""
+    """A mean over problems, and the interval of the mean over all such problems."""
 
     value: float
     low: float
@@ -27,19 +25,19 @@ class Mean:
 
 
 def mean_score(values: Float[np.ndarray, " problems"]) -> Mean:
-    """Of values from 0 to 1, at `LEVEL`: by bootstrap, of few values by Student's t, see
-    `bass.analysis.statistics`.
+    """The mean of values from 0 to 1, with its interval at `LEVEL`: by bootstrap, for few values by
+    Student's t, see `bass.analysis.statistics`.
 
-    Where all values are the same, neither sees any noise. Then a share q of all problems may have
-    another value before it would be surprising, at this level, that none is among those drawn: (1 -
-    q)^n = (1 - level) / 2, the bound of Clopper and Pearson (1934).
+    If all values are equal, both methods give an empty interval. Then the bound of Clopper and
+    Pearson (1934) applies: the share q of other values among all problems with
+    (1 - q)^n = (1 - level) / 2.
     """
     return mean_scores(values[None])[0]
 
 
 def mean_scores(rows: Float[np.ndarray, "rows problems"]) -> list[Mean]:
-    """`mean_score` of each row, at little more than the time of one."""
-    known: dict[bytes, Mean] = {}  # of rows of one value; between two budgets often nothing changes
+    """`mean_score` of each row, in little more time than that of one."""
+    known: dict[bytes, Mean] = {}  # by row: between two budgets often nothing changes
     noisy: dict[bytes, Float[np.ndarray, " problems"]] = {}
     for row in rows:
         if (row == row[0]).all():
@@ -57,12 +55,12 @@ def mean_scores(rows: Float[np.ndarray, "rows problems"]) -> list[Mean]:
 def mean_difference(
     a: Float[np.ndarray, " problems"], b: Float[np.ndarray, " problems"], among: int = 1
 ) -> Mean:
-    """Of b less a, problem by problem, at `LEVEL` over `among` such comparisons (Bonferroni).
+    """The mean of b - a, paired by problem, at `LEVEL` over `among` such comparisons (Bonferroni).
 
-    Two methods mostly agree, so that few differences are not 0, and from three alike of 35 the
-    bootstrap would call a draw of one in four certain (seen: up to 9.5 % of false alarms where 5 %
-    is claimed). Student's t of the differences and of two more, 1 and -1, stays below what it
-    claims: the interval of Agresti and Min (2005) for paired shares.
+    Two methods mostly agree, so few differences are nonzero, and the bootstrap is too confident
+    (measured: up to 9.5 % false alarms at a nominal 5 %). Student's t of the differences with two
+    more values, 1 and -1, stays below the nominal rate: the interval of Agresti and Min (2005) for
+    paired shares.
     """
     found = student(np.append(b - a, [1.0, -1.0]), 1 - (1 - LEVEL) / among)
     return Mean(float((b - a).mean()), max(found.low, -1.0), min(found.high, 1.0))

@@ -1,9 +1,9 @@
-"""Every metric, once: `METRICS` (a number of one repeat) and `PROFILES` (a list of numbers), by
-name.
+"""The definitions of all metrics, by name: `METRICS` (a number per repeat) and `PROFILES` (a list
+of numbers per repeat).
 
 `result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names,
-and one rule: what does not apply has no value (None in Python, null in JSON, no entry in a run
-folder, a dash in a table), and is never 0.
+and one rule: a metric that does not apply has no value (None in Python, null in JSON, no entry in a
+run folder, a dash in a table), and is never 0.
 
 measure(repeat)           the value of each metric that applies
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
@@ -27,10 +27,10 @@ Better = Literal["lower", "higher", "neither"]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """A number of a repeat; None where it does not apply. `heading`: what it is called in tables.
+    """A number of a repeat; None where it does not apply. `heading`: its name in tables.
 
-    `by_request`, where there is one: the values of single requests, of which the metric is the
-    mean. They are what intervals over requests and paired comparisons are made of.
+    `by_request`, if given: the values of single requests, whose mean is the metric. Intervals over
+    requests and paired comparisons use them.
     """
 
     name: str
@@ -42,23 +42,23 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Short, for people."""
+        """The short name in tables."""
         return _HEADINGS.get(self.name, self.name)
 
     @property
     def shown_unit(self) -> str:
-        """The unit of the text of `show`."""
+        """The unit of `show`."""
         return shown(self.unit)
 
     def show(self, value: float | None) -> str:
-        """A value of it in a table."""
+        """A value as shown in a table."""
         return number(value, self.unit)
 
 
 @final
 @dataclass(frozen=True)
 class Profile:
-    """A list of numbers of a repeat, by draft position or length; empty where there is none.
+    """A list of numbers of a repeat, by draft position or length; may be empty.
 
     An entry that does not apply is None.
     """
@@ -173,8 +173,7 @@ _PROFILES = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
 AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
-# What `result.stats` and `--json` say of one call, and a run folder says of its cells in other
-# ways.
+# Fields of `result.stats` and `--json` that a run folder has in other places.
 OF_A_CALL: Mapping[str, str] = {
     "capture_seconds": (
         "Seconds in which the call waited for CUDA graphs to be captured; no other time has them "

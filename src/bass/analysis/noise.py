@@ -1,6 +1,4 @@
-"""Whether the machine was quiet while a run was made, so that what it does is not taken for an
-effect.
-"""
+"""Noise of the machine during a run, to separate it from real effects."""
 
 import os
 from collections.abc import Iterable
@@ -10,8 +8,8 @@ import numpy as np
 from bass.runs.conditions import ConditionLine, read_conditions
 from bass.runs.run_folder import RunFolder
 
-MOST_SPREAD = 0.1  # of the calibrations of a run, see `spread`: beyond it the machine was noisy
-WORK = {  # what is timed, in the words of a report
+MOST_SPREAD = 0.1  # of calibrations, see `spread`; beyond it the machine counts as noisy
+WORK = {  # calibrations, as named in a report
     "product": "matrix product",
     "read": "read of memory",
     "device_product": "matrix product on the GPU",
@@ -20,21 +18,19 @@ WORK = {  # what is timed, in the words of a report
 
 
 def spread(values: Iterable[float]) -> float:
-    """The distance from the 10th to the 90th percentile, in shares of the median."""
+    """The distance from the 10th to the 90th percentile, relative to the median."""
     low, middle, high = np.percentile(list(values), [10, 50, 90])
     return float((high - low) / middle)
 
 
 def remarks(run: RunFolder) -> list[str]:
-    """What the figures of a run have to be read with: that the machine was noisy, and what changed
-    between its sessions.
-    """
+    """Remarks on the figures of a run: noise of the machine, and changes between its sessions."""
     lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
     return [*noise(lines), *(run.manifest.notes or [])]
 
 
 def noise(lines: Iterable[ConditionLine]) -> list[str]:
-    """A sentence where the calibrations differ by more than `MOST_SPREAD`."""
+    """A sentence if the calibrations differ by more than `MOST_SPREAD`."""
     lines = list(lines)
     times = {
         name: [value for line in lines if (value := getattr(line, name)) is not None]

@@ -1,4 +1,4 @@
-"""What metrics are computed from: one repeat of a cell, and what it is compared with."""
+"""The input of metrics: a repeat of a cell, and the repeat that it is compared with."""
 
 import functools
 from dataclasses import dataclass
@@ -18,9 +18,7 @@ from bass.runs.settings import NO_LIMITS, Limits
 @final
 @dataclass(frozen=True)
 class Rows:
-    """Active rows of all steps, one entry per target call of a row: whose it was, and what came of
-    it.
-    """
+    """The active rows of all steps: one entry per target call, with its request and its counts."""
 
     requests: Int[np.ndarray, " calls"]
     drafted: Int[np.ndarray, " calls"]
@@ -35,8 +33,8 @@ class Repeat:
     """One repeat of a cell.
 
     `plain`: autoregressive decoding of the same requests at the same batch, for metrics that
-    compare. `facts`: for MFU, MBU and memory. `limits`: for goodput. What is not given leaves out
-    the metrics that need it.
+    compare. `facts`: for MFU, MBU and memory. `limits`: for goodput. Without one of them, the
+    metrics that need it are left out.
     """
 
     steps: list[StepRecord]
@@ -66,7 +64,7 @@ class Repeat:
 
     @functools.cached_property
     def counts(self) -> Counts:
-        """The accounts of all steps."""
+        """The counts over all steps."""
         return count(self.steps)
 
     @functools.cached_property
@@ -91,17 +89,17 @@ class Repeat:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all requests that were kept: those after a stop string are cut."""
+        """Tokens of all requests, without those after a stop string."""
         return sum(len(line.tokens) for line in self.requests)
 
     @property
     def prefills(self) -> list[float]:
-        """When prefills ended, of the requests that had a row."""
+        """When the prefills of the requests with a row ended."""
         return [t for line in self.requests if (t := line.prefill_seconds) is not None]
 
     @property
     def seconds(self) -> float:
-        """From the beginning to the last token, prefills included, captures and warm-up not."""
+        """From the start to the last token, with prefills, without captures and warm-up."""
         return max(
             [s.at for s in self.steps[-1:]] + [line.ended for line in self.requests], default=0.0
         )
@@ -115,7 +113,7 @@ class Repeat:
     def token_times(self) -> dict[int, Float[np.ndarray, " tokens"]]:
         """When each token of each request was committed, in seconds since the repeat began.
 
-        As noted; where that was not done, the end of the step that committed it.
+        As recorded, or else the end of the step that committed it.
         """
         rows = self.rows
         ends = (
@@ -134,7 +132,8 @@ class Repeat:
                 raise RunFolderError(
                     f"Request {line.request} has {len(line.tokens)} tokens, and the steps of its "
                     f"repeat committed {len(committed)}: "
-                    "the two files are not of one run; delete the cell's folder, and run it again."
+                    "the two files are of different runs; delete the cell's folder, and run it "
+                    "again."
                 )
             times[line.request] = committed[: len(line.tokens)]
         return times

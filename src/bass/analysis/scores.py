@@ -1,4 +1,4 @@
-"""From scored samples to figures: pass@k, First and All within a time budget.
+"""Figures of scored samples: pass@k, First and All within a time budget.
 
 Pure functions of records.
 """
@@ -17,7 +17,7 @@ from bass.runs.evaluation_folder import Sample
 
 @dataclass(frozen=True)
 class Scored:
-    """A sample and what it is worth, from 0 to 1: for code 1 if it passed, else 0."""
+    """A sample and its score from 0 to 1; for code 1 if it passed, else 0."""
 
     sample: Sample
     value: float
@@ -25,12 +25,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class Point:
-    """Scores within one budget, of all problems: those of which nothing was finished count as 0.
+    """Scores of all problems within one budget; a problem without a finished sample counts as 0.
 
     first: mean score of the finished sample with the highest mean log-probability. all: mean of the
     best score of any finished one.
-    finished: share of samples that were finished in time. served: share of problems with one such
-    sample or more.
+    finished: share of samples that finished in time. served: share of problems with at least one of
+    them.
     """
 
     budget: float
@@ -41,7 +41,7 @@ class Point:
     served: float
 
 
-# by what the completions of a task's problems are judged
+# kind of score of each task
 SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
 CLOCKS = ("prefill", "start")
 
@@ -58,7 +58,7 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
         )
     if samples - passed < k:
         return 1.0
-    # the product of the paper's figure 3: the binomials of many samples have a million digits
+    # the product of the paper's figure 3, since binomials of many samples have a million digits
     return 1.0 - float(np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))
 
 
@@ -68,9 +68,7 @@ def mean_pass_at_k(problems: Sequence[Sequence[Scored]], k: int) -> float:
 
 
 def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, float, int]:
-    """First and All of one problem's samples within a budget, and how many of them were finished in
-    time.
-    """
+    """First and All of one problem's samples within a budget, and how many finished in time."""
     finished = [s for s in group if s.sample.finished and s.sample.seconds(clock) <= budget]
     if not finished:
         return 0.0, 0.0, 0
@@ -80,9 +78,7 @@ def within(group: Sequence[Scored], budget: float, clock: str) -> tuple[float, f
 def scores_within(
     problems: Sequence[Sequence[Scored]], budgets: Sequence[float], clock: str
 ) -> tuple[Float[np.ndarray, "budgets problems"], Float[np.ndarray, "budgets problems"]]:
-    """First and All of each problem within each budget, as `within` has them; one pass over the
-    samples.
-    """
+    """`within` for each problem and budget, in one pass over the samples."""
     first, best = (np.zeros((len(budgets), len(problems))) for _ in range(2))
     ended = sorted(
         (
@@ -107,7 +103,7 @@ def scores_within(
 
 
 def point(problems: Sequence[Sequence[Scored]], budget: float, clock: str) -> Point:
-    """Scores within a budget in seconds; infinity: whenever they finished."""
+    """Scores within a budget in seconds, which may be infinite."""
     found = [within(group, budget, clock) for group in problems]
     count = sum(map(len, problems))
     return Point(
@@ -127,7 +123,7 @@ def curve(problems: Sequence[Sequence[Scored]], budgets: Iterable[float]) -> lis
 
 
 def useful_budgets(problems: Sequence[Sequence[Scored]], count: int = 10) -> list[float]:
-    """Budgets at equal shares of the samples' times from the start, up to the last of them."""
+    """Budgets at equal steps up to the time of the last sample, from the start."""
     times = sorted(s.sample.from_start for group in problems for s in group if s.sample.finished)
     return (
         sorted({times[max(0, math.ceil(len(times) * i / count) - 1)] for i in range(1, count + 1)})

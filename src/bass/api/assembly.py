@@ -21,7 +21,7 @@ from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 
-# a cached engine rounds its capacities up to multiples of these, so that it serves later requests
+# a cached engine rounds its capacities up to multiples of these, so that later requests can use it
 CAPACITY_STEP = 256
 END_TOKENS_STEP = 8
 
@@ -98,6 +98,6 @@ def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
     return RequestError(
         f"{budget.batch} rows of {longest} positions need "
         f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values in addition "
-        f"to weights and buffers, and there is no room ({reason}): lower `max_batch_size` or "
-        "`max_new_tokens`."
+        f"to weights and buffers, and there is not enough memory ({reason}): lower "
+        "`max_batch_size` or `max_new_tokens`."
     )

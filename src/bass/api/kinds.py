@@ -1,5 +1,5 @@
-"""The kinds of strategies, one row each, from which registries, options, `bass list`, entry points
-and messages are made.
+"""The table of kinds of strategies: registries, options, `bass list`, entry points and messages are
+derived from it.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,8 @@ class Kind:
     """One kind of strategy.
 
     about: what such a strategy decides. group: entry-point group of installed packages. as_class:
-    its class is used, since the engine creates the objects. required: the class attributes that a
-    class must declare, with their types and how to write them. only_in_python: classes that have no
-    name, and why.
+    the class itself is used, since the engine creates the objects. required: class attributes that
+    a class must declare, with type and syntax. only_in_python: classes without a name, and why.
     """
 
     name: str

@@ -244,13 +244,13 @@ class LLM:
         return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
 
     def warm_up(self, prompts: Prompts, max_length: int | None = None, **options: Any) -> None:
-        """Do now what the first of such requests would wait for. The arguments are those of
+        """Do in advance what the first of these requests would wait for. The arguments are those of
         `generate`.
 
         Where steps run as CUDA graphs, this captures those of all draft lengths up to `max_length`
         (None: the policy's longest), for every span that these requests may reach. Then the
         requests take a first step, prefill included, and are dropped. Later calls of `generate`
-        reuse the graphs, whatever their sampling options, if they have as many rows and no longer
+        reuse the graphs, for any sampling options, if they have as many rows and no longer
         ones; otherwise the graphs are dropped, and each shape is captured again when it first
         occurs. A batch-wide drafter (`batch_invariant = False`) is built for each call, and its
         graphs with it. Without a warm-up, each is captured when it first occurs: that time is
@@ -285,7 +285,7 @@ class LLM:
                 max(r.limit - len(r.prompt) for r in run.requests) - 1,
             )
             with explained(run.no_room), torch.inference_mode():
-                # the largest first: the smaller ones reuse its memory
+                # the largest first, so that smaller ones reuse its memory
                 for k in range(drafted, -1, -1):
                     for span in spans:
                         run.step.prepare(run.sequences, k, span)
@@ -296,8 +296,8 @@ class LLM:
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.
 
-        `first_sample`: the first sample index of each prompt, for prompts that earlier calls with
-        this seed had: these samples are further ones.
+        `first_sample`: the first sample index of each prompt. It continues the samples of earlier
+        calls with the same seed and prompts.
         """
         stops = stop_strings(options.stop)
         check_stops(stops, self.models.tokenizer is not None)
@@ -310,14 +310,14 @@ class LLM:
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
-        """A run of the requests on a new engine, or on the cached one where its graphs fit them and
-        its drafter keeps nothing of a run.
+        """A run of the requests, on the cached engine if it is large enough and its drafter keeps
+        no state between runs, else on a new one.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         ends = max(len(request.end_tokens) for request in requests)
         engine = self._kept.engine if self._kept is not None and self._kept.idle else None
         if engine is not None and engine.serves(budget, ends):
-            engine.sequences.active.fill_(False)  # the rows of a run that was closed
+            engine.sequences.active.fill_(False)  # rows of a closed run
         else:
             del engine
             self._kept = None  # frees its storage first
@@ -334,7 +334,7 @@ class LLM:
             with explained(too_large):
                 engine = assemble(self.models, self.parts, self.graphs, budget, ends)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        # a batch-wide drafter may have learned from this run, which the next one must not see
+        # a batch-wide drafter may have state of this run, which must not reach the next one
         keep = self.graphs and self.parts.drafter.batch_invariant
         self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if keep else None
         return run

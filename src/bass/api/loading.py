@@ -37,7 +37,7 @@ class ModelSpec:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for equal specs: a quantization may be of a user's class, without equality."""
+        """Equal for equal specs; the class of a quantization may not define equality."""
         return self.checkpoint, str(self.device), self.dtype, repr(self.quantization)
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,7 @@ class Models:
 
     @classmethod
     def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
-        """Check that target and draft belong together, then load their weights."""
+        """Check that target and draft are compatible, then load their weights."""
         ours = Checkpoint.read(target.checkpoint)
         theirs = None if draft is None else Checkpoint.read(draft.checkpoint)
         if theirs is not None:
@@ -83,18 +83,18 @@ class Models:
 @final
 @dataclass
 class ModelCache:
-    """Holds the models that were loaded last, for any plan that names the same ones."""
+    """Holds the models loaded last, for any plan with the same models."""
 
     _specs: tuple[ModelSpec, ModelSpec | None] | None = None
     _models: Models | None = field(default=None, repr=False)
 
     def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
-        """The specified models, loaded if not cached; a cached pair serves without its draft."""
+        """The specified models, loaded if not cached; a cached pair can serve its target alone."""
         known = self._specs is not None and (
             self._specs == (target, draft) or (self._specs[0] == target and draft is None)
         )
         if self._models is None or not known:
-            self._specs = self._models = None  # frees them first: there may be no room for two
+            self._specs = self._models = None  # frees them first: memory may not suffice for both
             self._specs, self._models = (target, draft), Models.read(target, draft)
         if draft is not None or self._models.draft is None:
             return self._models
@@ -113,7 +113,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, spec: str | Path) -> "Checkpoint":
-        """Find the folder, downloading it if `spec` is a hub id, and read all but the weights."""
+        """Find the folder (downloaded if `spec` is a hub id) and read all but the weights."""
         folder = resolve(spec)
         return cls(read_index(folder), Tokenizer.read(folder))
 
@@ -130,7 +130,7 @@ def _load_draft(
     quantization: Quantization | None,
     size: int,
 ) -> CausalDecoder:
-    """Load a draft without the token ids from `size` on; its head is quantized like its layers."""
+    """Load a draft, cut to the first `size` token ids; its head is quantized like its layers."""
     draft = narrow(index.load(device, dtype, quantization), size)
     if quantization is None:
         return draft
@@ -139,8 +139,8 @@ def _load_draft(
         needed = index.weight_bytes(dtype, quantization, draft=True)
         return CheckpointError(
             f"`{index.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
-            f"and more while it is loaded; there is no room ({reason}): choose a smaller draft, or "
-            "another device."
+            f"and more while it loads; there is not enough memory ({reason}): choose a "
+            "smaller draft, or another device."
         )
 
     with explained(no_room):
@@ -148,10 +148,10 @@ def _load_draft(
 
 
 def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
-    """Raise a `PairingError` for a draft whose token ids do not mean what the target's mean.
+    """Raise a `PairingError` for a draft whose token ids have other meanings than the target's.
 
-    Vocabulary sizes may differ by padding alone: both have the same tokenizer, and its ids fit into
-    the smaller one. The target keeps its padding; the draft is cut to the target's ids.
+    Vocabulary sizes may differ by padding only: both models have the same tokenizer, and its ids
+    fit into the smaller vocabulary. The target keeps its padding; the draft is cut to its ids.
     """
     sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None

@@ -1,8 +1,8 @@
-"""Every option, defined once, for `bass.load`, `LLM.generate`, the command line, the settings of
-ablations, their help, and the tables of the documentation.
+"""The single definition of every option, for `bass.load`, `LLM.generate`, the command line, the
+settings of ablations, their help, and the tables of the documentation.
 
 `load` and `generate` repeat names, types and defaults in their signatures, for editors; a test
-compares them.
+checks that they agree.
 """
 
 import typing
@@ -59,7 +59,7 @@ ELSEWHERE = {
 
 
 def option(default: T, help: str, kind: str | None = None) -> T:
-    """A field with its help. kind: of the strategy that it names."""
+    """A field with its help. kind: kind of strategy that the option names."""
     return field(default=default, metadata={"help": help, "kind": kind})
 
 
@@ -92,7 +92,7 @@ class ModelOptions:
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
     quantization: QuantizationSpec = strategy(None, "quantization")
     draft_quantization: QuantizationSpec = option(
-        None, "the same for the draft alone; by default that of the target", "quantization"
+        None, "quantization of the draft; by default that of the target", "quantization"
     )
     cuda_graphs: Literal["auto"] | bool = option(
         "auto", "whether steps run as CUDA graphs; auto: where device and attention support it"
@@ -188,7 +188,7 @@ def named_elsewhere(
 
 
 def unknown_option(name: str, options: type) -> OptionError:
-    """The error for an unknown option, with its name here where another library's was given."""
+    """The error for an unknown option, with the name in bass for a name of another library."""
     known = help_of(options)
     return named_elsewhere(name, known) or unknown_name(
         "option", name, [*known, *(a for a, o in ALIASES.items() if o in known)]
@@ -201,7 +201,7 @@ Given = TypeVar("Given", LoadOptions, RequestOptions)
 def options_from(
     options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Given:
-    """The options among the arguments of a function, and those of `others` by their aliases.
+    """The options among the arguments of a function, and those in `others`, by name or alias.
 
     Raises an `OptionError` for an unknown name, and for an alias that contradicts its option.
     """
@@ -213,7 +213,7 @@ def options_from(
         if value is not None and values[known] not in (None, value):
             raise OptionError(
                 f"`{known}={values[known]}` and `{name}={value}` contradict each other: they are "
-                "names of one option."
+                "names of the same option."
             )
         values[known] = values[known] if value is None else value
     return options(**values)

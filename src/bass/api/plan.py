@@ -49,14 +49,14 @@ class LoadPlan:
     """Models and strategies that have been checked against each other."""
 
     target: ModelSpec
-    draft: ModelSpec | None  # None where none is needed
+    draft: ModelSpec | None  # None if not needed
     parts: Strategies
     max_batch_size: int
     cuda_graphs: str | bool
 
     @classmethod
     def of(cls, options: LoadOptions) -> "LoadPlan":
-        """Resolve the options. Raises what `load` raises before it reads a checkpoint."""
+        """Resolve the options. Raises the errors of `load` that need no checkpoint."""
         target, draft = options.target, options.draft
         for name, folder in (("target", target), ("draft", draft)):
             if folder is not None and not isinstance(folder, str | Path):
@@ -79,7 +79,7 @@ class LoadPlan:
         parts = Strategies(policy, layout, backend, verifier, method, rule)
         check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
         backend.check(device)
-        use_graphs(options.cuda_graphs, device, parts)  # raises where they are not supported
+        use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         ours, theirs = quantizations_for(
             options.quantization, options.draft_quantization, method, device
         )
@@ -97,7 +97,7 @@ class LoadPlan:
 
     @property
     def models(self) -> tuple[ModelSpec, ModelSpec | None]:
-        """The specs of the models: equal for plans that can share them."""
+        """The specs of the models; equal for plans that can share them."""
         return self.target, self.draft
 
     def read(self, cache: ModelCache | None = None) -> Models:
@@ -125,9 +125,7 @@ def _policy(options: LoadOptions) -> Any:
             f"`policy={options.policy!r}`: give one of them."
         )
     if not isinstance(k, int) or isinstance(k, bool):
-        raise OptionError(
-            f"`num_speculative_tokens={k!r}` is no number of tokens: give an integer >= 0."
-        )
+        raise OptionError(f"`num_speculative_tokens={k!r}` must be an integer >= 0.")
     return {"class_path": "fixed", "init_args": {"k": k}}
 
 
@@ -142,8 +140,8 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
 
 
 def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
-    """The cache class for `cache=`; "auto": the layout whose default attention is the fastest on
-    the device (docs/log.md).
+    """The cache class for `cache=`; "auto": the layout with the fastest default attention on the
+    device (docs/log.md).
     """
     if cache == "auto":
         cache = "split" if runs_kernels(device) and attention == "auto" else "padded"
@@ -169,7 +167,7 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
 def drafter_for(
     method: DraftMethod, draft: str | Path | None, rule: StopRule | None
 ) -> DraftMethod:
-    """The drafter, checked: it must use the draft model and the stop rule that were given."""
+    """The drafter; raises if it does not use a given draft model or stop rule."""
     if isinstance(method, NoDrafter):
         raise OptionError(
             "A drafter that drafts nothing is autoregressive decoding: give "

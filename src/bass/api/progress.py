@@ -18,8 +18,8 @@ def finished(generation: Generation, progress: bool) -> Result:
     """Run the generation to its end and return the result; `progress` shows a bar on standard
     error.
 
-    The bar's total is the most tokens that the samples may have; a sample that ends early advances
-    it by its remaining share.
+    The total is the maximum number of tokens; a sample that ends early advances the bar by its
+    remaining share.
     """
     if not progress:
         return generation.result()

@@ -92,7 +92,7 @@ def _listed(prompts: Any) -> list[Any]:
     prompts = plain(prompts)
     if isinstance(prompts, Result):
         raise RequestError(
-            "A `Result` is no prompt: `LLM.chat` returns the generated turn, and "
+            "A `Result` is not a prompt: `LLM.chat` returns the generated turn, and "
             "`LLM.apply_chat_template` the token ids of a conversation."
         )
     if isinstance(prompts, _UNORDERED):
@@ -189,7 +189,7 @@ def _token_ids(prompt: Any, index: int) -> list[int]:
     for token in ids:
         if not is_integer(token):
             raise RequestError(
-                f"Prompt {index} holds {token!r:.60}, which is no token id: give a string or a "
+                f"Prompt {index} holds {token!r:.60}, which is not a token id: give a string or a "
                 "list of integers."
             )
     return [int(token) for token in ids]

@@ -1,5 +1,5 @@
-"""Resolves what a user writes (a name, "package.module:Class", a mapping, a class, an object) to a
-strategy.
+"""Resolves a strategy from a user's spec: a name, "package.module:Class", a mapping, a class or an
+object.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 class Parameter:
     """A parameter of a strategy's class, with its annotation.
 
-    kind: of the strategy that it takes, if any. several: whether it takes a tuple or list of them.
+    kind: kind of strategy that it takes, if any. several: it takes a tuple or list of them.
     """
 
     default: Any
@@ -37,7 +37,7 @@ def offers(kind: str) -> list[EntryPoint]:
 
 
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points by name; of two with one name, that of the distribution found first."""
+    """The entry points by name; the distribution found first wins."""
     return {point.name: point for point in reversed(offers(kind))}
 
 
@@ -133,7 +133,7 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
         found = strategy(**made)
     except (BassError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # of a user's class, or of invalid arguments for one of ours
+    except BaseException as error:  # of a user's class, or invalid arguments for a class of bass
         reason = str(error) or type(error).__name__
         raise OptionError(
             f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
@@ -165,7 +165,7 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         return typed(value, one.hint)
     except WrongKindError as wanted:
         raise OptionError(
-            f"`{where}={value!r:.60}` is not of the right kind: give {wanted}."
+            f"`{where}={value!r:.60}` is of the wrong type: give {wanted}."
         ) from wanted
 
 
@@ -199,7 +199,7 @@ def parameters(strategy: type) -> dict[str, Parameter]:
         }
     try:
         hints = typing.get_type_hints(strategy.__init__)
-    except Exception:  # a user's annotations may not be resolvable: they are ignored
+    except Exception:  # annotations that cannot be resolved are ignored
         hints = {}
     found: dict[str, Parameter] = {}
     for name, one in inspect.signature(strategy).parameters.items():
@@ -251,19 +251,17 @@ def _checked(kind: str, found: Any, called: str) -> type:
 
 
 def _check_declared(kind: str, found: Any, called: str) -> None:
-    """Raise `OptionError` where a class attribute that the interface only annotates is missing or
-    wrong.
-    """
+    """Raise `OptionError` for a missing or wrong class attribute that the interface requires."""
     for name, (wanted, form) in KINDS[kind].required.items():
         value = getattr(found, name, REQUIRED)
-        if isinstance(value, property):  # its value is known only for an object
+        if isinstance(value, property):  # only an object has the value
             continue
         if value is REQUIRED or not isinstance(value, wanted):
             true = (
                 f"does not declare `{name}`"
                 if value is REQUIRED
-                else f"has `{name} = {value!r}`, which is no {wanted.__name__}"
+                else f"has `{name} = {value!r}`, which is not a {wanted.__name__}"
             )
             raise OptionError(
-                f"The {KINDS[kind].words} {called} {true}: write `{form} into the class."
+                f"The {KINDS[kind].words} {called} {true}: write `{form} in the class."
             )

@@ -1,4 +1,4 @@
-"""What a generation returns: completions, statistics, trace."""
+"""Results of a generation: completions, statistics, trace."""
 
 import html
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from bass.printable import printable
 MOST_SHOWN, LONGEST_SHOWN = (
     100,
     2000,
-)  # of a notebook's table: completions, characters of each
+)  # limits of a notebook's table: completions, characters of each
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ class Result:
             "acceptance rate": self.stats.acceptance_rate,
             "tokens per second": self.stats.tokens_per_second,
         }
-        said = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
-        said += [f"{left} more completions"] if left else []
-        said += [] if self.stats.lossless else ["NOT LOSSLESS"]
-        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(said)}</p>"
+        remarks = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
+        remarks += [f"{left} more completions"] if left else []
+        remarks += [] if self.stats.lossless else ["NOT LOSSLESS"]
+        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(remarks)}</p>"
 
 
 def _row(cell: str, values: Iterable[object]) -> str:
@@ -193,11 +193,10 @@ def count(steps: list[StepRecord]) -> Counts:
 
 
 def judged_lengths(step: StepRecord) -> np.ndarray:
-    """Int [B], how many tokens of each row's draft were verified: all, unless the row ended inside
-    it.
+    """Int [B], the number of verified tokens of each row's draft: all, unless the row ended inside.
 
-    A row that ends with an accepted token emits nothing else; whether the verifier accepts the
-    tokens after it is not counted.
+    A row that ends at an accepted token emits nothing after it, and later tokens of its draft do
+    not count as verified.
     """
     return np.where(step.active & (step.emitted == step.accepted), step.accepted, step.drafted)
 
@@ -243,10 +242,10 @@ def first_last_all(
 
 @dataclass(frozen=True)
 class Utilization:
-    """How much of the device's peaks the steps reached; None where no time was spent in steps.
+    """The share of the device's peaks that the steps reached; None if steps took no time.
 
-    bound_seconds: the least time in which the device can move the required bytes. mfu: FLOPs over
-    those possible in the time of the steps. mfu_kept: the same for tokens whose next token was
+    bound_seconds: the minimum time for moving the required bytes. mfu: FLOPs over the FLOPs
+    possible in the time of the steps. mfu_kept: the same, counting only tokens whose next token was
     committed. mbu: the bound over the time of the steps. The FLOPs of attention are not counted.
     """
 

@@ -1,4 +1,4 @@
-"""Converts values of options and parameters to the types that they are annotated with."""
+"""Converts values of options and parameters to their annotated types."""
 
 import functools
 import types
@@ -34,11 +34,11 @@ def typed(value: Any, hint: Any) -> Any:
     """
     try:
         parser = _parser(hint)
-    except ValueError:  # jsonargparse does not support the annotation: the value passes unchecked
+    except ValueError:  # jsonargparse does not support the annotation: skip the check
         return value
     try:
-        said = parser.parse_object({"it": value}, defaults=False)
-        return parser.instantiate(said).it
+        parsed = parser.parse_object({"it": value}, defaults=False)
+        return parser.instantiate(parsed).it
     except BassError:
         raise
     except (ArgumentError, TypeError, ValueError, ArithmeticError) as error:
@@ -63,7 +63,7 @@ def is_data(value: Any) -> bool:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a simple type, without conversion.
+    """Whether a value has a simple type as it is.
 
     Integers are numbers too; True and False are not.
     """

@@ -25,7 +25,7 @@ class PagedCache(KVCache[PagedView]):
         row 0   [ 4 | 0 | 2 | 6 ]      Both rows continue one prompt: its full blocks 4 and 0
         row 1   [ 4 | 0 | 5 | 1 ]      are stored once; all blocks after them are the row's own.
 
-    Shared blocks are read-only: a committed token that is fed again would change nothing in them.
+    Shared blocks are read-only; feeding a committed token again would not change them anyway.
     The tables are updated in place, since a captured graph holds their addresses. Memory: each row
     wastes less than one block, and shared blocks are stored once.
     """

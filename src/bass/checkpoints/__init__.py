@@ -1,1 +1,1 @@
-"""Checkpoints on disk and on the hub: files, limits, and the way to a decoder of `bass.models`."""
+"""Checkpoints on disk and on the hub: files, limits, and loading into a decoder."""

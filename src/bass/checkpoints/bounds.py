@@ -1,13 +1,11 @@
-"""Bounds on a config.json by the files next to it: they limit the work before a decoder is
-built.
-"""
+"""Bounds on a config.json from the files next to it, which limit the work of building a decoder."""
 
 from pathlib import Path
 from typing import Any
 
 from bass.errors import CheckpointError
 
-# Names of fields that count layers, and of those that are, or divide, an axis of some tensor.
+# Names of fields that count layers, and of fields that are, or divide, an axis of some tensor.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 WIDTHS = (
@@ -15,10 +13,9 @@ WIDTHS = (
     "num_kv_heads", "rotary_dim",
     "n_embd", "n_inner", "d_model", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim",
 )  # fmt: skip
-# whatever the files hold; a sparse file may say that it holds anything
+# absolute limits, since a sparse file can claim any size
 MOST_LAYERS, WIDEST = 1000, 1 << 24
-# several axes may be stored as one; what is wrong by less is left to the accounting, which names
-# the tensors
+# several axes may be stored as one; the accounting of tensors finds smaller errors
 SLACK = 16
 
 

@@ -16,7 +16,7 @@ from bass.plain_json import parse_json
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_NAME = 100  # of a tensor or a file in an error
-LARGEST_JSON = 32 << 20  # bytes of one file; of one with a vocabulary more
+LARGEST_JSON = 32 << 20  # bytes of one file without a vocabulary
 # of a checkpoint; the largest known have 2,000 tensors in 200 files
 MOST_TENSORS, MOST_FILES = 100_000, 10_000
 MOST_EOS = 1000
@@ -71,8 +71,8 @@ def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
         ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
         if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
             raise CheckpointError(
-                f"`{path}` has the eos_token_id {ids!r:.100}, which is no token id: correct it, or "
-                "download it again."
+                f"`{path}` has the eos_token_id {ids!r:.100}, which is not a token id: correct it, "
+                "or download it again."
             )
         if len(ids) > MOST_EOS:
             raise CheckpointError(
@@ -113,7 +113,7 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
         )
     places: dict[Path, list[str]] = {}
     for tensor, file in names.items():
-        # A name with a path in it could reach outside of the folder.
+        # a name with a path could lead out of the folder
         if (
             not isinstance(file, str)
             or Path(file).name != file
@@ -153,7 +153,7 @@ def _refuse_other_formats(place: Path, names: list[str]) -> None:
 def pickles_only(where: str, names: list[str]) -> CheckpointError:
     """The error for weights that exist only in pickle files."""
     return CheckpointError(
-        f"{where} has its weights in pickle files alone ({some(names)}), which can run code when "
-        "read, so `bass` does not: "
+        f"{where} has its weights only in pickle files ({some(names)}), which can run code when "
+        "read, so `bass` does not read them: "
         "convert them with safetensors, or choose a revision with safetensors files."
     )

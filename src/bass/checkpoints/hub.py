@@ -1,4 +1,4 @@
-"""Resolves a checkpoint to a folder: a path as it is, or a hub id, whose files are downloaded."""
+"""Resolves a checkpoint to a folder: a local path, or a hub id, whose files are downloaded."""
 
 import os
 import re
@@ -17,7 +17,7 @@ WANTED = (
     "additional_chat_templates/*.jinja",
     "*.safetensors", "model.safetensors.index.json",
 )  # fmt: skip
-# other formats of the same weights: in subfolders, and as their authors first wrote them
+# other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
 
 
@@ -39,8 +39,8 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
         from huggingface_hub import errors
     except ImportError as error:
         raise CheckpointError(
-            f"`{spec}` is no folder here, and hub ids need the package huggingface_hub: install it "
-            f"with {install('hub')}."
+            f"`{spec}` is no local folder, and hub ids need the package huggingface_hub: install "
+            f"it with {install('hub')}."
         ) from error
     try:
         found = hub.snapshot_download(
@@ -60,7 +60,7 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise CheckpointError(
-            f"`{spec}` is neither a folder here nor a repository that the hub shows you: correct "
+            f"`{spec}` is neither a local folder nor a repository that you can access: correct "
             "the name, or, if it is private, "
             "log in with `hf auth login` or HF_TOKEN."
         ) from error
@@ -72,17 +72,17 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
     except errors.LocalEntryNotFoundError as error:
         if hub.constants.HF_HUB_OFFLINE:
             raise CheckpointError(
-                f"`{spec}` is no folder here, and is not complete in the hub's cache: unset "
+                f"`{spec}` is no local folder, and is not complete in the hub's cache: unset "
                 "HF_HUB_OFFLINE to fetch it, or give a folder."
             ) from error
         raise CheckpointError(
-            f"`{spec}` is no folder here, and is not complete in the cache of the hub, which "
+            f"`{spec}` is no local folder, and is not complete in the hub's cache, and the hub "
             f"cannot be reached ({_cause(error)}): "
             "connect to the network, or give a folder."
         ) from error
     except errors.HFValidationError as error:
         raise CheckpointError(
-            f"`{spec}` is neither a folder here nor a valid hub id: correct the name."
+            f"`{spec}` is neither a local folder nor a valid hub id: correct the name."
         ) from error
     except (OSError, ValueError, _http_error()) as error:
         raise CheckpointError(

@@ -17,9 +17,9 @@ from bass.files import open_regular, size_in_words
 from bass.plain_json import parse_json
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-LARGEST_HEADERS = 32 << 20  # bytes of those of all files; 100,000 tensors take half of it
+LARGEST_HEADERS = 32 << 20  # bytes of all headers; 100,000 tensors take half of it
 MOST_AXES = 64
-STAGED_BYTES = 32 << 20  # of each of the two buffers that a GPU is fed from
+STAGED_BYTES = 32 << 20  # of each of the two buffers for copies to a GPU
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
                 )
             header = parse_json(file.read(length))
         if not isinstance(header, dict):
-            raise ValueError("its header is no object")
+            raise ValueError("its header is not an object")
         header.pop("__metadata__", None)
         _check_count(path, len(header))
         found = {name: _stored(path, name, value, 8 + length) for name, value in header.items()}
@@ -131,7 +131,7 @@ def _stored(path: Path, name: str, value: Any, base: int) -> Stored:
         or not _sizes(offsets)
         or len(offsets) != 2
     ):
-        raise ValueError(f"its header garbles `{some([name])}`")
+        raise ValueError(f"its header is invalid for `{some([name])}`")
     start, stop = offsets
     if stop < start or (
         kind in FLOATS and stop - start != math.prod(shape) * FLOATS[kind].itemsize
@@ -171,7 +171,7 @@ class TensorReader:
             self._staging = self._staging or Staging(self.device)
             raw = self._staging.copied(raw)
         elif tensor.start % dtype.itemsize:
-            raw = raw.clone()  # the format does not promise that data are aligned
+            raw = raw.clone()  # the format does not guarantee alignment
         return raw.view(dtype).view(tensor.shape)
 
     def release(self, name: str) -> None:
@@ -220,7 +220,7 @@ class Staging:
         with torch.cuda.device(self.device):
             for ours, theirs in zip(out.split(STAGED_BYTES), raw.split(STAGED_BYTES), strict=True):
                 buffer, taken = self.buffers[self.turn][: len(theirs)], self.taken[self.turn]
-                taken.synchronize()  # sync: the buffer is still on its way
+                taken.synchronize()  # sync: the buffer is still being copied
                 buffer.copy_(theirs)
                 ours.copy_(buffer, non_blocking=True)
                 taken.record()

@@ -1,6 +1,4 @@
-"""From a Hugging Face folder to a decoder and back: accounting for tensors, building, filling,
-narrowing and saving.
-"""
+"""Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
 import json
 import sys
@@ -27,7 +25,7 @@ from bass.printable import printable
 from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
-SHOWN_FROM = 1_000_000_000  # bytes, from which on loading shows its progress
+SHOWN_FROM = 1_000_000_000  # bytes from which loading shows a progress bar
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class CheckpointIndex:
     files: TensorFiles
     decoder: CausalDecoder
     sources: dict[str, WeightSource]
-    second_head: str | None  # tensor of a matrix that config.json says is the embedding again
+    second_head: str | None  # tensor of a head that config.json declares as tied to the embedding
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -60,8 +58,8 @@ class CheckpointIndex:
         """The decoder with its weights, filled tensor by tensor, on `device` in `dtype`.
 
         A layer is quantized as soon as it is filled, so only one layer at a time is in memory
-        unquantized. A stored head that differs from the embedding is used, whatever config.json
-        says, as in `transformers`.
+        unquantized. A stored head that differs from the embedding is used even if config.json ties
+        them, as in `transformers`.
         """
         if (
             self.second_head is not None
@@ -80,7 +78,7 @@ class CheckpointIndex:
             size = self.weight_bytes(dtype, quantization)
             return CheckpointError(
                 f"`{self.folder}` needs {size / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} "
-                f"on {device}, and there is no room "
+                f"on {device}, and there is not enough memory "
                 f"({reason}): choose a smaller `dtype`, a `quantization`, or another device."
             )
 
@@ -116,7 +114,7 @@ class CheckpointIndex:
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
         with _progress(self.folder, self.files.size) as advance:
-            # a list of the modules would keep what is to be freed
+            # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
@@ -169,10 +167,10 @@ def _outlined(
         sources = _named_as_stored(family, family.sources(config), shapes, head)
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
-    except Exception as error:  # whatever numbers that make no model do to a family's arithmetic
+    except Exception as error:  # invalid values may raise anything in a family's constructor
         raise CheckpointError(
-            f"`{folder / 'config.json'}` has values that make no {family.config_type.model_type} "
-            "model "
+            f"`{folder / 'config.json'}` has values that do not form a valid "
+            f"{family.config_type.model_type} model "
             f"({type(error).__name__}: {str(error)[:200]}): download it again."
         ) from error
     _account(folder, decoder, sources, files, shapes, head)
@@ -189,7 +187,7 @@ def _outlined(
 def _family(folder: Path, raw: dict[str, Any]) -> Family:
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        more = ", for more than text, of which `bass` reads none" if "text_config" in raw else ""
+        more = ", a multimodal model, which `bass` does not support" if "text_config" in raw else ""
         raise CheckpointError(
             f"`{folder}` is of model_type `{name}`{more}; `bass` reads: "
             f"{', '.join(sorted(FAMILIES))}."
@@ -200,7 +198,7 @@ def _family(folder: Path, raw: dict[str, Any]) -> Family:
 def _named_as_stored(
     family: Family, sources: dict[str, WeightSource], stored: dict[str, tuple[int, ...]], head: str
 ) -> dict[str, WeightSource]:
-    """The sources under the stored names: checkpoints of the bare model lack the prefix, and a tied
+    """The sources under the stored names: checkpoints of the base model lack the prefix, and a tied
     matrix may have either name.
     """
     if not any(name.startswith(family.prefix) for name in stored):
@@ -234,7 +232,7 @@ def _account(
             sources[name].tensors, sources[name].shapes(parameter.shape), strict=True
         )
     }
-    # the same matrix again, unless `load` finds that it is another
+    # a duplicate of the tied matrix, unless `load` finds a difference
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
     unexpected = [n for n in stored if n not in wanted and not n.endswith(decoder.ignored)]
@@ -255,7 +253,7 @@ def _account(
             if names
         ]
         raise CheckpointError(
-            f"`{folder}` does not hold the tensors that its config.json calls for: "
+            f"`{folder}` does not hold the tensors that its config.json requires: "
             f"{', '.join(says)}: the files do not belong together."
         )
     if strange := [
@@ -264,9 +262,9 @@ def _account(
         if files.stored[name].kind not in FLOATS
     ]:
         raise CheckpointError(
-            f"`{folder}` has {len(strange)} tensors of a type that is not read "
+            f"`{folder}` has {len(strange)} tensors of an unsupported type "
             f"({some(sorted(strange))}): "
-            "`bass` reads "
+            "`bass` supports "
             f"{', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a "
             "checkpoint in one of them."
         )
@@ -296,12 +294,11 @@ def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
-    """Drop the token ids from `vocab_size` on, in place, if there are any: they can be neither fed
-    nor drawn any more.
+    """Drop the token ids from `vocab_size` on, in place: they can be neither fed nor drawn.
 
     Checkpoints of one tokenizer pad their vocabularies to different sizes. A draft must not propose
-    ids that the target lacks; these are padding with about no probability. The result has the
-    decoder's distribution, given that its token is another one.
+    ids that the target lacks; these are padding of negligible probability. The result has the
+    decoder's distribution, conditioned on the remaining ids.
     """
     if vocab_size < decoder.shape.vocab_size:
         for owner, name in (
@@ -322,8 +319,8 @@ def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, 
     sources = decoder.sources(decoder.config)
     if sources.keys() != dict(decoder.named_parameters()).keys():
         raise CheckpointError(
-            "The decoder is quantized or otherwise changed, and has no checkpoint's tensors: save "
-            "it before that."
+            "The decoder is quantized or otherwise changed, so it cannot be saved as a checkpoint: "
+            "save it before that."
         )
     return {
         tensor: part.to("cpu", dtype).contiguous().clone()

@@ -22,7 +22,7 @@ COMMANDS = {
     "report": "make one HTML page of a run, or of the difference of two",
     "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
     "list": "show every registered strategy with its parameters",
-    "info": "describe a checkpoint, and whether a draft can serve it",
+    "info": "describe a checkpoint, and whether a draft is compatible with it",
 }
 MODULES = {
     "generate": "generate",
@@ -50,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C.
 
     An error is one sentence on stderr; several problems of one input have a line each. An
-    unexpected exception, of ours or of a user's class, is printed as a traceback, with status 1.
+    unexpected exception, of bass or of a user's class, is printed as a traceback, with status 1.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # a narrow terminal must not cost what was generated
+            # a character that the terminal cannot encode must not lose the output
             stream.reconfigure(errors="backslashreplace")
     try:
         with left_as_found(), said_printably():
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as error:  # of `--help`, or of a class of the user's
         if error.code is None or isinstance(error.code, int):
             raise
-        # Python would print a text as it is
+        # Python would print the text with its control characters
         say("".join(traceback.format_exception_only(error)).rstrip(), stderr=True)
         return UNEXPECTED
     except BaseException as error:
@@ -85,15 +85,15 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     if name.startswith("-"):
         raise OptionError(
-            f"`{name}` stands before the command: write `bass COMMAND {name} ...`, with one of "
+            f"`{name}` must follow the command: write `bass COMMAND {name} ...`, with one of "
             f"{', '.join(COMMANDS)}."
         )
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     if "OMP_WAIT_POLICY" not in os.environ:
-        # Set before torch is loaded. OpenMP's threads spin for milliseconds at every operation's
-        # end, which on a machine with another busy process makes each operation as slow; a third of
-        # a millisecond serves an idle one as well.
+        # Set before torch is loaded. OpenMP threads spin for milliseconds at the end of every
+        # operation, which slows each operation down by as much if another process is busy. A third
+        # of a millisecond is as fast on an idle machine.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from bass.cli.parsing import Parser, underscored
 
@@ -103,7 +103,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """Print the reason for the end of the command, and return its exit status."""
+    """Print why the command ended, and return its exit status."""
     match error:
         case ProblemsError():
             say(f"bass: {error}", stderr=True)
@@ -121,7 +121,7 @@ def _failed(error: BaseException) -> int:
             return 0
         case OSError() if not _of_own_class(error):
             _discard_output()
-            return _fail(f"Cannot read or write ({error}): make room, or name another file.")
+            return _fail(f"Cannot read or write ({error}): free disk space, or name another file.")
         case _:
             say("".join(traceback.format_exception(error)).rstrip(), stderr=True)
             return UNEXPECTED

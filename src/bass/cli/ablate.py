@@ -1,4 +1,4 @@
-"""`bass ablate`: a config's cells, run into a folder, with what is left to do on the terminal."""
+"""`bass ablate`: runs the cells of a config into a folder, and shows the progress."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
 from bass.experiments.runner import Ablation
-from bass.interrupt import displayed, heeded
+from bass.interrupt import displayed, interruptible
 from bass.plain_yaml import PlainYamlError, read_yaml
 from bass.problems import Problems
 from bass.report.claims import claims
@@ -48,7 +48,7 @@ from bass.runs.words import called
 
 FAILED = 2
 REDRAW_SECONDS = 0.5
-WIDTH = 120  # of a table in a file, which has no edge
+WIDTH = 120  # columns of a table that is written to a file
 _OPTIONS = (
     Option("config", help=f"a YAML file, or one of {', '.join(shipped())}", place=ONE),
     Option(
@@ -56,10 +56,10 @@ _OPTIONS = (
         help="the run folder; by default runs/NAME, after the config's name",
         metavar="FOLDER",
     ),
-    Option("quick", bool, "put the config's `quick` part over it: minutes, not hours"),
+    Option("quick", bool, "apply the config's `quick` part: minutes, not hours"),
     Option("dry_run", bool, "list the cells, time a few tokens, and run nothing"),
-    Option("print_config", bool, "print the config with everything in it, and run nothing"),
-    Option("retry_failed", bool, "run cells again that failed before"),
+    Option("print_config", bool, "print the complete config, and run nothing"),
+    Option("retry_failed", bool, "run failed cells again"),
     Option(
         "redo_changed",
         bool,
@@ -71,9 +71,9 @@ _OPTIONS = (
         "where cells run: here, or on a Ray cluster",
         default="local",
     ),
-    Option("address", help="of the Ray cluster; without it, this machine's processors"),
-    Option("cpus_per_cell", float, "of the Ray cluster", 1.0),
-    Option("gpus_per_cell", float, "of the Ray cluster", 0.0),
+    Option("address", help="address of the Ray cluster; default: this machine's processors"),
+    Option("cpus_per_cell", float, "CPUs of the Ray cluster for each cell", 1.0),
+    Option("gpus_per_cell", float, "GPUs of the Ray cluster for each cell", 0.0),
 )
 _SETTINGS = (
     "settings of the base run (short for --base.NAME; parameters of a strategy as "
@@ -82,7 +82,7 @@ _SETTINGS = (
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Run, or show what would be run; nothing is written before the whole config was found good."""
+    """Run the config, or show what would run. Nothing is written before the config is checked."""
     parser.add(*_OPTIONS)
     parser.show(
         _SETTINGS, [Option(f.name, Any, f.metadata["help"], f.default) for f in SETTINGS.values()]
@@ -108,30 +108,27 @@ def run(parser: Parser, argv: list[str]) -> int:
         return dry_run(ablation, console())
     began = time.perf_counter()
     try:
-        with heeded() as check, displayed(Shown(below, ablation, check)) as watch:
+        with interruptible() as check, displayed(Shown(below, ablation, check)) as watch:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         below.print(
-            (
-                f"Interrupted. What was finished is in `{folder}`; the same command goes on from "
-                "there."
-            ),
+            (f"Interrupted. Finished results are in `{folder}`; the same command continues."),
             markup=False,
             soft_wrap=True,
         )
         return INTERRUPTED
-    return tell(ablation, summaries, time.perf_counter() - began)
+    return print_outcome(ablation, summaries, time.perf_counter() - began)
 
 
-def tell(ablation: Ablation, summaries: Mapping[str, Summary], seconds: float) -> int:
-    """Print the table of the cells that were run, what is to be said of them, and which failed.
+def print_outcome(ablation: Ablation, summaries: Mapping[str, Summary], seconds: float) -> int:
+    """Print the table of the cells, remarks on them, and the errors of failed ones.
 
-    Gives the command's exit status.
+    Returns the command's exit status.
     """
-    said, below = console(), console(stderr=True)
-    if not said.is_terminal:
-        said.width = max(said.width, WIDTH)
-    said.print(results(ablation.plan, summaries))
+    output, below = console(), console(stderr=True)
+    if not output.is_terminal:
+        output.width = max(output.width, WIDTH)
+    output.print(results(ablation.plan, summaries))
     doubts = [
         f"{cell}: {doubt}."
         for cell, summary in summaries.items()
@@ -149,17 +146,17 @@ def tell(ablation: Ablation, summaries: Mapping[str, Summary], seconds: float) -
             soft_wrap=True,
         )
     after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
-    told = (
+    line = (
         f"{len(summaries)} cells in `{ablation.folder}`, {_time(seconds)}{after}. "
         f"Next: bass report {ablation.folder}"
     )
-    below.print(told, markup=False, soft_wrap=True)
+    below.print(line, markup=False, soft_wrap=True)
     return FAILED if wrong else 0
 
 
 def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
-    """What is said of the config, `--axes.batch [1,2]`, `--base.policy fixed` or short `--policy
-    fixed`; and the other arguments.
+    """The overrides of the config (`--axes.batch [1,2]`, `--base.policy fixed` or its short form
+    `--policy fixed`), and the other arguments.
     """
 
     def wanted(key: str) -> bool:
@@ -167,31 +164,28 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
         return head in SETTINGS or (head in ("base", "axes") and dot == ".")
 
     found, rest = taken(argv, wanted, lambda key: "`bass ablate --help` lists the options")
-    said: list[tuple[str, Any]] = []
+    overrides: list[tuple[str, Any]] = []
     for key, value in found:
         head, _, name = key.partition(".")
         if head == "base" and name.partition(".")[0] not in SETTINGS:
             raise named_elsewhere(name, help_of(Settings), "setting") or parser.unknown(f"--{key}")
         try:
-            said.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
+            overrides.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:
-            told = (
+            reason = (
                 error
                 if isinstance(error, PlainYamlError)
                 else "its brackets, quotes or colons do not match"
             )
             raise OptionError(
-                f"`--{key} {value:.60}` is not YAML ({told}): write a list as [1, 2], and quote a "
-                "text that has colons."
+                f"`--{key} {value:.60}` is not YAML ({reason}): write a list as [1, 2], and quote "
+                "a text that has colons."
             ) from error
-    return said, rest
+    return overrides, rest
 
 
 def dry_run(ablation: Ablation, console: Screen) -> int:
-    """The cells, those that are done already among them, and how long the others will take.
-
-    Gives the command's exit status.
-    """
+    """Print all cells, and an estimate of the time for the pending ones; returns the exit status."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
     rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]
@@ -213,18 +207,18 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
         seconds = _time(estimate(pending))
     except BassError as error:  # as a cell would fail
         seconds, status = f"unknown: {error}", FAILED
-    told = (
+    line = (
         f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
         f"after the other, about: {seconds}"
     )
-    console.print(told, markup=False, soft_wrap=True)
+    console.print(line, markup=False, soft_wrap=True)
     return status
 
 
 def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     """The main figures of every cell: means over its repeats.
 
-    What no cell has is left out: a speed-up where nothing is plain.
+    A metric that no cell has is left out, such as the speed-up without an autoregressive cell.
     """
     table = Table(
         *map(escape, made.axes), title=Text(made.about or made.name), title_justify="left"
@@ -253,7 +247,7 @@ class Shown(Watch, AbstractContextManager["Shown"]):
     """
 
     def __init__(self, console: Screen, ablation: Ablation, check: Callable[[], None]) -> None:
-        self._check = check  # for an interruption that got lost
+        self._check = check  # raises for a lost interruption
         self._console, self._tasks = console, {task.id: task for task in ablation.tasks}
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -297,9 +291,9 @@ class Shown(Watch, AbstractContextManager["Shown"]):
         self._advance()
         if task.id in self._weights:
             state = summary.state if summary.error is None else f"FAILED: {summary.error}"
-            told = f"[{self._done}/{len(self._tasks)}] {task.id}: {state}, {_time(summary.seconds)}"
+            line = f"[{self._done}/{len(self._tasks)}] {task.id}: {state}, {_time(summary.seconds)}"
             self._console.print(
-                told,
+                line,
                 markup=False,
                 soft_wrap=True,
                 style=None if summary.error is None else "bold red",
@@ -318,13 +312,13 @@ def _executor(config: Namespace) -> Executor:
     for name, default in (("address", None), ("cpus_per_cell", 1), ("gpus_per_cell", 0)):
         if config[name] != default:
             raise OptionError(
-                f"`--{name}` is of a Ray cluster: give `--executor ray` with it, or leave it out."
+                f"`--{name}` needs a Ray cluster: give `--executor ray` too, or leave it out."
             )
     return Local()
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text, which for thousands of rows cost far less than a `Table`."""
+    """Columns of text; for thousands of rows far cheaper than a `Table`."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
@@ -334,7 +328,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _text(label: Any) -> Text:
-    """A label as it is: brackets in it are no markup."""
+    """A label as text: brackets in it are not markup."""
     return Text(str(label))
 
 

@@ -1,6 +1,4 @@
-"""`bass info`: describes a checkpoint. It checks the weights against the config without reading
-them.
-"""
+"""`bass info`: describes a checkpoint, and checks the shapes of its weights against the config."""
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ from bass.errors import OptionError, PairingError
 from bass.ops.dispatch import Capability
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
-ROWS = (200, 400, 800, 1600)  # positions, of which a shorter context takes the same shares
+ROWS = (200, 400, 800, 1600)  # positions; scaled down for a shorter context
 EXAMPLE = "[100,200,400,800]"  # within the context of the embedded pair
 OPTIONS = (
     Option(
@@ -25,7 +23,7 @@ OPTIONS = (
         ),
         place=ONE,
     ),
-    Option("draft", help="a second one: can it draft for the first?"),
+    Option("draft", help="a second checkpoint: can it draft for the first?"),
     Option(
         "rows",
         list[int],
@@ -73,8 +71,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             if ours != theirs:
                 lines.append(
                     f"Their vocabularies are padded differently, to {ours:,} and {theirs:,} ids: "
-                    "the target's counts, "
-                    f"of which the draft proposes the first {min(ours, theirs):,}."
+                    f"the target's size is used, and the draft proposes the first "
+                    f"{min(ours, theirs):,} ids."
                 )
         except PairingError as error:
             fits = False
@@ -166,7 +164,7 @@ def memory(
                 shape, CacheBudget.of(np.array(rows)), torch.device("meta"), dtype
             ).nbytes  # pyright: ignore[reportAttributeAccessIssue]
             known = f"{size / 2**20:,.2f} MiB, {100 * (size / needs - 1):.1f} % over"
-            figure = known if size >= needs else "unknown (says less than the rows need)"
+            figure = known if size >= needs else "unknown (it reports less than the rows need)"
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of a user's class, which may need a device that has memory
@@ -176,9 +174,7 @@ def memory(
 
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
-    """The values of a field of the rules with their numbers of layers; empty if no layer
-    has one.
-    """
+    """The values of a field of the rules, each with its number of layers; empty without values."""
     values = [getattr(rule, name) for rule in rules]
     counts = {value: values.count(value) for value in dict.fromkeys(values)}
     if set(counts) == {None}:

@@ -28,7 +28,7 @@ from bass.errors import OptionError
 from bass.plain_yaml import read_yaml
 
 HELP = help_of(LoadOptions)
-# The kind that each option names. A cache is a class, with no parameters of a user's.
+# The kind of strategy for each option. A cache is a class without user-defined parameters.
 OPTIONS = {name: kind for name, kind in kinds_of(LoadOptions).items() if name != "cache"}
 _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 
@@ -36,8 +36,8 @@ _FORM = '{"class_path": "package.module.Class", "init_args": {"k": 4}}'
 def take_strategies(argv: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
     """The options of strategies, `--policy X` and `--policy.k 6`, by key; and the other words."""
     one = "one, or write `bass generate --help`"
-    said, rest = taken(argv, is_strategy, lambda key: f"give {HELP.get(key, one)}")
-    return dict(said), rest
+    given, rest = taken(argv, is_strategy, lambda key: f"give {HELP.get(key, one)}")
+    return dict(given), rest
 
 
 def is_strategy(key: str) -> bool:
@@ -45,44 +45,44 @@ def is_strategy(key: str) -> bool:
     return key.partition(".")[0] in OPTIONS
 
 
-def over(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def over(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Both mappings; a key of `more` replaces the same key and all keys below it."""
     return {
         key: value
-        for key, value in said.items()
+        for key, value in given.items()
         if not any(key == k or key.startswith(f"{k}.") for k in more)
     } | dict(more)
 
 
-def chosen(option: str, default: Any, said: Mapping[str, Any]) -> Any:
-    """The argument of `make` for an option; empty for its default, no stop rule, or `auto`."""
-    now, below = said.get(option, default), _below(said, option)
+def chosen(option: str, default: Any, given: Mapping[str, Any]) -> Any:
+    """The argument of `make` for an option; empty for the default, no stop rule, or `auto`."""
+    now, below = given.get(option, default), _below(given, option)
     if now == default and default in (None, "auto"):
         _refuse_without(option, below)
         return default
     return choose(OPTIONS[option], option, now, below)
 
 
-def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
-    """The mapping for the strategy of `spec`, with the parameters in `said`, by their names after
+def choose(kind: str, key: str, spec: Any, given: Mapping[str, Any]) -> Any:
+    """The mapping for the strategy of `spec`, with the parameters in `given`, by their names after
     `key`, over those in `spec` itself.
 
     spec: a name, a mapping (or its JSON or YAML) with `class_path` and `init_args`, or an object,
-    whose other parameters are kept.
+    which keeps its other parameters.
     """
     spec, arguments = unfold(key, _decoded(key, spec))
-    said = {**arguments, **said}
+    given = {**arguments, **given}
     if isinstance(spec, KINDS[kind].interface):
-        if not said:
+        if not given:
             return spec
         if dataclasses.is_dataclass(spec):
             kept = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.init}
-            said = kept | said
+            given = kept | given
         spec = type(spec)
     cls, inner = class_of(kind, spec), {}
     known = parameters(cls)
     for name, parameter in known.items():
-        one, below, where = said.get(name, parameter.default), _below(said, name), f"{key}.{name}"
+        one, below, where = given.get(name, parameter.default), _below(given, name), f"{key}.{name}"
         if parameter.kind is None:
             continue
         if one is None or one is REQUIRED:
@@ -91,8 +91,8 @@ def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
             inner[name] = _several(parameter.kind, where, one, below)
         else:
             inner[name] = choose(parameter.kind, where, one, below)
-    plain = {name: value for name, value in said.items() if "." not in name and name not in inner}
-    for name in (name for name in said if "." in name):
+    plain = {name: value for name, value in given.items() if "." not in name and name not in inner}
+    for name in (name for name in given if "." in name):
         head, _, part = name.partition(".")
         if head not in known and not takes_any(cls):
             raise unknown_parameter(kind, cls, head, known)
@@ -100,10 +100,10 @@ def choose(kind: str, key: str, spec: Any, said: Mapping[str, Any]) -> Any:
             continue
         if head not in known or not dataclasses.is_dataclass(known[head].hint):
             raise OptionError(
-                f"Unknown option `--{key}.{name}`: `--{key}.{head}` is a value without parts."
+                f"Unknown option `--{key}.{name}`: `--{key}.{head}` has no parameters."
             )
         whole = plain.setdefault(head, {})
-        plain[head] = (whole if isinstance(whole, dict) else {}) | {part: said[name]}
+        plain[head] = (whole if isinstance(whole, dict) else {}) | {part: given[name]}
     return {"class_path": spec, "init_args": plain | inner}
 
 
@@ -114,8 +114,7 @@ def _several(kind: str, key: str, spec: Any, below: Mapping[str, Any]) -> list[A
     beyond = [name for name in below if name.partition(".")[0] not in map(str, range(len(listed)))]
     if beyond:
         raise OptionError(
-            f"`--{key}.{beyond[0]}` belongs to none of the {len(listed)} that `--{key}` names: "
-            "they count from 0."
+            f"`--{key}.{beyond[0]}` is out of range: `--{key}` names {len(listed)}, counted from 0."
         )
     return [choose(kind, f"{key}.{i}", one, _below(below, str(i))) for i, one in enumerate(listed)]
 
@@ -130,7 +129,7 @@ def names_in(spec: Any) -> Iterator[Any]:
 
 
 def described(kind: str, key: str, spec: Any) -> Iterator[tuple[str, list[Option]]]:
-    """For the help: the parameters of a strategy, and of those in it, under a title each."""
+    """Titles and options for the help: the parameters of a strategy and of the strategies in it."""
     name, given = unfold(key, spec)
     cls = type(name) if isinstance(name, KINDS[kind].interface) else class_of(kind, name)
     options: list[Option] = []
@@ -168,16 +167,16 @@ def _name(kind: str, spec: Any) -> str:
     return next((n for n, c in KINDS[kind].registry.items() if c is cls), cls.__name__)
 
 
-def _below(said: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _below(given: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {
-        k.removeprefix(f"{key}."): value for k, value in said.items() if k.startswith(f"{key}.")
+        k.removeprefix(f"{key}."): value for k, value in given.items() if k.startswith(f"{key}.")
     }
 
 
 def _refuse_without(key: str, below: Mapping[str, Any]) -> None:
     if below:
         raise OptionError(
-            f"`--{key}.{next(iter(below))}` is a parameter of nothing: name a strategy with "
+            f"`--{key}.{next(iter(below))}` is a parameter without a strategy: name one with "
             f"`--{key}`."
         )
 

@@ -21,15 +21,13 @@ def speed(stats: Stats) -> float:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Statistics of the repeats of both sides. Entries i ran directly after each other."""
+    """Statistics of the repeats of both sides. The runs of entry i followed each other directly."""
 
     speculative: Sequence[Stats]
     plain: Sequence[Stats]
 
     def ratios(self, figure: Figure) -> list[float]:
-        """Speculative over autoregressive, for each pair of repeats in which both have the
-        figure.
-        """
+        """Speculative over autoregressive, for each pair of repeats where both figures exist."""
         pairs = [
             (figure(own), figure(plain))
             for own, plain in zip(self.speculative, self.plain, strict=True)
@@ -60,21 +58,20 @@ class Comparison:
         if speedup is None:
             return []
         reported = []
-        # as printed, so that rounding is no reason
+        # compared as printed, so that rounding causes no doubt
         if round(speedup, 2) > round(self.limit, 2):
             reported.append(
-                f"A speed-up of {speedup:.2f}x cannot be: a step gave {self.limit:.2f} times as "
-                "many tokens as one of autoregressive decoding, "
-                "and takes no less time. The machine was busy with something else: compare again."
+                f"A speed-up of {speedup:.2f}x is impossible: a step emitted {self.limit:.2f} "
+                "times as many tokens as a step of autoregressive decoding, and takes at least as "
+                "long. The machine was busy with something else: compare again."
             )
         spreads = {"speculative": _spread(self.speculative), "autoregressive": _spread(self.plain)}
         widest, effect = max(spreads, key=lambda side: spreads[side]), abs(speedup - 1)
         if len(found) > 1 and spreads[widest] >= effect:
             reported.append(
-                f"The {len(found)} repeats of {widest} decoding alone differ by "
-                f"{spreads[widest]:.0%}, and the two sides "
-                f"by {effect:.0%}, which does not show which is faster: compare again on a quiet "
-                "machine, or with more tokens."
+                f"The {len(found)} repeats of {widest} decoding differ by {spreads[widest]:.0%} "
+                f"among themselves, and the two sides differ by {effect:.0%}: this does not show "
+                "which is faster. Compare again on an idle machine, or with more tokens."
             )
         return reported
 

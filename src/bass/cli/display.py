@@ -21,8 +21,8 @@ from bass.cli.terminal import SHOWN, Screen, give
 from bass.interrupt import displayed
 from bass.printable import printable
 
-REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds, which the measured run pays for
-WIDE = 120  # from this width on, samples stand in two columns
+REFRESH_SECONDS = 0.12  # a redraw takes a few milliseconds of the measured run
+WIDE = 120  # from this width on, samples are shown in two columns
 MOST_LINES = 8  # of one sample
 # of the table
 FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")
@@ -96,7 +96,7 @@ class Rows:
 
     def _bar(self, width: int) -> RenderableType:
         done = sum(row.tokens for row in self.rows)
-        # A finished row counts as whole, so that the bar ends full.
+        # A finished row counts with its limit, so that the bar ends full.
         whole = sum(row.tokens if row.reason else self.limit for row in self.rows)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         finished = sum(row.reason is not None for row in self.rows)
@@ -116,7 +116,7 @@ class Rows:
 
 
 def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
-    """Run the generation with its rows on the terminal, and remove them at the end."""
+    """Run the generation and show its rows on the terminal until it ends."""
     rows.began = time.perf_counter()
     size = console.size
     frame = rows.render(size.width, size.height)
@@ -132,9 +132,7 @@ def show_live(generation: Generation, rows: Rows, console: Screen) -> None:
 
 
 def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> None:
-    """The completions in full. On a terminal with the prompt before each, in printable
-    characters.
-    """
+    """Print the completions; on a terminal, each after its prompt and in printable characters."""
     many = len(result.completions) > 1
     for completion in result.completions:
         text = (
@@ -155,8 +153,8 @@ def completions(console: Screen, result: Result, prompts: Sequence[Prompt]) -> N
 
 
 def table(console: Screen, stats: Stats, compared: Comparison | None, caption: str) -> None:
-    """The run's figures; after a comparison, next to those of autoregressive decoding, with the
-    ratios of all repeats.
+    """Print the figures of the run; after a comparison also those of autoregressive decoding, and
+    the ratios.
     """
     plain = None if compared is None else compared.plain[middle(compared.plain)]
     grid = Table()
@@ -176,7 +174,7 @@ def table(console: Screen, stats: Stats, compared: Comparison | None, caption: s
     console.print(grid)
     if compared is not None and (found := compared.ratios(speed)):
         reported = (
-            f"ratios: medians of {len(found)} repeats of each, in turn; of tokens/s from "
+            f"ratios: medians of {len(found)} alternating repeats; tokens/s from "
             f"{min(found):.2f}x to {max(found):.2f}x"
         )
         console.print(reported, style="dim", markup=False)
@@ -197,13 +195,13 @@ def _times(metric: Metric, compared: Comparison) -> str:
 
 
 def _positions(stats: Stats) -> str:
-    """Percentages, the first six."""
+    """The first six rates, in percent."""
     rates = [number(rate, "share") for rate in stats.acceptance_by_position[:6]]
     return " ".join(rates) + (" ..." if len(stats.acceptance_by_position) > 6 else "") or NOTHING
 
 
 def _cell(row: Row, width: int, lines: int) -> Text:
-    """Label, mark and count, then the last lines of the text: always `lines` lines of at most
+    """Label, mark and token count, then the end of the text: exactly `lines` lines of at most
     `width` columns.
     """
     gutter = Text(
@@ -225,7 +223,7 @@ def _cell(row: Row, width: int, lines: int) -> Text:
 
 
 def _tail(text: str, space: int, lines: int) -> list[str]:
-    """The last lines that are not blank, with long ones broken."""
+    """The last lines that are not blank; long lines are wrapped."""
     broken = [
         line[i : i + space]
         for line in text.expandtabs(4).split("\n")

@@ -1,4 +1,4 @@
-"""`bass eval`: a pair on a benchmark, scored, into a folder; what is left to do on the terminal."""
+"""`bass eval`: scores a pair on a benchmark, into a folder, and shows the progress."""
 
 import json
 import platform
@@ -42,7 +42,7 @@ from bass.evaluation.evaluate import (
 )
 from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import TASKS, Problem, read_problems
-from bass.interrupt import displayed, heeded
+from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.provenance.environment import here
 from bass.provenance.made_with import (
@@ -55,7 +55,7 @@ from bass.provenance.made_with import (
 from bass.runs.evaluation_folder import Folder, opened
 
 _OPTIONS = (
-    Option("task", help=f"what the problems are: {', '.join(TASKS)}"),
+    Option("task", help=f"kind of problems: {', '.join(TASKS)}"),
     Option(
         "data",
         help=(
@@ -66,29 +66,29 @@ _OPTIONS = (
     ),
     Option(
         "output",
-        help="where samples and scores go; one begun before is gone on with",
+        help="folder for samples and scores; an unfinished evaluation in it is continued",
         metavar="FOLDER",
     ),
     Option(
-        "methods", list[str], f"to be compared: {', '.join(METHODS)}", ["batched"], "[NAME,...]"
+        "methods", list[str], f"methods to compare: {', '.join(METHODS)}", ["batched"], "[NAME,...]"
     ),
-    Option("k", list[int], "also print pass@k, unbiased", [], "[K,...]"),
+    Option("k", list[int], "also print pass@k (unbiased)", [], "[K,...]"),
     Option(
         "budgets",
         list[float],
-        "seconds at which First and All are reported; by default ten shares",
+        "seconds at which First and All are reported; by default ten values",
         [],
         "[S,...]",
     ),
     Option("limit", int | None, "only the first N problems", metavar="N"),
-    Option("shots", int, "the first N problems stand, solved, before each of the others", 0, "N"),
+    Option("shots", int, "few-shot: the first N problems, solved, precede each prompt", 0, "N"),
     Option("skip_long", bool, "leave out problems whose prompts do not fit the context"),
-    Option("program_seconds", float, "time for each generated program", 10.0),
+    Option("program_seconds", float, "time limit of each generated program", 10.0),
     Option("program_memory", int, "address space of each generated program", 1024, "MIB"),
     Option(
         "workers",
         int | None,
-        "programs that run at a time; by default as many as there are cores",
+        "programs that run at the same time; by default one per core",
         metavar="N",
     ),
     Option("json", bool, "print the summary as one JSON line"),
@@ -96,9 +96,9 @@ _OPTIONS = (
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Evaluate, or go on with an evaluation that was interrupted.
+    """Evaluate, or continue an interrupted evaluation.
 
-    Nothing is written before options and problems were found good.
+    Nothing is written before options and problems are checked.
     """
     read: list[Problem] = []
 
@@ -108,7 +108,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 
     config, load_with, stream_with, named = read_options(parser, argv, _OPTIONS, examine)
     problems = with_shots(read, config.shots)
-    asked = Evaluation(
+    evaluation = Evaluation(
         config.task,
         problems[: config.limit],
         stream_with,
@@ -118,21 +118,21 @@ def run(parser: Parser, argv: list[str]) -> int:
         sandbox(config.program_seconds, config.program_memory, config.workers),
     )
     llm = load(**load_with)
-    whole = len(asked.problems)
+    whole = len(evaluation.problems)
     if config.skip_long:
-        asked = without_long(llm, asked, stream_with["max_new_tokens"])
-    check(llm, asked)
-    about = _about(config, asked, llm, named.words)
-    identity = _identity(config, asked, llm, named.specs)
+        evaluation = without_long(llm, evaluation, stream_with["max_new_tokens"])
+    check(llm, evaluation)
+    about = _about(config, evaluation, llm, named.words)
+    identity = _identity(config, evaluation, llm, named.specs)
     below = console(stderr=True)
     with opened(Path(config.output), identity, about) as folder:
         try:
-            summary = _evaluated(llm, asked, folder, below)
+            summary = _evaluated(llm, evaluation, folder, below)
         except KeyboardInterrupt:
             below.print(
                 (
-                    f"bass: Interrupted; what was finished is in {config.output}, and the same "
-                    "command goes on from there."
+                    f"bass: Interrupted; finished results are in {config.output}, and the same "
+                    "command continues."
                 ),
                 markup=False,
             )
@@ -142,12 +142,12 @@ def run(parser: Parser, argv: list[str]) -> int:
     else:
         show(console(), summary)
         below.print(
-            f"bass: `bass report {config.output}` makes a page of it, with the curves.",
+            f"bass: `bass report {config.output}` makes a page with the curves.",
             markup=False,
         )
-    if skipped := whole - len(asked.problems):
+    if skipped := whole - len(evaluation.problems):
         below.print(
-            f"bass: {skipped} problems were left out, whose prompts do not fit the context.",
+            f"bass: {skipped} problems were left out: their prompts do not fit the context.",
             markup=False,
         )
     for caveat in caveats(llm):
@@ -155,44 +155,44 @@ def run(parser: Parser, argv: list[str]) -> int:
     return 0
 
 
-def _evaluated(llm: LLM, asked: Evaluation, folder: Folder, screen: Screen) -> dict[str, Any]:
-    """The summary, with bars on the screen meanwhile; a signal to end interrupts it."""
+def _evaluated(llm: LLM, evaluation: Evaluation, folder: Folder, screen: Screen) -> dict[str, Any]:
+    """Evaluate with progress bars, and return the summary; a termination signal interrupts."""
     with (
         displayed(_Bars(screen)) as progress,
-        heeded(signal.SIGTERM, signal.SIGHUP) as check_interruption,
+        interruptible(signal.SIGTERM, signal.SIGHUP) as check_interruption,
     ):
 
         def take(stage: str, done: int, total: int) -> None:
             progress(stage, done, total)
             check_interruption()
 
-        return evaluate(llm, asked, folder, take)
+        return evaluate(llm, evaluation, folder, take)
 
 
-def without_long(llm: LLM, asked: Evaluation, new_tokens: int) -> Evaluation:
+def without_long(llm: LLM, evaluation: Evaluation, new_tokens: int) -> Evaluation:
     """The evaluation without the problems whose prompts do not fit the context.
 
     Raises `OptionError` where none is left.
     """
-    kept = fitting(llm, asked.problems, new_tokens)
+    kept = fitting(llm, evaluation.problems, new_tokens)
     if not kept:
         raise OptionError(
             "None of the prompts fits the context next to `max_new_tokens`: lower it, or `--shots`."
         )
-    return replace(asked, problems=kept)
+    return replace(evaluation, problems=kept)
 
 
 def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
-    """Those of the data; where anything is wrong already, nothing is asked of the hub."""
+    """The problems of the task; nothing is downloaded if an error was found before."""
     task, data = config.task, config.data
-    if task in TASKS and data is not None and not (wrong.told and on_hub(data)):
+    if task in TASKS and data is not None and not (wrong.sentences and on_hub(data)):
         with wrong.noted():
             return read_problems(task, data)
     return []
 
 
 def _examine(config: Namespace, wrong: Problems) -> None:
-    """Note all that is wrong with the command's own options."""
+    """Record every error in the command's own options."""
     for name in ("task", "data", "output"):
         if config[name] is None:
             known = f", one of {', '.join(TASKS)}" if name == "task" else ""
@@ -210,37 +210,39 @@ def _examine(config: Namespace, wrong: Problems) -> None:
         wrong.add(str(unknown_name("task", config.task, TASKS)))
     options = {"num_return_sequences": config.num_return_sequences}
     task = str(config.task) if known else "humaneval"
-    for said in ({"methods": config.methods}, {"ks": config.k}, {"budgets": config.budgets}):
+    for arguments in ({"methods": config.methods}, {"ks": config.k}, {"budgets": config.budgets}):
         with wrong.noted():
-            Evaluation(task, [], options, **said)
-    for said in ({"seconds": config.program_seconds}, {"memory": config.program_memory}):
+            Evaluation(task, [], options, **arguments)
+    for arguments in ({"seconds": config.program_seconds}, {"memory": config.program_memory}):
         with wrong.noted():
-            sandbox(**said)
+            sandbox(**arguments)
 
 
 def _identity(
-    config: Namespace, asked: Evaluation, llm: LLM, specs: Mapping[str, Any]
+    config: Namespace, evaluation: Evaluation, llm: LLM, specs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that samples and scores depend on. `specs`: of the strategies, by option."""
+    """Everything that samples and scores depend on. `specs`: of the strategies, by option."""
     models = llm.models
     quantizations = zip(("quantization", "draft_quantization"), models.quantizations, strict=True)
     strategies = vars(llm.parts) | dict(quantizations)
     limits = {"program_seconds": config.program_seconds, "program_memory": config.program_memory}
     return {
-        "task": asked.task,
-        "problems": asked.fingerprint,
+        "task": evaluation.task,
+        "problems": evaluation.fingerprint,
         "target": config.target,
         "draft": config.draft,
         **{name: described(part, specs.get(name)) for name, part in strategies.items()},
         "dtype": str(models.dtype),
         "device": str(models.device),
         "max_batch_size": llm.max_batch_size,
-        "options": asked.options,
-        **(limits if SCORES[asked.task] == "code" else {}),
+        "options": evaluation.options,
+        **(limits if SCORES[evaluation.task] == "code" else {}),
     }
 
 
-def _about(config: Namespace, asked: Evaluation, llm: LLM, specs: Sequence[Any]) -> dict[str, Any]:
+def _about(
+    config: Namespace, evaluation: Evaluation, llm: LLM, specs: Sequence[Any]
+) -> dict[str, Any]:
     device, target, draft = llm.models.device, config.target, config.draft
     if target is None and draft is None:
         target, draft = str(pair.TARGET), str(pair.DRAFT)
@@ -251,7 +253,7 @@ def _about(config: Namespace, asked: Evaluation, llm: LLM, specs: Sequence[Any])
     inputs = fingerprints(strategies, specs, named)
     return {
         "inputs": {SOURCE: source_of_bass(), SCORING: source_of_scoring()} | inputs,
-        "problems": len(asked.problems),
+        "problems": len(evaluation.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
@@ -262,7 +264,7 @@ def _about(config: Namespace, asked: Evaluation, llm: LLM, specs: Sequence[Any])
 
 
 class _Bars:
-    """A bar per stage on a terminal; a line per stage elsewhere."""
+    """Progress: a bar per stage on a terminal, a line per stage elsewhere."""
 
     def __init__(self, console: Screen) -> None:
         self._tasks: dict[str, TaskID] = {}
@@ -294,7 +296,7 @@ class _Bars:
 
 
 def show(console: Screen, summary: dict[str, Any]) -> None:
-    """The scores, and First and All by budget, method beside method."""
+    """Print the scores, and First and All by budget, with one column per method."""
     methods = summary["methods"]
     heading = {
         "code": "share of problems that pass",
@@ -321,7 +323,7 @@ def show(console: Screen, summary: dict[str, Any]) -> None:
     console.print(grid)
     curves = [one["curve"] for one in methods.values()]
     for clock, since in (("prefill", "the end of the prefill"), ("start", "the start")):
-        console.print(f"first / all (samples finished), within so many seconds from {since}:")
+        console.print(f"first / all (samples finished), by time limit in seconds from {since}:")
         table = Table("seconds", *methods)
         for points in zip(
             *([p for p in curve if p["clock"] == clock] for curve in curves), strict=True

@@ -1,4 +1,4 @@
-"""`bass generate`: one request, on a terminal with its rows growing, elsewhere as text or JSON."""
+"""`bass generate`: one request; live rows on a terminal, text or JSON elsewhere."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 
 def run(parser: Parser, argv: list[str]) -> int:
-    """Generate. It prints nothing before it has checked all options and inputs."""
+    """Generate. Nothing is printed before all options and inputs are checked."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
     llm = load(**load_with)
@@ -81,7 +81,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 def finish(
     generation: Generation, follow: Callable[[Generation], None] = lambda generation: None
 ) -> tuple[Result, bool]:
-    """The result, and whether Ctrl-C ended it early; samples in flight are then part of it."""
+    """The result, and whether Ctrl-C ended it early; it then includes unfinished samples."""
     try:
         follow(generation)
         return generation.result(), False
@@ -98,9 +98,9 @@ def compare(
     """Both sides alternating, `REPEATS` times: a speculative result, the comparison, and whether
     Ctrl-C ended it early.
 
-    first: the first generation of the speculative side, which `begin` has already begun. The result
-    is the first one that was interrupted, or the one of median speed. The comparison excludes
-    incomplete pairs, and is None without a complete one.
+    first: the first generation of the speculative side, already started by `begin`. The result is
+    the first interrupted one, or the one of median speed. The comparison excludes incomplete
+    pairs, and is None without a complete one.
     """
     ended: tuple[list[Result], list[Result]] = ([], [])
     interrupted = False
@@ -142,7 +142,7 @@ def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> Non
 
 
 def ran_with(llm: LLM, interrupted: bool) -> str:
-    """The setting of the figures, in one line."""
+    """The settings that the figures were measured with, in one line."""
     parts, models = llm.parts, llm.models
     rule = [] if parts.stop_rule is None else [parts.stop_rule]
     strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
@@ -185,7 +185,7 @@ def called(strategy: Any) -> str:
 
 
 def kernels_of(llm: LLM) -> str:
-    """Which parts run by kernels: for both models if equal, else for each."""
+    """Which parts use kernels: one text for both models if equal, else one each."""
     models, parts = llm.models, llm.parts
     capability = Capability.of(models.device)
     setting = kernels.Setting(capability, models.dtype, parts.cache, parts.attention)
@@ -195,19 +195,17 @@ def kernels_of(llm: LLM) -> str:
 
 
 def caveats(llm: LLM) -> list[str]:
-    """Warnings for a text that does not follow the target's distribution, or depends on the other
-    rows.
-    """
+    """Warnings if the text does not follow the target's distribution, or depends on other rows."""
     verifier, drafter = llm.parts.verifier, llm.parts.drafter
-    said = []
+    warnings = []
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"
-        said.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
+        warnings.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
     if not drafter.batch_invariant:
-        said.append(
+        warnings.append(
             f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
         )
-    return said
+    return warnings
 
 
 def json_lines(result: Result, compared: Comparison | None) -> str:

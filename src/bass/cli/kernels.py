@@ -1,4 +1,4 @@
-"""Which parts of a model run by hand-written kernels, and why the others do not."""
+"""Which parts of a model use hand-written kernels, and why the others do not."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Setting:
 
     @property
     def why_none(self) -> str | None:
-        """The reason why no part of any model runs by kernels; None where some may."""
+        """Why no part of any model uses kernels; None if some may."""
         if self.capability.triton is not None:
             return self.capability.triton.reason
         if self.dtype not in dispatch.DTYPES:
@@ -44,7 +44,7 @@ class Setting:
 
 
 def by_part(decoder: CausalDecoder, setting: Setting) -> dict[str, str | None]:
-    """For each part of the model, why torch computes it in a decoding step; None for a kernel.
+    """For each part of the model, why torch computes it in a decoding step; None if a kernel does.
 
     `FUSED` is the path of five launches per block on Hopper, for up to 16 rows.
     """
@@ -66,7 +66,7 @@ def lines(decoder: CausalDecoder, setting: Setting, device: torch.device) -> lis
 
 
 def in_short(decoder: CausalDecoder, setting: Setting) -> str:
-    """The same in a few words, for the line below a run."""
+    """The same in short, for the line below a run."""
     if (reason := setting.why_none) is not None:
         return f"off ({reason})"
     left = [f"{part} ({reason})" for part, reason in by_part(decoder, setting).items() if reason]
@@ -83,17 +83,17 @@ def _norms(decoder: CausalDecoder, setting: Setting) -> str | None:
 
 def _keys_and_values(decoder: CausalDecoder, setting: Setting) -> str | None:
     if setting.cache not in CACHES.values():
-        return f"`{_known(setting.cache)}` stores them itself"
+        return f"`{_known(setting.cache)}` stores them without a kernel"
     if decoder.shape.head_dim % 2:
         return f"heads have {decoder.shape.head_dim} dimensions, an odd number"
     unknown = [n for n in _modules(decoder, HeadNorm) if n.scale not in kv_store.SCALES]
-    return "a norm of heads has a scale of its own" if unknown else None
+    return "a norm of heads has an unsupported scale" if unknown else None
 
 
 def _attention(decoder: CausalDecoder, setting: Setting) -> str | None:
     if isinstance(setting.attention, KernelBackend):
         return None
-    return f"backend `{type(setting.attention).__name__}` runs none of ours"
+    return f"backend `{type(setting.attention).__name__}` uses no kernel of bass"
 
 
 def _activations(decoder: CausalDecoder, setting: Setting) -> str | None:
@@ -148,12 +148,12 @@ def _modules(decoder: CausalDecoder, kind: type) -> Iterator[Any]:
 
 
 def _foreign(decoder: CausalDecoder, is_norm: bool) -> str | None:
-    """A layer, or a norm, of a class that no kernel computes."""
+    """Why no kernel computes a layer or a norm: its class is unknown."""
     known = (*residual.KINDS, HeadNorm) if is_norm else (Linear, QuantizedLinear)
     for name, module in decoder.named_modules():
         leaf = not any(True for _ in module.children()) and not isinstance(module, NO_PART)
         if leaf and ("norm" in name.split(".")[-1]) == is_norm and type(module) not in known:
-            return f"`{type(module).__name__}` is a class of its own"
+            return f"no kernel computes `{type(module).__name__}`"
     return None
 
 

@@ -17,7 +17,7 @@ from bass.cli.prompts import EXAMPLE_STOPS
 from bass.experiments.config_files import read_mapping
 from bass.problems import Problems
 
-# of prompts: one given on the command line replaces a file's
+# sources of prompts: one on the command line replaces those of a file
 SOURCES = ("prompt", "file", "token_ids", "example")
 _CONFIG = (
     "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the "
@@ -28,24 +28,22 @@ _STOP = r"strings before which a sample's text ends, with \n and \t as in Python
 _OF_PROMPTS = (
     Option(
         "prompt",
-        help="text to continue, several for several rows; without it, standard input",
+        help="text to continue, one or several; by default standard input",
         place=MANY,
     ),
     Option("file", help="continue the whole text of this file"),
     Option("token_ids", list[int], "continue these token ids", metavar="[ID,...]"),
     Option("example", bool, "continue a built-in Python class up to its end"),
     Option("chat", bool, "each prompt is a message to the model, put into its chat template"),
-    Option(
-        "system", str, "a message before it, with --chat, that says how to answer", metavar="TEXT"
-    ),
+    Option("system", str, "with --chat: a system message before the prompt", metavar="TEXT"),
     Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),
     Option(
         "compare_plain",
         bool,
-        "also run autoregressive decoding, in turn, 3 times each; print the ratio",
+        "alternate with autoregressive decoding, 3 runs each, and print the ratio",
     ),
 )
-# where a command line says less than Python, or says it in another way
+# options that differ between the command line and Python
 _OWN: dict[str, dict[str, Any]] = {
     "target": {"type": str | None},
     "draft": {"type": str | None},
@@ -57,7 +55,7 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def of_field(field: Field[Any]) -> Option:
-    """The option of a field of the options."""
+    """The command-line option of a field of the options."""
     hint = for_one_prompt(field.type)
     option = Option(field.name, hint, field.metadata["help"], field.default)
     return replace(option, **_OWN.get(field.name, {}))
@@ -90,34 +88,34 @@ def read_options(
     parser.add(*own, Option("config", help=_CONFIG, metavar="FILE"))
     names, argv = taken(argv, lambda key: key == "config", lambda key: "give a YAML file")
     files = [(name, *read_file(name)) for _, name in names]
-    said, argv = choices.take_strategies(argv)
+    values, argv = choices.take_strategies(argv)
     for _, strategies, _ in reversed(files):
-        said = choices.over(strategies, said)
+        values = choices.over(strategies, values)
     shown = {f.name: of_field(f) for f in fields(LoadOptions)}
     chosen: dict[str, Any] = {}
     for option in choices.OPTIONS:
         with problems.noted():
-            chosen[option] = choices.chosen(option, shown[option].default, said)
+            chosen[option] = choices.chosen(option, shown[option].default, values)
     named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
     parser.add(*shown.values(), group="models and machine")
     parser.add(named[-1], group=_STRATEGIES)
     parser.show(_STRATEGIES, named[:-1])
     parser.add(*map(of_field, fields(RequestOptions)), group="request")
-    for option, spec in chosen.items():  # to be shown with `--help`
+    for option, spec in chosen.items():  # shown by `--help`
         if spec not in (None, "auto"):
             for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
                 parser.show(title, parameters)
-    given, before = Namespace(), len(problems.told)
+    given, before = Namespace(), len(problems.sentences)
     with problems.noted():
         given = parser.parse(argv, defaults=False)
     config = layered(
         parser.defaults,
         [*(parser.read(options, name, problems) for name, _, options in files), given],
     )
-    if len(problems.told) == before:  # all that was said is in the config
+    if len(problems.sentences) == before:  # the config has every given option
         examine(config, problems)
     load_with = {f.name: config[f.name] for f in fields(LoadOptions) if f.name in config}
-    for option in sorted({key.partition(".")[0] for key in said} & chosen.keys()):
+    for option in sorted({key.partition(".")[0] for key in values} & chosen.keys()):
         nothing = chosen[option] in (None, "auto")
         with problems.noted():
             load_with[option] = (
@@ -129,17 +127,19 @@ def read_options(
         EXAMPLE_STOPS if config.get("example") else ()
     )
     names = [name for spec in chosen.values() for name in choices.names_in(spec)]
-    words = [*said.values(), *names, config.cache]
+    words = [*values.values(), *names, config.cache]
     return config, load_with, stream_with | {"stop": stop}, Named(words, chosen)
 
 
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The strategies, and the other options, of a file, by key."""
+    """The strategies and the other options of a file, each by key."""
     form = "write options as `temperature: 0.8`, line by line"
-    said = read_mapping(
+    content = read_mapping(
         Path(name), name, "a YAML file to `--config`", form, f"are no options: {form}"
     )
-    keys = {underscored([f"--{key}"])[0].removeprefix("--"): value for key, value in said.items()}
+    keys = {
+        underscored([f"--{key}"])[0].removeprefix("--"): value for key, value in content.items()
+    }
     ours = {key: value for key, value in keys.items() if choices.is_strategy(key)}
     return ours, {key: value for key, value in keys.items() if key not in ours}
 
@@ -156,7 +156,5 @@ def layered(defaults: dict[str, Any], layers: Iterable[Namespace]) -> Namespace:
 
 
 def unescape(text: str) -> str:
-    """`\\n`, `\\t` and `\\\\`, which a shell hands over as they are, as the characters they
-    mean.
-    """
+    """Replace `\\n`, `\\t` and `\\\\`, which a shell passes on unchanged, by their characters."""
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")

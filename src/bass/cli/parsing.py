@@ -1,7 +1,7 @@
-"""From the words of a command line, or the keys of a file, to options.
+"""Parses the words of a command line, or the keys of a file, into options.
 
 jsonargparse converts the values, argparse writes the help. This module decides which words are
-options, so that every error is one of our sentences.
+options, so that it can report every error in one sentence.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ONE, MAYBE, MANY = "one", "maybe", "many"
 _NOT_IN_A_FILE = ("help", "config")
 
 SHOWN = 100  # characters of a value in a message
-MOST_BITS = 332  # of a number: Python prints those of 4,300 digits, we take 100
+MOST_BITS = 332  # of a number: 100 digits
 
 
 @final
@@ -31,8 +31,8 @@ MOST_BITS = 332  # of a number: Python prints those of 4,300 digits, we take 100
 class Option:
     """One option of a command.
 
-    type: an annotation, of the value of an option that may be `repeated`; bool: a flag. place: of
-    a positional argument, how many there may be.
+    type: annotation of the value, of one value if `repeated`; bool: a flag. place: for a positional
+    argument, how many values it may have.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Option:
 
     @property
     def start(self) -> Any:
-        """Its value if the command line has none."""
+        """The value without a command line."""
         return [] if self.repeated or self.place == MANY else False if self.flag else self.default
 
     def value(self, given: Any) -> Any:
-        """A text, or a value of a file, as the wanted type. Raises `WrongKindError`."""
+        """Convert a text, or a value of a file, to the type. Raises `WrongKindError`."""
         return typed(given, self.type)
 
 
@@ -74,7 +74,7 @@ class Parser:
         self._groups.setdefault(group, []).extend(options)
 
     def show(self, title: str, options: Iterable[Option]) -> None:
-        """Add options to the help that another parser reads."""
+        """Add options to the help that are parsed elsewhere."""
         self._shown.append((title, list(options)))
 
     @property
@@ -88,7 +88,7 @@ class Parser:
         return {name: option.start for name, option in self.options.items()}
 
     def parse(self, argv: Iterable[str], defaults: bool = True) -> Namespace:
-        """The options in `argv`, without `defaults` no others. `--help` prints the help and exits.
+        """Parse `argv`; without `defaults`, only given options. `--help` prints the help and exits.
 
         Raises an `OptionError` of one sentence.
         """
@@ -124,14 +124,12 @@ class Parser:
                 option = self.options.get(key)
                 if key in _NOT_IN_A_FILE:
                     raise OptionError(
-                        f"`{key}` has no place in a file: give it on the command line."
+                        f"`{key}` is not allowed in a file: give it on the command line."
                     )
                 if option is None:
                     raise self.unknown(f"--{key}")
                 if option.flag and not isinstance(value, bool):
-                    raise OptionError(
-                        f"`{key}: {value}` is not of the right kind: give true or false."
-                    )
+                    raise OptionError(f"`{key}: {value}` is of the wrong type: give true or false.")
                 if option.repeated or option.place == MANY:
                     several = value if isinstance(value, list) else [value]
                     found[key] = [self._typed(option, f"--{key}", one) for one in several]
@@ -203,7 +201,7 @@ class Parser:
         except WrongKindError as wanted:
             shown = value if len(str(value)) <= SHOWN else f"{str(value)[:SHOWN]}..."
             raise OptionError(
-                f"`{name} {shown}` is not of the right kind: give {wanted}; {self.see}"
+                f"`{name} {shown}` is of the wrong type: give {wanted}; {self.see}"
             ) from wanted
         if any(isinstance(x, int) and x.bit_length() > MOST_BITS for x in _numbers(found)):
             raise OptionError(
@@ -218,7 +216,7 @@ def _numbers(value: Any) -> Iterable[Any]:
 
 
 def is_option(word: str) -> bool:
-    """Whether a word of a command line is an option's name; a number or a text is none."""
+    """Whether a word of a command line is the name of an option, not a number or a text."""
     if not word.startswith("-") or word == "-" or " " in word:
         return False
     with contextlib.suppress(ValueError):
@@ -230,9 +228,9 @@ def is_option(word: str) -> bool:
 def taken(
     argv: Iterable[str], wanted: Callable[[str], bool], what: Callable[[str], str]
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The options with the wanted names, with their texts; and the other words.
+    """Split off the options with the wanted names: (name, text) pairs, and the other words.
 
-    what: the description of a missing text for a name.
+    what: for a name, the remedy if its text is missing.
     """
     found: list[tuple[str, str]] = []
     rest: list[str] = []

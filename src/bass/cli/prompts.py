@@ -16,7 +16,7 @@ EXAMPLE = '''class Account:
     def __init__(self, owner, balance=0):
 '''
 LARGEST_PROMPT = 1 << 28  # bytes of a file
-# a class ends where the next top-level line begins
+# a class ends before the next top-level line
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")
 
 
@@ -30,10 +30,10 @@ def read_prompts(config: Namespace) -> list[Prompt]:
     }
     given = [name for name, present in sources.items() if present]
     if len(given) > 1:
-        raise RequestError(f"There are prompts from {' and '.join(given)}: give one of them.")
+        raise RequestError(f"Prompts come from {' and '.join(given)}: give one of them.")
     if config.chat and config.token_ids is not None:
         raise RequestError(
-            "`--chat` puts texts into a template, and `--token_ids` are none: give one of the two."
+            "`--chat` needs texts, and `--token_ids` are not texts: give one of the two."
         )
     if config.system is not None and not config.chat:
         raise OptionError("`--system` is part of a conversation: give `--chat` with it.")

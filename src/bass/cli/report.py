@@ -1,4 +1,4 @@
-"""`bass report`: the folder of a run or an evaluation as one HTML page, or two of them compared."""
+"""`bass report`: writes an HTML page of one run or evaluation, or of a comparison of two."""
 
 from pathlib import Path
 
@@ -21,14 +21,13 @@ def run(parser: Parser, argv: list[str]) -> int:
         Option("run", help="folder that `bass ablate` or `bass eval` wrote", place=ONE),
         Option(
             "other",
-            help="a second one: what differs from the first, and is it more than noise?",
+            help="a second folder: what differs from the first, beyond noise?",
             place=MAYBE,
         ),
         Option(
             "output",
             help=(
-                "where the page goes; default: report.html or comparison.html in the (second) "
-                "folder"
+                "file of the page; default: report.html or comparison.html in the (second) folder"
             ),
             metavar="FILE.html",
         ),
@@ -49,7 +48,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         )
     except RecursionError as error:
         raise RunFolderError(
-            f"A file of {folders[0]} is nested too deep to be read: it is damaged, or not of a run."
+            f"A file of {folders[0]} is nested too deeply: it is damaged, or not part of a run."
         ) from error
     write_atomically(output, html)
     for sentence in reported:
@@ -65,7 +64,7 @@ def run(parser: Parser, argv: list[str]) -> int:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)  # nothing is written through a link
+    path.unlink(missing_ok=True)  # never write through a link
     with path.open("xb") as file:
         file.write(content)
 
@@ -74,7 +73,7 @@ def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], lis
     if len(folders) == 1:
         return page(RunFolder(folders[0]))
     if where is not None:
-        raise OptionError("`--plots` is of one run: report the runs one by one to get their plots.")
+        raise OptionError("`--plots` needs a single run: report the runs one by one.")
     html, reported = comparison(*map(RunFolder, folders))
     return html, [], reported
 
@@ -89,14 +88,14 @@ def _are_evaluations(folders: list[Path]) -> bool:
     if any(kinds) and not all(kinds):
         one, other = (folders[kinds.index(kind)] for kind in (True, False))
         raise OptionError(
-            f"`{one}` is an evaluation and `{other}` is none, so they cannot be compared: report "
-            "them one by one."
+            f"`{one}` is an evaluation and `{other}` is not, so they cannot be compared: "
+            "report them one by one."
         )
     return all(kinds)
 
 
 def _is_evaluation(folder: Path) -> bool:
-    """Whether the manifest is that of an evaluation. The reader reports an invalid manifest."""
+    """Whether the manifest describes an evaluation. The reader reports an invalid manifest."""
     try:
         manifest = parse_json(content(folder / "manifest.json"))
     except (RunFolderError, ValueError):
@@ -105,7 +104,7 @@ def _is_evaluation(folder: Path) -> bool:
 
 
 def _check_places(folders: list[Path], output: Path, where: Path | None) -> None:
-    """Check the destinations before the work, which may take minutes."""
+    """Check the output paths before the work, which may take minutes."""
     for folder in folders:
         if not folder.is_dir():
             raise OptionError(

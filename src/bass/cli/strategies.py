@@ -1,6 +1,4 @@
-"""`bass list`: every strategy with a name, ours and those of installed packages, and every model
-family.
-"""
+"""`bass list`: every named strategy, of bass and of installed packages, and every model family."""
 
 import inspect
 import json
@@ -43,8 +41,7 @@ LOSSLESS = (
 class Entry:
     """The row of one name.
 
-    `origin`: the distribution that registers it, if it is not ours; `problem`: why it cannot be
-    used.
+    `origin`: the distribution that registers it, if not bass; `problem`: why it cannot be used.
     """
 
     kind: str
@@ -113,14 +110,14 @@ class Entry:
 
 
 def path(strategy: type) -> str:
-    """Where a class is found."""
+    """The import path of a class."""
     return f"{strategy.__module__}:{strategy.__qualname__}"
 
 
 def run(parser: Parser, argv: list[str]) -> int:
     """Print all kinds, or one."""
     parser.add(
-        Option("kind", help=f"show these alone: {', '.join(EXPLAINED)}", place=MAYBE),
+        Option("kind", help=f"show only this kind: {', '.join(EXPLAINED)}", place=MAYBE),
         Option("json", bool, "one JSON line per name"),
     )
     config = parser.parse(argv)
@@ -145,7 +142,7 @@ def summary(doc: str | None) -> str:
 
 
 def entries(kind: str) -> list[Entry]:
-    """The strategies of one kind: ours, then those of installed packages, usable or not."""
+    """The strategies of one kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
         about = {
             name: summary(sys.modules[family.__module__].__doc__)
@@ -161,12 +158,10 @@ def offered(kind: str, point: EntryPoint) -> Entry:
     origin, first = distribution(point), plugins(kind)[point.name]
     holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
     taken = holder != origin or first.value != point.value
-    problem = (
-        f"the name means that of {holder}: ask for this one as `{point.value}`" if taken else ""
-    )
+    problem = f"the name belongs to {holder}: write `{point.value}` for this one" if taken else ""
     try:
         return Entry.of(kind, point.name, plugin_class(kind, point), origin, problem)
-    except Exception as error:  # another's class: anything can happen when it is looked at
+    except Exception as error:  # importing code of another package may raise anything
         return Entry(
             kind, point.name, path=point.value, origin=origin, problem=" ".join(str(error).split())
         )

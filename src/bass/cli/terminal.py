@@ -19,8 +19,8 @@ from rich.segment import Segment
 
 from bass.printable import printable
 
-SHOWN = "\n\t"  # what a text of several lines keeps
-# least and most that the environment is believed
+SHOWN = "\n\t"  # control characters that stay
+# valid range of each variable
 SIZES = {"COLUMNS": (20, 1000), "LINES": (1, 1000)}
 # SIGTSTP, Ctrl-Z, stops the process
 ENDING = (
@@ -31,13 +31,13 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 def say(text: str, stderr: bool = False) -> None:
-    """Print a text, and a line break after it."""
+    """Print a text and a line break."""
     print(printable(text, SHOWN), file=sys.stderr if stderr else sys.stdout)
 
 
 def give(text: str, file: Any = None) -> None:
-    """Write data, such as generated text, to standard output or another stream: unchanged, unless
-    that is a terminal.
+    """Write data, such as generated text, to standard output or another stream; a terminal gets
+    printable characters only.
     """
     file = file or sys.stdout
     if file is not None:  # as `print` does where standard output is closed
@@ -66,12 +66,12 @@ def console(stderr: bool = False, **options: Any) -> Screen:
 
     It ignores an invalid `COLUMNS` or `LINES` of the environment.
     """
-    believed = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name not in SIZES or _is_size(value, *SIZES[name])
     }
-    return Screen(stderr=stderr, highlight=False, emoji=False, _environ=believed, **options)
+    return Screen(stderr=stderr, highlight=False, emoji=False, _environ=environment, **options)
 
 
 def _is_size(text: str, least: int, most: int) -> bool:
@@ -83,7 +83,7 @@ def left_as_found() -> Iterator[None]:
     """Within it, a signal that ends or stops the process first shows the cursor, which a live
     display may have hidden.
     """
-    if threading.current_thread() is not threading.main_thread():  # where no signal comes
+    if threading.current_thread() is not threading.main_thread():  # receives no signals
         yield
         return
 
@@ -91,7 +91,7 @@ def left_as_found() -> Iterator[None]:
         show_cursor()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
-        signal.signal(number, end)  # it was stopped, and goes on
+        signal.signal(number, end)  # the process was stopped, and continues
 
     taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
@@ -113,17 +113,15 @@ def show_cursor() -> None:
 
 @contextlib.contextmanager
 def said_printably() -> Iterator[None]:
-    """Within it, Python's own warnings, and errors that cannot be caught, are printed as by
-    `say`.
-    """
+    """Within it, Python prints warnings and uncaught errors of threads by `say`."""
     format_warning, hooks = warnings.formatwarning, (sys.unraisablehook, threading.excepthook)
 
     def traced(args: Any) -> None:
-        if args.exc_type is not SystemExit:  # with which a thread may end
+        if args.exc_type is not SystemExit:  # a thread may end by it
             trace = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
             say(f"Ignored: {''.join(trace).rstrip()}", stderr=True)
 
-    warnings.formatwarning = lambda *said, **more: printable(format_warning(*said, **more), SHOWN)
+    warnings.formatwarning = lambda *args, **more: printable(format_warning(*args, **more), SHOWN)
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = traced
     if threading.excepthook is threading.__excepthook__:

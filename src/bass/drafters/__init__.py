@@ -1,4 +1,4 @@
-"""Ways to draft by their names for `drafter=`."""
+"""Draft methods by their names for `drafter=`."""
 
 from bass.drafters.ensemble import Ensemble
 from bass.drafters.model import ModelDraft, ModelDrafter

@@ -1,4 +1,4 @@
-"""Several ways to draft: each row uses the first one that proposes tokens."""
+"""Several draft methods: each row uses the first one that proposes tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
@@ -32,7 +32,7 @@ class Ensemble(DraftMethod):
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise OptionError("`Ensemble(methods=...)` is empty: give one way to draft or more.")
+            raise OptionError("`Ensemble(methods=...)` is empty: give one drafter or more.")
         object.__setattr__(self, "methods", tuple(self.methods))
 
     @property
@@ -148,8 +148,8 @@ class EnsembleDrafter(Drafter):
         return merged
 
     def with_copies(self, value: T) -> Iterator[tuple[Drafter, T]]:
-        """Each part with a copy that it may write to; the last one has the value itself, which
-        nothing reads afterwards.
+        """Yield each part with a copy that it may write to; the last part gets the value itself,
+        which nothing reads afterwards.
         """
         for drafter in self.drafters[:-1]:
             yield drafter, copied(value)

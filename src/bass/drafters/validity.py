@@ -31,7 +31,7 @@ _REASONS = {
     NEGATIVE_LENGTH: ("a negative length", "a length is a number of drafted tokens, 0 or more"),
     NOT_FINITE: (
         "probabilities that are not finite (NaN or infinity)",
-        "the weights of a model that drafts are damaged, or its dtype is too narrow (float16 ends "
+        "the weights of a drafting model are damaged, or its dtype is too narrow (float16 ends "
         "at 65,504): "
         'load it again, or give `dtype="bfloat16"` or "float32"',
     ),

@@ -1,1 +1,1 @@
-"""The engine: scorer, speculative step, autoregressive loop, and the host's loop over requests."""
+"""The engine: scorer, speculative step, autoregressive loop, and the host loop over requests."""

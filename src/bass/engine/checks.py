@@ -11,14 +11,14 @@ from bass.ops.batch_state import TARGET
 def check_draft(step: Step, report: StepReport) -> None:
     """Raise `StrategyError` for an invalid draft distribution.
 
-    Nothing is emitted of its step, nor of a step that was launched after it.
+    The engine then emits nothing of this step or of a step launched after it.
     """
     if found := max((report.flags % TARGET).tolist()):
         raise invalid_draft(step.drafter, found)
 
 
 def check_counts(step: Step, report: StepReport, serving: np.ndarray) -> None:
-    """Raise `StrategyError` where a verdict accepts fewer than 0 tokens or more than were drafted.
+    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens or more than were drafted.
 
     Such a count would stall its row or corrupt its text.
     """

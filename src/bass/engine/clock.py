@@ -40,7 +40,7 @@ class Clock:
         self.idle = time.perf_counter()
 
     def since_idle(self) -> float:
-        """Seconds for which the device has had nothing to do."""
+        """Seconds for which the device has been idle."""
         return time.perf_counter() - self.idle
 
     @contextmanager
@@ -52,7 +52,7 @@ class Clock:
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
-        """Exclude the enclosed time, in which the reader of the run works, from the idle time."""
+        """Exclude the enclosed time, which the consumer of the run takes, from the idle time."""
         before = time.perf_counter()
         try:
             yield

@@ -5,8 +5,8 @@ reads its model's weights once, and the keys and values of the positions that it
 
     time >= (sum over passes of weight_bytes + kv_bytes) / bandwidth
 
-A pass counts if some active row feeds a token in it. A CUDA graph runs all k draft passes whatever
-the rows' lengths; only those that some row needed are counted.
+A pass counts if some active row feeds a token in it. A CUDA graph runs all k draft passes for any
+lengths; only those that some row needed are counted.
 """
 
 import functools
@@ -186,9 +186,7 @@ def _windows(decoder: CausalDecoder, layers: int | None) -> tuple[int | None, ..
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured peaks of a device: bytes per second of a large read, FLOPs per second of a large
-    matrix product.
-    """
+    """Measured peaks of a device: bandwidth of a large read, FLOP/s of a large product."""
 
     bandwidth: float
     flops: float
@@ -199,7 +197,7 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
     """Measure a sum over 4 GiB (256 MiB on a CPU) and a square matrix product, each the best of 5
     runs.
 
-    It takes a quarter of a second on a CPU. Sizes shrink where memory is short.
+    It takes a quarter of a second on a CPU. Sizes shrink if memory is short.
     """
     if device.type == "cpu":
         return _peaks(device, dtype, 1024, 2**28)

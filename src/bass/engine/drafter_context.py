@@ -1,4 +1,4 @@
-"""What a run passes to the drafter that is built for it."""
+"""The context that a run passes to its drafter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ class SharedScorer(Scorer):
 @final
 @dataclass(frozen=True)
 class RunContext(DrafterContext):
-    """What one run of a loaded pair offers to its drafter.
+    """The resources that one run of a loaded pair offers to its drafter.
 
     make_draft: allocates the draft model's cache; None without a draft model.
     """
@@ -107,7 +107,7 @@ class RunContext(DrafterContext):
     def draft(self) -> Scorer:
         if self.make_draft is None:
             raise PairingError(
-                "The drafter requests a draft model, and none was loaded: declare "
+                "The drafter requests a draft model, and none is loaded: declare "
                 "`needs_draft = True` in its class."
             )
         scorer = self.make_draft()
@@ -121,7 +121,7 @@ class RunContext(DrafterContext):
     def first_layers(self, count: int) -> Scorer:
         """A scorer of the target's first `count` layers, which shares the target's cache.
 
-        The target overwrites what it writes at drafted positions when it verifies them.
+        The target overwrites its keys and values at drafted positions when it verifies them.
         """
         t = self.target
         own = SharedScorer(

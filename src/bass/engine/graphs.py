@@ -27,7 +27,7 @@ def coarse(length: int, capacity: int) -> int:
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
     """Run a step of this shape with all rows idle: it commits nothing and writes only spare slots.
 
-    No row drafts, since a row near its limit has no room for k tokens.
+    No row drafts, since a row near its limit has fewer than k positions left.
     """
     active = sequences.active.clone()
     sequences.active.fill_(False)
@@ -52,7 +52,7 @@ class Captured:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """No collection of cycles: an engine or a graph that is freed meanwhile ends the capture."""
+    """Disable garbage collection: freeing an engine or a graph would end the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -123,7 +123,7 @@ class GraphedStep(Step):
                     self.pool = torch.cuda.graph_pool_handle()
                 raise
             finally:
-                torch.cuda.set_stream(stream)  # a failed capture leaves its own stream
+                torch.cuda.set_stream(stream)  # a failed capture leaves its own stream current
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.captured
@@ -136,7 +136,7 @@ class GraphedStep(Step):
         captured, self.turn = self.captured[k, span], 1 - self.turn
         report, staged = captured.reports[self.turn], self.host_lengths.numpy()
         if not np.array_equal(staged, lengths):
-            if self.in_flight is not None:  # it may not have read its lengths yet
+            if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
             staged[:] = lengths
         with torch.cuda.device_of(self.lengths):

@@ -6,7 +6,7 @@
                      bytes and FLOPs
 
 A scorer records a pass when it launches it, or when a graph captures it. The positions are part of
-each step's report, so that the account follows the rows' own lengths without a further host read. A
+each step's report, so that the counts follow the rows' own lengths without another host read. A
 drafter needs no code for this: the scorers of its `DrafterContext` are logged.
 """
 

@@ -1,4 +1,4 @@
-"""Autoregressive decoding in few lines: oracle of the tests and baseline of the benchmarks."""
+"""Minimal autoregressive decoding: oracle of the tests and baseline of the benchmarks."""
 
 import torch
 

@@ -61,7 +61,7 @@ class StepRecord:
     # report
     seconds: float
     # from the previous report to the launch: bookkeeping and policy, without prefills, captures and
-    # readers
+    # consumers of the run
     host_seconds: float
     at: float  # end of the step, seconds since the run began
     # Drafted tokens: the first `drafted` columns of a row. None where they were not recorded.

@@ -28,7 +28,7 @@ class PendingStep:
 
     collect: Callable[[], StepReport]
     plan: StepPlan
-    # the drafter's passes over tokens committed in steps that it did not see
+    # the drafter's passes over tokens committed in steps in which it did not run
     caught_up: tuple[Pass, ...] = ()
     host_seconds: float = 0.0  # time for which the device was idle before the launch
     started: float | None = None  # None: launched while the previous step was in flight
@@ -95,8 +95,8 @@ class Run:
 
     @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
-        """Yield what each step committed, row by row, until all requests are done or the time
-        budget (in seconds, without captures) is spent.
+        """Yield the tokens that each step committed, row by row, until all requests are done or the
+        time budget (in seconds, without captures) is spent.
         """
         try:
             with explained(self.no_room):
@@ -112,8 +112,8 @@ class Run:
         rows, longest = self.sequences.tokens.shape[0], self.sequences.capacity
         return RequestError(
             f"A pass of {rows} rows of up to {longest} positions, with up to "
-            f"{self.policy.max_length} drafted tokens each, needs more "
-            f"memory for its buffers than weights, keys and values leave ({reason}): "
+            f"{self.policy.max_length} drafted tokens each, needs more memory for its buffers than "
+            f"is free next to weights, keys and values ({reason}): "
             "lower `max_batch_size`, the policy's "
             "longest draft, or `max_new_tokens`."
         )

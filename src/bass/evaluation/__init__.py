@@ -1,1 +1,1 @@
-"""Scores on tasks: problems, samples of them, and generated code, exact answers and summaries."""
+"""Evaluation on tasks: problems, their samples, and scores of code, answers and summaries."""

@@ -1,4 +1,4 @@
-"""Samples of a model for every problem, then their scores; both go on where they were left."""
+"""Samples every problem, then scores the samples; both continue after an interruption."""
 
 import contextlib
 import hashlib
@@ -30,7 +30,7 @@ from bass.runs.evaluation_folder import MOST_BUDGETS, Folder, Sample, Score, dig
 from bass.runs.prompts import occurrences
 from bass.text import Tokenizer
 
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Progress = Callable[[str, int, int], None]  # stage, items done, items in total
 WARM_UP_TOKENS = 4
 
 
@@ -48,8 +48,8 @@ METHODS: dict[str, Callable[[LLM], LLM]] = dict(
 class Evaluation:
     """The request of an evaluation.
 
-    `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds, empty for ten that follow
-    from the samples.
+    `options`: of `LLM.generate`; `ks`: of pass@k; `budgets`: in seconds; empty: ten from the
+    samples.
     """
 
     task: str
@@ -77,8 +77,7 @@ class Evaluation:
                 )
         if self.ks and SCORES[self.task] == "rouge2":
             raise OptionError(
-                "pass@k counts samples that pass, and a summary neither passes nor fails: leave it "
-                "out."
+                "pass@k counts samples that pass, and summaries do not pass or fail: leave it out."
             )
         if max(len(self.budgets), len(self.ks)) > MOST_BUDGETS:
             raise OptionError(
@@ -92,7 +91,7 @@ class Evaluation:
 
     @property
     def fingerprint(self) -> str:
-        """Of the problems, so that a folder is gone on with for the same ones only."""
+        """A hash of the problems, so that a folder is continued only with the same ones."""
         return hashlib.sha256(json.dumps([asdict(p) for p in self.problems]).encode()).hexdigest()[
             :16
         ]
@@ -101,8 +100,8 @@ class Evaluation:
 def sandbox(
     seconds: float = Limits.seconds, memory: int = Limits.memory, workers: int | None = None
 ) -> Sandbox:
-    """Where generated programs run: each for so many seconds, in so many MiB; `workers` at a time,
-    or as many as there are cores.
+    """The sandbox of generated programs, with limits in seconds and MiB; `workers` programs at a
+    time, by default one per core.
 
     Errors name the options of `bass eval`, `program_seconds` and `program_memory`.
     """
@@ -115,12 +114,10 @@ def sandbox(
 
 
 def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
-    """The problems after the first `shots`, which stand with their solutions before each of
-    them.
-    """
+    """The problems after the first `shots`, each with those and their solutions in its prompt."""
     if not 0 <= shots < len(problems):
         raise OptionError(
-            f"`shots={shots}` must leave one of the {len(problems)} problems or more to evaluate: "
+            f"`shots={shots}` must leave at least one of the {len(problems)} problems: "
             "give a smaller number."
         )
     before = "".join(f"{p.prompt}{p.solution}\n\n" for p in problems[:shots])
@@ -128,8 +125,8 @@ def with_shots(problems: Sequence[Problem], shots: int) -> list[Problem]:
 
 
 def check(llm: LLM, evaluation: Evaluation) -> list[str]:
-    """Raise an error before any sample is made, for prompts beyond the context, programs that
-    cannot run, or a missing library.
+    """Check before sampling: raise an error for prompts beyond the context, programs that cannot
+    run, or a missing library.
 
     Returns the layers that confine programs.
     """
@@ -144,8 +141,8 @@ def check(llm: LLM, evaluation: Evaluation) -> list[str]:
     if empty:
         named = evaluation.problems[sizes.index(0)].task_id
         raise RequestError(
-            f"{empty} of {len(sizes)} problems have an empty prompt, the first is `{named}`: take "
-            "them out of the file."
+            f"{empty} of {len(sizes)} problems have an empty prompt, the first is `{named}`: "
+            "remove them from the file."
         )
     long = sum(size > room for size in sizes)
     if long:
@@ -167,7 +164,7 @@ def fitting(llm: LLM, problems: Sequence[Problem], max_new_tokens: int) -> list[
 
 
 def _size(tokenizer: Tokenizer, prompt: str, room: int) -> int:
-    """Tokens of a prompt; of one that cannot fit, more than there is room for."""
+    """Tokens of a prompt; for one that cannot fit, any number above `room`."""
     room = max(room, 0)
     return room + 1 if tokenizer.cannot_fit(prompt, room) else len(tokenizer.encode(prompt))
 
@@ -180,15 +177,15 @@ def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
 def sample(
     llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress
 ) -> dict[str, list[Sample]]:
-    """Samples of every problem by a method, one problem at a time: the clocks are those of one
-    request with its samples. A problem with the prompt of an earlier one gets other samples.
+    """Samples of every problem by a method, one problem at a time, so that clocks measure a single
+    request. A problem with the prompt of an earlier one gets other samples.
     """
     done = folder.samples(method)
     model = METHODS[method](llm)
     options = dict(evaluation.options)
     left = [p for p in evaluation.problems if p.task_id not in done]
     progress(f"sampling, {method}", len(evaluation.problems) - len(left), len(evaluation.problems))
-    if left:  # what happens once per process is not to count for the first problem
+    if left:  # one-time costs of the process must not count for the first problem
         few: dict[str, Any] = {
             "max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]),
             "min_new_tokens": 0,
@@ -239,7 +236,7 @@ def score(
     drawn = [s for p in evaluation.problems for s in samples[p.task_id]]
     left = [s for s in drawn if _identity(s) not in known]
     progress(f"scoring, {method}", len(drawn) - len(left), len(drawn))
-    # an interruption that comes here ends the programs under way
+    # an interruption ends the running programs
     with contextlib.closing(
         _judged(evaluation, [(problems[s.task_id], s) for s in left])
     ) as judged:
@@ -258,7 +255,7 @@ def score(
 def _judged(
     evaluation: Evaluation, drawn: Sequence[tuple[Problem, Sample]]
 ) -> Generator[tuple[float, str, str], None, None]:
-    """The value of each sample, and of a program why: its reason and detail."""
+    """The score of each sample; for a program with reason and detail."""
     kind = SCORES[evaluation.task]
     if kind != "code":
         measure = exact_match if kind == "exact_match" else rouge2
@@ -280,7 +277,7 @@ def evaluate(
     folder: Folder,
     progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Sample and score by every method, and write the summary, which is returned."""
+    """Sample and score with every method; write and return the summary."""
     layers = check(llm, evaluation)
     drawn = {
         method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods
@@ -289,7 +286,7 @@ def evaluate(
         method: score(evaluation, method, drawn[method], folder, progress)
         for method in evaluation.methods
     }
-    # The same budgets for all methods, so that their curves can be laid over each other.
+    # the same budgets for all methods, so that their curves can be compared
     budgets = sorted(set(evaluation.budgets)) or useful_budgets(
         [group for groups in scored.values() for group in groups]
     )

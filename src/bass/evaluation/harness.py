@@ -20,13 +20,13 @@ from bass.sampling import Sampling
 from bass.text.tokenizer import Tokenizer
 
 SAMPLING = tuple(f.name for f in fields(Sampling))
-OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # change nothing in greedy decoding
+OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # no effect in greedy decoding
 OFF = {f.name: f.default for f in fields(Sampling) if f.name != "temperature"}
 
 
 def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
     """An `lm_eval.api.model.LM`. Log-likelihoods are the target's, in one pass without drafts; text
-    is generated with them.
+    is generated with drafts.
 
     Contexts that are too long lose their beginning, as in the harness's own Hugging Face model.
     Raises `OptionError` without the library, `RequestError` without a tokenizer.
@@ -77,17 +77,17 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
             ]
 
         def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-            asked = [
+            requested = [
                 (self.tok_encode(context), normalize_gen_kwargs(options))
                 for context, options in (request.args for request in requests)
             ]
-            return generated(llm, asked, seed)
+            return generated(llm, requested, seed)
 
     return Model()
 
 
 def tokenizer_of(llm: LLM) -> Tokenizer:
-    """The target's. Raises `RequestError` without one."""
+    """The target's tokenizer. Raises `RequestError` without one."""
     if llm.models.tokenizer is None:
         raise RequestError(
             "The tasks of lm-evaluation-harness are texts, and the target's folder has no "
@@ -97,66 +97,70 @@ def tokenizer_of(llm: LLM) -> Tokenizer:
 
 
 def end_of_text(llm: LLM) -> int:
-    """The token before a text without context. Raises `RequestError` where there is none."""
+    """The token before a text without context. Raises `RequestError` if there is none."""
     if not llm.models.eos:
         raise RequestError(
-            "The checkpoint has no end-of-sequence token, with which a text without context is to "
-            "begin: name one."
+            "The checkpoint has no end-of-sequence token to begin a text without context: name one."
         )
     return min(llm.models.eos)
 
 
-def generated(llm: LLM, asked: Sequence[tuple[list[int], dict[str, Any]]], seed: int) -> list[str]:
-    """The text after each context, by the harness's normalized options for it.
+def generated(
+    llm: LLM, requested: Sequence[tuple[list[int], dict[str, Any]]], seed: int
+) -> list[str]:
+    """The continuation of each context, with the harness's normalized options.
 
-    Those with the same options are one call of `LLM.generate`. A context that leaves no positions
-    for the new tokens loses its beginning.
+    Contexts with the same options share a call of `LLM.generate`. A context that leaves too few
+    positions for the new tokens loses its beginning.
     """
     groups: dict[str, list[int]] = {}
-    for i, (_, options) in enumerate(asked):
+    for i, (_, options) in enumerate(requested):
         groups.setdefault(repr(sorted(options.items())), []).append(i)
     texts: dict[int, str] = {}
     for group in groups.values():
-        options = generation_options(asked[group[0]][1])
+        options = generation_options(requested[group[0]][1])
         longest = longest_context(llm, options["max_new_tokens"])
-        prompts = [asked[i][0][-longest:] for i in group]
+        prompts = [requested[i][0][-longest:] for i in group]
         result = llm.generate(prompts, seed=seed, **options)
         texts |= {i: c.text or "" for i, c in zip(group, result.completions, strict=True)}
-    return [texts[i] for i in range(len(asked))]
+    return [texts[i] for i in range(len(requested))]
 
 
 def longest_context(llm: LLM, new_tokens: int) -> int:
-    """Tokens of a context that target and draft have positions for, before so many new ones."""
+    """The maximum length of a context before `new_tokens` new ones, in target and draft."""
     models = [one for one in (llm.models.target, llm.models.draft) if one is not None]
     longest = min(model.shape.max_positions for model in models) - new_tokens
     if longest < 1:
-        raise RequestError(f"`max_gen_toks={new_tokens}` leaves no room for a context: lower it.")
+        raise RequestError(
+            f"`max_gen_toks={new_tokens}` leaves no positions for a context: lower it."
+        )
     return longest
 
 
-def generation_options(asked: dict[str, Any]) -> dict[str, Any]:
-    """Those of `LLM.generate` for the harness's normalized ones.
+def generation_options(requested: dict[str, Any]) -> dict[str, Any]:
+    """The options of `LLM.generate` for the harness's normalized options.
 
     Raises `OptionError` for one that would be ignored.
     """
-    asked = dict(asked)
+    requested = dict(requested)
     sampled, until, tokens = (
-        asked.pop("do_sample", False),
-        asked.pop("until", []),
-        asked.pop("max_gen_toks"),
+        requested.pop("do_sample", False),
+        requested.pop("until", []),
+        requested.pop("max_gen_toks"),
     )
-    unknown = [name for name in asked if name not in SAMPLING]
+    unknown = [name for name in requested if name not in SAMPLING]
     if unknown:
         raise OptionError(
-            f"`{unknown[0]}` is no option of generation here: of sampling there are "
-            f"{', '.join(SAMPLING)}."
+            f"`{unknown[0]}` is not supported: the sampling options are {', '.join(SAMPLING)}."
         )
-    if not sampled:  # the harness's own defaults of these are in `asked` too
-        asked = {k: v for k, v in asked.items() if k not in OF_SAMPLES} | {"temperature": 0.0}
+    if not sampled:  # `requested` has the harness's defaults of these too
+        requested = {k: v for k, v in requested.items() if k not in OF_SAMPLES} | {
+            "temperature": 0.0
+        }
     return {
         "temperature": 1.0,
         **OFF,
-        **asked,
+        **requested,
         "max_new_tokens": tokens,
         "stop": [text for text in until if text],
     }
@@ -166,10 +170,10 @@ def generation_options(asked: dict[str, Any]) -> dict[str, Any]:
 def log_likelihood(
     llm: LLM, context: Sequence[int], continuation: Sequence[int]
 ) -> tuple[float, bool]:
-    """Log-probability of the continuation's tokens after the context's, by the target, and whether
-    each is its most probable one.
+    """Log-probability of the continuation after the context, by the target, and whether each token
+    is the most probable one.
 
-    Where there are more tokens than positions, the first ones are left out.
+    With more tokens than positions, the first ones are left out.
     """
     target = llm.models.target
     tokens = [*context, *continuation][-(target.shape.max_positions + 1) :]

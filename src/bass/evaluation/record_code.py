@@ -1,6 +1,4 @@
-"""The Python code of a file's records: which names it takes and binds, within limits on what is
-parsed.
-"""
+"""Analyses the Python code of a file's records: used and bound names, within limits on parsing."""
 
 import ast
 import symtable
@@ -9,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-# Characters of a record's code or its tests, and those that one file has the parser read in all,
-# again and again where a text is parsed more than once. MBPP has 4,148 and 386,196. The parser
-# takes up to 3 microseconds for each.
+# Maximum characters of a record's code or tests, and of all parsed texts of a file, repeated parses
+# included. MBPP has 4,148 and 386,196. The parser takes up to 3 microseconds per character.
 LONGEST_CODE, MOST_CODE = 2**13, 2**19
 _Parsed = TypeVar("_Parsed")
 
@@ -20,7 +17,7 @@ _Parsed = TypeVar("_Parsed")
 class Parser:
     """Python's own parser, for the records of one file.
 
-    Raises `ValueError` before it would read more than the limits allow, and what Python's raises.
+    Raises `ValueError` before it exceeds a limit, and the errors of Python's parser.
     """
 
     characters: int = 0  # read so far
@@ -37,28 +34,27 @@ class Parser:
         check_length(code)
         self._count(code)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that are none, as some solutions have them
+            warnings.simplefilter("ignore")  # invalid escapes, which some solutions have
             try:
                 return parse(code)
             except SyntaxError:
-                self._count(code)  # it is read twice: the second time to say what is wrong
+                self._count(code)  # Python parses invalid code twice, for a better message
                 raise
 
     def _count(self, code: str) -> None:
         self.characters += len(code)
         if self.characters > MOST_CODE:
             raise ValueError(
-                f"it and those before it give the parser {self.characters:,} characters of code in "
-                f"all, and {MOST_CODE:,} are the most"
+                f"it and earlier records have {self.characters:,} characters of code to parse, and "
+                f"{MOST_CODE:,} are the most"
             )
 
 
 def used(tests: str, code: str, parser: Parser) -> tuple[tuple[str, ...], list[str]]:
-    """The names that the tests take from the program: those they use and do not bind themselves,
-    and the reference solution binds, in whatever way but an import. And its imports of what they
-    use, which the tests need too.
+    """The names that the tests take from the program, and the imports that they need.
 
-    Raises `ValueError` where they take nothing from it.
+    The names are those that the tests use without binding them, and that the reference solution
+    binds other than by an import. Raises `ValueError` if there are none.
     """
     scope = parser.scope(tests)
     own_names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_local()}
@@ -77,7 +73,7 @@ def used(tests: str, code: str, parser: Parser) -> tuple[tuple[str, ...], list[s
 
 
 def _global_uses(scope: symtable.SymbolTable) -> set[str]:
-    """The names of the module that are read in this scope and in those within it."""
+    """The global names that are read in this scope and in nested ones."""
     module = scope.get_type() == "module"
     own = {
         symbol.get_name()
@@ -88,7 +84,7 @@ def _global_uses(scope: symtable.SymbolTable) -> set[str]:
 
 
 def _bound(scope: symtable.SymbolTable) -> set[str]:
-    """The names of the module that this scope and those within it bind, but by no import."""
+    """The global names that this scope and nested ones bind, except by an import."""
     module = scope.get_type() == "module"
     own = {
         symbol.get_name()
@@ -99,7 +95,7 @@ def _bound(scope: symtable.SymbolTable) -> set[str]:
 
 
 def check_length(code: str) -> None:
-    """Raise `ValueError` for code that is longer than that of any problem."""
+    """Raise `ValueError` for code beyond `LONGEST_CODE`."""
     if len(code) > LONGEST_CODE:
         raise ValueError(
             f"it has {len(code):,} characters of code or of tests, and {LONGEST_CODE:,} are the "

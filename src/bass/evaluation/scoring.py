@@ -1,4 +1,4 @@
-"""What one completion is worth where it is not code: exact match and ROUGE-2."""
+"""Scores of completions that are not code: exact match and ROUGE-2."""
 
 import functools
 from typing import Any
@@ -14,8 +14,8 @@ def exact_match(problem: Problem, text: str) -> float:
 
 
 def rouge2(problem: Problem, text: str) -> float:
-    """F-measure of the pairs of words that summary and reference share, stemmed, by the library
-    rouge-score (Lin, 2004).
+    """F-measure of the common stemmed bigrams of summary and reference (Lin, 2004), by the library
+    rouge-score.
     """
     return float(_rouge().score(problem.reference, text)["rouge2"].fmeasure)
 

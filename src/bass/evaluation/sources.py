@@ -1,4 +1,4 @@
-"""Files of problems, here or on the hub, record by record."""
+"""Files of problems, local or on the hub, record by record."""
 
 import gzip
 import io
@@ -15,13 +15,13 @@ from bass.plain_json import MOST_LINES, json_lines, parse_json
 HUB_FILE = re.compile(
     r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?:(?P<path>[\w./-]+)", re.ASCII
 )
-LARGEST = 2**27  # bytes of a file, and of what it unpacks to
+LARGEST = 2**27  # bytes of a file, and of its unpacked content
 _KINDS = ".jsonl, .json, either with .gz, or .parquet"
 
 
 def locate(data: str | Path) -> Path:
     """The file: a path, or `org/name[@revision]:path/of/file` of a data set on the hub, which
-    `huggingface_hub` fetches and keeps.
+    `huggingface_hub` downloads and caches.
     """
     if (found := on_hub(data)) is None:
         return Path(data)
@@ -37,7 +37,7 @@ def locate(data: str | Path) -> Path:
                 found["id"], found["path"], repo_type="dataset", revision=found["revision"]
             )
         )
-    except Exception as error:  # of the network, the hub, the cache: the library has dozens
+    except Exception as error:  # the library raises dozens of types, for network, hub and cache
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise RequestError(
             f"`{data}` could not be fetched from the hub ({reason}): correct the name, or give a "
@@ -46,14 +46,14 @@ def locate(data: str | Path) -> Path:
 
 
 def on_hub(data: str | Path) -> re.Match[str] | None:
-    """The parts of a name of a file on the hub; None for a file here."""
+    """The parts of the name of a file on the hub; None for a local file."""
     if isinstance(data, Path) or Path(data).exists():
         return None
     return HUB_FILE.fullmatch(data)
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """The records of a file, by its name's ending, read lazily. Raises `RequestError`."""
+    """The records of a file, read lazily by its extension. Raises `RequestError`."""
     try:
         data = read_regular(path, LARGEST)
         if path.suffix == ".parquet":
@@ -96,10 +96,10 @@ def _parquet(path: Path, data: bytes) -> Iterator[Any]:
 
 
 def _rows(file: Any) -> Iterator[Any]:
-    """All rows of a `pyarrow.parquet.ParquetFile`, in which a row can take no room."""
+    """All rows of a `pyarrow.parquet.ParquetFile`; a row may take no space in the file."""
     if file.metadata.num_rows > MOST_LINES:
         raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_LINES} are the most")
-    # one long text in many rows counts once in `nbytes`
+    # a long text that many rows share counts once in `nbytes`
     if "dictionary<" in str(file.schema_arrow):
         raise ValueError("it has categories instead of texts")
     size = 0

@@ -1,4 +1,4 @@
-"""Problems of the benchmarks, read from files as their authors published them."""
+"""Problems of the benchmarks, read from their published files."""
 
 import contextlib
 import re
@@ -17,17 +17,17 @@ from bass.evaluation.sources import locate, read_records
 # Characters of a reference summary, some 10,000 words; each takes ROUGE 2 microseconds for every
 # sample.
 LONGEST_REFERENCE = 2**16
-# where a function has ended
+# strings at which a function has ended
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One prompt, and how its completion is scored.
+    """A prompt, and the data that score its completion.
 
-    Of `program`, `answer` and `reference` exactly one is there: the tests of code (with `before`,
-    what they need; `opening`: what stands before the completion in the program), the exact answer,
-    or the reference summary. `solution`: a completion known to be right.
+    Exactly one of these is given: `tests` of code (with `before`: code that they need, and
+    `opening`: the code before the completion), the exact `answer`, or the `reference` summary.
+    `solution`: a correct completion.
     """
 
     task_id: str
@@ -70,12 +70,12 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
             MemoryError,
         ) as error:
             what = f"it lacks {error}" if isinstance(error, KeyError) else error
-            # both are what Python's parser raises
+            # Python's parser raises both for deep nesting
             if isinstance(error, RecursionError | MemoryError):
                 what = "it is nested too deeply"
             raise RequestError(
-                f"Record {number} of `{path}` is no problem of the task `{task}` ({what}): give a "
-                "file of that task, or name another task."
+                f"Record {number} of `{path}` is not a problem of the task `{task}` ({what}): give "
+                "a file of that task, or name another task."
             ) from error
     if not problems:
         raise RequestError(f"`{path}` has no problems: give a file with one JSON object per line.")
@@ -95,7 +95,7 @@ def read_problems(task: str, data: str | Path) -> list[Problem]:
 def humaneval(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """Chen et al.
 
-    (2021): go on with a function. Its helpers in the prompt are the tests' own, not the program's.
+    (2021): complete a function. Helpers in the prompt belong to the tests, not to the program.
     """
     prompt, entry = _text(record, "prompt"), _text(record, "entry_point")
     solution = _text(record, "canonical_solution")
@@ -112,18 +112,18 @@ def humaneval(record: dict[str, Any], number: int, parser: Parser) -> Problem:
 
 
 def _stub(prompt: str, solution: str, parser: Parser) -> str:
-    """The prompt as code that runs: its function does nothing, or, where the prompt ends within a
-    line or a docstring, is the solution.
+    """The prompt as code that runs: its function does nothing, or is the solution if the prompt
+    ends within a line or a docstring.
     """
     if not prompt.strip():
-        return ""  # refused with all other empty prompts
+        return ""  # reported with all other empty prompts
     first = next((line for line in solution.splitlines() if line.strip()), "")
     indent = first[: len(first) - len(first.lstrip())] or "    "
     for code in (f"{prompt}{indent}pass\n", f"{prompt}\n{indent}pass\n", prompt + solution):
         with contextlib.suppress(SyntaxError):
             parser.tree(code)
             return code
-    raise ValueError("its prompt and solution together are no Python")
+    raise ValueError("its prompt and solution together are not Python")
 
 
 def mbpp(record: dict[str, Any], number: int, parser: Parser) -> Problem:
@@ -173,7 +173,7 @@ def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     summary = record["summary"] if "summary" in record else record["reference"]
     document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
     if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
-        raise ValueError("its document and its summary are to be texts")
+        raise ValueError("its document and its summary must be texts")
     if len(summary) > LONGEST_REFERENCE:
         raise ValueError(
             f"its summary has {len(summary):,} characters, and {LONGEST_REFERENCE:,} are the most"
@@ -197,8 +197,8 @@ TASKS: dict[str, Callable[[dict[str, Any], int, Parser], Problem]] = {
 
 
 def final_number(text: str) -> str | None:
-    """The last number of a text without signs of currency and thousands, as GSM8K's own script
-    compares it; None: there is none.
+    """The last number of a text without currency signs and thousands separators, as in GSM8K's
+    script; None without one.
     """
     found = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
     if not found:

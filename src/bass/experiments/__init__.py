@@ -1,1 +1,1 @@
-"""Ablations: plans from configs, and what runs their cells."""
+"""Ablations: plans from configs, and the execution of their cells."""

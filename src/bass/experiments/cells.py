@@ -1,5 +1,5 @@
-"""Runs one cell of an ablation into its folder, turn by turn: a function of its settings and of the
-folder's content.
+"""Runs one cell of an ablation into its folder, turn by turn, given its settings and the folder's
+content.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class UnwritableError(RunFolderError):
 class Task:
     """A cell and its run folder.
 
-    labels: its value on each axis. made_with: the mark of its folder before it has results.
+    labels: its value on each axis. made_with: content of its folder's file `made_with.json`.
     """
 
     id: str
@@ -61,12 +61,12 @@ class Task:
 
     @functools.cached_property
     def load_plan(self) -> LoadPlan:
-        """What its settings load."""
+        """The models and strategies of its settings."""
         return self.settings.load_plan()
 
     @property
     def turns(self) -> list[list[Call]]:
-        """Its calls, those of each seed together: cells that are compared take turns."""
+        """Its calls, grouped by seed: cells that are compared take turns."""
         return [
             list(calls)
             for _, calls in itertools.groupby(self.settings.calls, key=lambda call: call.seed)
@@ -76,12 +76,11 @@ class Task:
 def run_turn(
     task: Task, turn: int, pairs: ModelCache, say: Callable[[float], None] = lambda share: None
 ) -> Summary | None:
-    """Make the missing calls of one of `task.turns`. `say` receives the share of the cell that is
-    done.
+    """Make the missing calls of one of `task.turns`; `say` gets the completed share of the cell.
 
-    When all turns have ended, or one of them fails, the cell gets its summary, which is returned;
-    an existing summary is returned too. Raises `UnwritableError` if the folder cannot be written,
-    and `RunFolderError` if its content is damaged; existing content is kept.
+    Returns the summary, which the cell gets when all turns have ended or one fails; None before
+    that. Raises `UnwritableError` if the folder cannot be written, and `RunFolderError` if its
+    content is damaged; existing content is kept.
     """
     with writing(task.folder):
         task.folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +129,7 @@ def run_turn(
 
 def failed(task: Task, error: str, seconds: float) -> Summary:
     """The summary of a cell that failed."""
-    # a page cannot hold half of a surrogate pair
+    # an HTML page cannot hold a lone surrogate
     text = " ".join(error.split()).encode(errors="backslashreplace").decode()
     return Summary(task.id, task.labels, "failed", text, {}, [], seconds)
 
@@ -151,13 +150,13 @@ def _sync(folder: Path) -> None:
 
 
 def share_done(task: Task) -> float:
-    """The share of the cell's complete repeats, from its folder."""
+    """The share of repeats that its folder has completely."""
     ends = read_lines(task.folder / RunFolder.REQUESTS, lambda text, where: '"end": true' in text)
     return sum(ends.values) / len(task.settings.calls)
 
 
 def has_results(task: Task) -> bool:
-    """Whether the cell's folder has results: of a complete repeat, or of the whole cell."""
+    """Whether the cell's folder has results of a complete repeat or of the whole cell."""
     return share_done(task) > 0 or (
         (summary := RunFolder(Path(task.run)).summary(task.id)) is not None
         and summary.state == "done"
@@ -210,14 +209,12 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 def _generate(
     task: Task, pairs: ModelCache, left: list[Call], last: bool, say: Callable[[float], None]
 ) -> Facts | None:
-    """Make these calls. If they are the cell's last ones, measure the facts that its lines do not
-    have.
-    """
+    """Make these calls. After the last ones of the cell, measure the facts that its lines lack."""
     settings, calls = task.settings, task.settings.calls
     llm = serve(task.load_plan, pairs)
-    # now, once: what it allocates is no memory of the cell
+    # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
-    if settings.warm_up and left:  # in every turn: other cells were run since the one before
+    if settings.warm_up and left:  # in every turn, since other cells ran in between
         llm.warm_up(
             left[0].prompts,
             num_return_sequences=left[0].samples,
@@ -238,13 +235,13 @@ def _generate(
     if not last:
         return None
     call = (left or calls)[-1]
-    if generation is None:  # all repeats had ended, and the process before the summary was written
+    if generation is None:  # the process ended between the last repeat and the summary
         options = call.options(settings.stream_with)
         generation = llm.start(call.prompts, options, call.first_sample)
         generation.result()
     memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
     cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
-    del generation  # its storage is given back first
+    del generation  # frees its memory first
     return Facts.of(
         cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace)
     )
@@ -253,7 +250,7 @@ def _generate(
 def _record(folder: Path, call: Call, generation: Generation, conditions: ConditionLine) -> None:
     """A call's lines.
 
-    They are written when it has ended, so that no file is written while its steps are timed.
+    They are written after the call, so that no file is written while its steps are timed.
     """
     run, result = generation.run, generation.result()
     with writing(folder):
@@ -272,7 +269,7 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
             )
             append_line(folder / RunFolder.REQUESTS, line)
         append_line(folder / CONDITIONS, conditions)
-        # a machine that goes down must not keep the mark of the end and lose what stands before it
+        # after a crash the mark of the end must not exist without the lines before it
         _sync(folder)
         append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
 
@@ -285,15 +282,14 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else folder
         raise UnwritableError(
-            f"`{where}` cannot be written ({error.strerror or error}): make room or name another "
-            "folder with `--output`, and give the "
-            "command again; what was finished is kept."
+            f"`{where}` cannot be written ({error.strerror or error}): free disk space or name "
+            "another folder with `--output`, and repeat the command; finished results are kept."
         ) from error
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes the cell; an ending process may still do."""
+    """Wait until no other process writes the cell: an ending process may still write."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

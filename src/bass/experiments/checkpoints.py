@@ -1,4 +1,4 @@
-"""Whether the checkpoints of a plan suit its cells, by their headers only."""
+"""Checks the checkpoints of a plan against its cells, from headers only."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from bass.models.first_layers import FirstLayers
 from bass.problems import Problems
 from bass.runs.settings import Settings
 
-# if one of these has a replaced value, the intended pair is unknown
+# if the value of one of these was replaced by its default, the intended pair is unknown
 _OF_PAIR = {"target", "draft", "policy", "drafter"}
 _OF_LENGTH = {"target", "draft", "prompts", "num_prompts", "max_new_tokens"}
 
@@ -26,11 +26,10 @@ def check_checkpoints(plan: Plan, problems: Problems | None = None) -> None:
     """Raise an `OptionError` for a plan with checkpoints that are missing or damaged, do not match,
     or are too small for a cell.
 
-    It reports all problems, including earlier ones. If there are any, it makes no request to the
-    hub.
+    Reports all problems, including earlier ones; with earlier problems, it does not access the hub.
     """
     problems = problems or Problems()
-    checks = _Checks(problems, offline=bool(problems.told))
+    checks = _Checks(problems, offline=bool(problems.sentences))
     for cell in plan.cells:
         checks.check(cell.settings, plan.load_plans.of(cell.settings), problems.replaced)
     for one in plan.repaired:
@@ -56,9 +55,9 @@ class _Checks:
     _checked: set[tuple[object, ...]] = field(default_factory=set)
 
     def check(self, settings: Settings, load_plan: LoadPlan, replaced: Collection[str]) -> None:
-        """Note what is wrong with a cell.
+        """Record the problems of a cell.
 
-        Nothing is concluded from settings that were replaced by their defaults.
+        Settings that were replaced by their defaults are not checked.
         """
         method = load_plan.parts.drafter
         key = (
@@ -112,7 +111,7 @@ class _Checks:
     def _vocabulary(
         self, load_plan: LoadPlan, target: Checkpoint, draft: Checkpoint | None
     ) -> int | None:
-        """Its size; None where the two are no pair."""
+        """Its size; None if the two do not form a pair."""
         if draft is None:
             return target.index.decoder.shape.vocab_size
         key = (load_plan.target, load_plan.draft)

@@ -14,8 +14,8 @@ import torch
 from bass.errors import is_out_of_memory
 from bass.runs.conditions import ConditionLine
 
-PIECES = 5  # of a calibration, one directly after the other
-# side of its matrices, bytes that it reads: some 20 ms on two cores, 3 on a GPU
+PIECES = 5  # of a calibration, without a pause between them
+# side of the matrices, bytes to read: about 20 ms on two cores, 3 ms on a GPU
 SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}
 
 
@@ -34,7 +34,7 @@ class Conditions:
         self._since = time.perf_counter(), time.process_time(), busy_seconds()
 
     def line(self, repeat: int) -> ConditionLine:
-        """What it was like until now."""
+        """The state from the construction until now."""
         wall, own, busy = self._since
         now = busy_seconds()
         others = None
@@ -61,7 +61,7 @@ def calibrated(device: torch.device) -> tuple[float | None, float | None]:
     None without enough memory for them.
     """
     try:
-        # a GPU's are given back
+        # frees the operands on a GPU
         square, data = _operands(device) if device.type == "cpu" else _operands.__wrapped__(device)
         return _seconds(lambda: square @ square, device), _seconds(lambda: data.sum(), device)
     except (MemoryError, RuntimeError) as error:
@@ -85,7 +85,7 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
             torch.cuda.synchronize(device)
         return time.perf_counter() - began
 
-    timed(1)  # a clock that had gone down goes up, and caches are as after any other piece
+    timed(1)  # warm-up: raises a lowered clock and fills the caches
     return timed(PIECES)
 
 

@@ -9,13 +9,13 @@
       policy.increment: [1, 2]
       # any other name: labels for several settings at once
       method: {pad: {cache: padded}, split: {cache: split}}
-    # cells next to the grid; what a point does not say is the base run's
+    # cells in addition to the grid; a point has the base run's values unless it sets others
     points: [{batch: 3, method: pad}]
     exclude: [{batch: 1, method: split}]              # combinations to leave out
-    # what `--quick` puts over all that
+    # overrides of `--quick`
     quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}
 
-Whatever is wrong is told at once, before anything runs.
+All problems are reported together, before anything runs.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class Repaired:
-    """A cell that cannot be, put right as far as its checkpoints can be looked at.
+    """An invalid cell, repaired so that its checkpoints can be checked.
 
     `replaced`: settings that have their defaults.
     """
@@ -69,7 +69,7 @@ class Repaired:
 class Plan:
     """What an ablation will run.
 
-    `config`: what it was made of, from which `plan` makes it again. `repaired`: cells left out.
+    `config`: its config, from which `plan` makes it again. `repaired`: the invalid cells.
     """
 
     name: str
@@ -82,29 +82,25 @@ class Plan:
 
 
 def plan(raw: Mapping[str, Any]) -> Plan:
-    """All cells of a config, each found to be possible as far as can be seen without loading
-    anything.
-    """
+    """All cells of a config, checked without loading anything."""
     made, problems = examined(raw)
     problems.raise_any(f"The config `{made.name}`")
     return made
 
 
 def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[Plan, Problems]:
-    """The cells of a config that are possible, and all that is wrong with the others, beside the
-    problems that are given.
-    """
+    """The valid cells of a config, and the problems of the others, added to the given problems."""
     problems = problems or Problems()
-    problems.told += [unknown_part(str(key), KEYS) for key in raw if key not in KEYS]
+    problems.sentences += [unknown_part(str(key), KEYS) for key in raw if key not in KEYS]
     name, about = raw.get("name"), raw.get("about") or ""
     if not (isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name)):
-        problems.told.append(
+        problems.sentences.append(
             f"`name: {name!r:.60}` must be a text of letters, digits and `._+-`: it names the "
             "run's folder."
         )
     if not isinstance(about, str):
-        problems.told.append(f"`about: {about!r:.60}` must be a text.")
-    problems.told += [
+        problems.sentences.append(f"`about: {about!r:.60}` must be a text.")
+    problems.sentences += [
         f"`{where}` must be a finite number."
         for part in KEYS
         for where in endless(raw.get(part), part)
@@ -124,31 +120,33 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
         if key.partition(".")[0] in SETTINGS:
             axes.setdefault(key, {})
     refuse_overlap(axes, problems)
-    if not points:  # which have the base run's value where they name none
+    if not points:  # points have the base run's value on an axis that they do not name
         refuse_lost(mapping(raw, "base", problems), axes, problems)
     excluded = (
         [] if large else exclusions(mappings(raw, "exclude", problems).values(), axes, problems)
     )
     grid = [] if points and not varied else _grid({k: v for k, v in axes.items() if v})
     drafts: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for said in itertools.islice(grid, 1) if large else grid:
-        labels = {key: said[key] if key in said else _base_label(key, base) for key in axes}
+    for choice in itertools.islice(grid, 1) if large else grid:
+        labels = {key: choice[key] if key in choice else _base_label(key, base) for key in axes}
         if not any(all(labels[key] in allowed for key, allowed in out.items()) for out in excluded):
-            drafts.append((labels, {k: v for key in said for k, v in axes[key][said[key]].items()}))
+            drafts.append(
+                (labels, {k: v for key in choice for k, v in axes[key][choice[key]].items()})
+            )
     for i, point in points.items():
         drafts.append(_point(i, point, axes, base, problems))
     load_plans = LoadPlans()
     cells, repaired = _cells(base, drafts, problems, load_plans)
-    if not drafts and not problems.told:
-        problems.told.append("Nothing is left to run: `exclude` leaves out every cell.")
+    if not drafts and not problems.sentences:
+        problems.sentences.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
     return Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans), problems
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
-    """The axes, and whether they have too many cells: then only the first values of each are looked
-    at.
+    """The axes, and whether they have too many cells: then only the first values of each are
+    checked.
     """
     axes = mapping(raw, "axes", problems)
     count = math.prod(
@@ -156,11 +154,11 @@ def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any],
     )
     if count <= MOST_CELLS:
         return axes, False
-    told = (
+    message = (
         f"The grid of `{raw.get('name')}` has {count} cells, and {MOST_CELLS} are the most: make "
         "several configs of it."
     )
-    problems.told.append(told)
+    problems.sentences.append(message)
 
     def first(values: Any) -> Any:
         if isinstance(values, Mapping):
@@ -180,24 +178,24 @@ def _axis(
         odd = [
             label for label in labelled if not isinstance(label, str | int | float | bool | None)
         ]
-        problems.told += [
+        problems.sentences += [
             f"`axes.{key}` has the label {label!r:.60}: give a text or a number." for label in odd
         ]
     elif isinstance(values, list) and values and own:
         labelled = {called(value): value for value in values}
         if len(labelled) < len(values):
-            problems.told.append(
+            problems.sentences.append(
                 f"The axis `{key}` has two values of one name: leave one out, or give a mapping "
                 "from labels to values."
             )
     elif isinstance(values, list) and values:
-        problems.told.append(
+        problems.sentences.append(
             unknown(f"axes.{key}", key, SETTINGS)
             + " An axis of another name maps labels to settings."
         )
         return {}
     else:
-        problems.told.append(
+        problems.sentences.append(
             f"The axis `{key}: {values!r:.60}` has no values: give a list, or a mapping from "
             "labels to values."
         )
@@ -205,12 +203,12 @@ def _axis(
     overlays = {label: {key: value} if own else named(value) for label, value in labelled.items()}
     for label, overlay in overlays.items():
         if not isinstance(overlay, Mapping):
-            problems.told.append(
+            problems.sentences.append(
                 f"`axes.{key}.{label}: {overlay!r:.60}` must be a mapping of settings, since "
                 f"`{key}` is none itself."
             )
             overlays[label] = {}
-        else:  # parameters depend on other axes, and are looked at cell by cell
+        else:  # parameters depend on other axes, and are checked cell by cell
             whole = {k: v for k, v in overlay.items() if "." not in k}
             settled = _anchored(_settled(base, whole, f"axes.{key}", problems), problems)
             overlays[label] = {
@@ -239,10 +237,10 @@ def _point(
             overlay[key] = value
         elif key not in axes:
             known = [*SETTINGS, *(axis for axis in axes if axis not in SETTINGS)]
-            problems.told.append(unknown(f"points.{i}", key, known))
+            problems.sentences.append(unknown(f"points.{i}", key, known))
             continue
-        elif axes[key]:  # else the axis is told
-            problems.told.append(unknown(f"points.{i}.{key}", label, axes[key]))
+        elif axes[key]:  # else the axis itself is reported
+            problems.sentences.append(unknown(f"points.{i}.{key}", label, axes[key]))
         labels[key] = label
     settled = _settled(
         base, {k: v for k, v in overlay.items() if "." not in k}, f"points.{i}", problems
@@ -256,34 +254,34 @@ def _cells(
     problems: Problems,
     load_plans: LoadPlans,
 ) -> tuple[list[Cell], list[Repaired]]:
-    """The cells that can be, and those that cannot, each problem of which is told once."""
+    """The valid cells and the invalid ones; each problem is reported once."""
     cells: list[Cell] = []
     repaired: list[Repaired] = []
     wrong: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
-    whole = not problems.told  # else what is missing may have been left out for another reason
+    whole = not problems.sentences  # else a missing cell may have another reason
     for i, (labels, overlay) in enumerate(drafts):
         id_ = cell_id(i, labels)
         if (twin := seen.setdefault(repr(labels), id_)) != id_ and whole:
-            problems.told.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
+            problems.sentences.append(f"The cell `{id_}` is the same as `{twin}`: leave one out.")
         own = Problems()
         settings = _examined(base, overlay, load_plans, own)
-        for sentence in dict.fromkeys(own.told):
+        for sentence in dict.fromkeys(own.sentences):
             wrong.setdefault(sentence, []).append(id_)
-        if own.told:
+        if own.sentences:
             repaired.append(Repaired(settings, frozenset(own.replaced)))
         else:
             cells.append(Cell(id_, labels, settings))
     for problem, ids in wrong.items():
-        problems.told.append(
+        problems.sentences.append(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     unused = base["draft"] is not None and all(
         load_plans.of(cell.settings).draft is None for cell in cells
     )
     if cells and whole and not wrong and unused:
-        problems.told.append(
-            f"`draft: {base['draft']}` would be used by no cell: leave it out, or give a drafter "
+        problems.sentences.append(
+            f"`draft: {base['draft']}` is used by no cell: leave it out, or give a drafter "
             "that needs a draft model."
         )
     return cells, repaired
@@ -292,15 +290,15 @@ def _cells(
 def _examined(
     base: dict[str, Any], overlay: Mapping[str, Any], load_plans: LoadPlans, problems: Problems
 ) -> Settings:
-    """The settings of a cell, those that cannot be replaced by their defaults.
+    """The settings of a cell, with defaults in place of invalid values.
 
-    Nothing is loaded, and no checkpoint looked at.
+    Loads nothing and reads no checkpoint.
     """
     settings = Settings(**_settled(base, overlay, "", problems))
     settings.examine(problems)
     settings = settings.with_defaults(problems.replaced)
-    told, changed = load_plans.problems(settings)
-    problems.told += told
+    sentences, changed = load_plans.problems(settings)
+    problems.sentences += sentences
     problems.replaced |= changed
     return settings.with_defaults(changed)
 
@@ -316,13 +314,13 @@ def cell_id(number: int, labels: Mapping[str, Any]) -> str:
 
 
 def _grid(axes: Mapping[str, Mapping[Any, Any]]) -> Iterator[dict[str, Any]]:
-    """All combinations of labels; the base run alone where there is no axis."""
+    """All combinations of labels; only the base run if there is no axis."""
     for labels in itertools.product(*axes.values()):
         yield dict(zip(axes, labels, strict=True))
 
 
 def _base_label(key: str, base: Mapping[str, Any]) -> Any:
-    """What the base run has on an axis."""
+    """The value of the base run on an axis."""
     head, _, rest = key.partition(".")
     value: Any = base.get(head, BASE)
     for part in rest.split(".") if rest else ():
@@ -333,21 +331,19 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
 
 
 def _settled(
-    base: dict[str, Any], said: Mapping[str, Any], where: str, problems: Problems
+    base: dict[str, Any], overrides: Mapping[str, Any], where: str, problems: Problems
 ) -> dict[str, Any]:
-    """The settings with what is said over them, and a problem for each key that cannot be."""
-    with contextlib.suppress(OptionError):  # of which there is none in most of thousands of cells
-        return overlaid(base, {str(key): value for key, value in said.items()})
-    for key in sorted(said, key=lambda key: str(key).count(".")):
+    """The settings with the overrides, and a problem for each invalid key."""
+    with contextlib.suppress(OptionError):  # fast path: most of thousands of cells are valid
+        return overlaid(base, {str(key): value for key, value in overrides.items()})
+    for key in sorted(overrides, key=lambda key: str(key).count(".")):
         with problems.noted(where, str(key).partition(".")[0]):
-            base = overlaid(base, {str(key): said[key]})
+            base = overlaid(base, {str(key): overrides[key]})
     return base
 
 
 def _anchored(settings: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """With paths that hold anywhere; where prompts cannot be read, that is told once and others
-    stand in for them.
-    """
+    """The settings with absolute paths; unreadable prompts are reported once and replaced."""
     try:
         return anchored(settings)
     except OptionError as error:

@@ -1,4 +1,4 @@
-"""What must hold of the axes, points and exclusions of a config."""
+"""Checks of the axes and exclusions of a config."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,8 +21,8 @@ def exclusions(
         for key, labels in wanted.items():
             known = [str(label) for label in axes.get(key, {})]
             if key not in axes:
-                problems.told.append(unknown(f"exclude.{key}", key, axes))
-            problems.told += [
+                problems.sentences.append(unknown(f"exclude.{key}", key, axes))
+            problems.sentences += [
                 unknown(f"exclude.{key}", str(label), known)
                 for label in labels
                 if key in axes and str(label) not in known
@@ -33,9 +33,7 @@ def exclusions(
 
 
 def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Problems) -> None:
-    """A parameter in the base run, of a strategy that an axis replaces in every cell, would be said
-    to nobody.
-    """
+    """Report a parameter in the base run of a strategy that an axis replaces in every cell."""
     for key in base:
         head, dot, parameter = key.partition(".")
         for axis in (
@@ -43,18 +41,18 @@ def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Prob
             for axis, labels in axes.items()
             if dot and labels and all(head in overlay for overlay in labels.values())
         ):
-            problems.told.append(
-                f"`base.{key}` would be lost, since the axis `{axis}` names the `{head}` again: "
-                f"give `{parameter}` there."
+            problems.sentences.append(
+                f"`base.{key}` would have no effect, since the axis `{axis}` replaces the "
+                f"`{head}`: give `{parameter}` there."
             )
 
 
 def refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:
-    """Two axes that set one setting are a problem."""
-    said: dict[str, str] = {}  # by which axis, the first of them
+    """Report two axes that set the same setting."""
+    axis_of: dict[str, str] = {}  # by setting: the first axis that sets it
     for axis, labels in axes.items():
         for key in sorted({key for overlay in labels.values() for key in overlay}):
-            if (one := said.setdefault(key, axis)) != axis:
-                problems.told.append(
-                    f"The axes `{one}` and `{axis}` both say `{key}`: take it out of one of them."
+            if (one := axis_of.setdefault(key, axis)) != axis:
+                problems.sentences.append(
+                    f"The axes `{one}` and `{axis}` both set `{key}`: take it out of one of them."
                 )

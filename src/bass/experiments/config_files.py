@@ -1,4 +1,4 @@
-"""Configs by name or path, and what the command line puts over them."""
+"""Configs by name or path, and their overrides on the command line."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -24,36 +24,36 @@ def shipped() -> dict[str, Path]:
 
 
 def read_mapping(path: Path, name: str, give: str, form: str, wrong: str) -> dict[Any, Any]:
-    """What a YAML file holds. Raises an `OptionError` where that is no mapping.
+    """The mapping in a YAML file. Raises an `OptionError` if there is none.
 
-    give, form, wrong: what to do where it cannot be read, where it is not YAML, and what is true
-    where it is no mapping.
+    give, form: remedies for an unreadable file and for one that is not YAML. wrong: how the
+    message describes a file that holds no mapping.
     """
     try:
-        said = read_yaml(read_text(path, LARGEST_YAML))
+        content = read_yaml(read_text(path, LARGEST_YAML))
     except (OSError, ValueError) as error:  # no such file, no text
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"`{name}` cannot be read ({reason}): give {give}.") from error
     except yaml.YAMLError as error:
         raise OptionError(f"`{name}` is not YAML ({error}): {form}.") from error
-    if not isinstance(said, dict):
-        raise OptionError(f"`{name}` holds {said!r:.60}, which {wrong}.")
-    return said
+    if not isinstance(content, dict):
+        raise OptionError(f"`{name}` holds {content!r:.60}, which {wrong}.")
+    return content
 
 
 def read_config(name: str) -> dict[str, Any]:
-    """What a YAML file says, or the shipped config of this name."""
+    """The config in a YAML file, or the shipped config of this name."""
     path = shipped().get(name, Path(name))
     if not path.exists() and not name.endswith((".yaml", ".yml")) and "/" not in name:
         raise unknown_name("config", name, shipped())
-    said = read_mapping(
+    content = read_mapping(
         path,
         name,
         f"a YAML file, or one of {', '.join(shipped())}",
         "see docs/ablations.md for the form of a config",
         "is no config: give `base`, `axes` or `points`",
     )
-    return {"name": path.stem} | said
+    return {"name": path.stem} | content
 
 
 def with_overrides(
@@ -62,21 +62,20 @@ def with_overrides(
     overrides: Sequence[tuple[str, Any]],
     problems: Problems | None = None,
 ) -> dict[str, Any]:
-    """The config with its `quick` part over it where that is asked for, and over both what the
-    command line says.
+    """The config, with its `quick` part if requested, and with the overrides of the command line.
 
-    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); an axis that is null is no axis any
-    more. problems: takes what is wrong; without it that is raised.
+    overrides: ("base.policy.k", 3), or ("axes.batch", [1, 2]); null removes an axis. problems:
+    collects errors; without it they are raised.
     """
     result = copy.deepcopy(dict(raw))
     faster = result.pop("quick", None) or {}
     given, problems = problems, problems or Problems()
     if quick and not faster:
-        problems.told.append("The config has no `quick` part: leave `--quick` out, or add it.")
+        problems.sentences.append("The config has no `quick` part: leave `--quick` out, or add it.")
     faster, layers = _quick_part(faster, problems)
     if quick:
         result |= {part: faster[part] for part in ("points", "exclude") if part in faster}
-    # an axis that is taken out overrides nothing
+    # a removed axis overrides nothing
     ordered = sorted(overrides, key=lambda one: not one[0].startswith("axes."))
     for path, value in [*(layers if quick else ()), *ordered]:
         _override(result, path, value, problems)
@@ -88,11 +87,11 @@ def with_overrides(
 def _quick_part(faster: Any, problems: Problems) -> tuple[Mapping[str, Any], list[tuple[str, Any]]]:
     """The `quick` part of a config, and its settings as overrides."""
     if not isinstance(faster, Mapping):
-        problems.told.append(
+        problems.sentences.append(
             f"`quick: {faster!r:.60}` must be a mapping: give `base` or `axes` in it."
         )
         faster = {}
-    problems.told += [
+    problems.sentences += [
         unknown(f"quick.{key}", key, ("base", "axes", "points", "exclude"))
         for key in faster
         if key not in KEYS[2:6]
@@ -105,12 +104,12 @@ def _quick_part(faster: Any, problems: Problems) -> tuple[Mapping[str, Any], lis
 
 
 def _override(result: dict[str, Any], path: str, value: Any, problems: Problems) -> None:
-    """Put one value over the config, in the place of its key and of the parameters of its key."""
+    """Set one value of the config, in place of its key and of the parameters below its key."""
     part, _, key = path.partition(".")
     whole = result.get(part) or {}
-    if not isinstance(whole, Mapping):  # which is told when the plan is made
+    if not isinstance(whole, Mapping):  # reported when the plan is made
         return
-    # as options are written
+    # spelled like the options
     key = next((k for k in whole if part == "axes" and str(k).replace("-", "_") == key), key)
     kept = {
         k: v
@@ -119,18 +118,18 @@ def _override(result: dict[str, Any], path: str, value: Any, problems: Problems)
     }
     if part == "base" and (axis := _axis_that_sets(result, key)) is not None:
         if axis in (key, key.partition(".")[0]):
-            problems.told.append(
+            problems.sentences.append(
                 f"`{key}` is an axis of the config, and would be overridden by it: give "
                 f"`--axes.{key} [{value}]`."
             )
         else:
-            problems.told.append(
-                f"`{key}` is said by every label of the axis `{axis}`: take the axis out "
+            problems.sentences.append(
+                f"`{key}` is set by every label of the axis `{axis}`: take the axis out "
                 f"(`--axes.{axis} null`)."
             )
     gone = part == "axes" and value is None
     if gone and key not in whole:
-        problems.told.append(unknown(f"axes.{key}", key, whole))
+        problems.sentences.append(unknown(f"axes.{key}", key, whole))
     result[part] = {
         k: value if k == key else v
         for k, v in whole.items()
@@ -140,7 +139,7 @@ def _override(result: dict[str, Any], path: str, value: Any, problems: Problems)
 
 
 def _axis_that_sets(raw: Mapping[str, Any], key: str) -> str | None:
-    """An axis of the config that says, in all its cells, what `key` is about."""
+    """An axis of the config that sets `key` in all its cells."""
     axes, keys = raw.get("axes"), {key, key.partition(".")[0]}
     for axis, values in axes.items() if isinstance(axes, Mapping) else ():
         labelled = (

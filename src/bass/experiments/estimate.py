@@ -15,11 +15,10 @@ TOKENS = 4  # of a timed call
 
 
 def estimate(tasks: Sequence[Task]) -> float:
-    """Seconds that the cells will take one after the other, loading included, about: one call of
-    each batch size is timed.
+    """Estimated seconds for all cells in sequence, with loading: times one call per batch size.
 
-    A cell's pace is taken to be that of the first one with its models and its batch. Raises what
-    the cells would raise.
+    A cell is assumed to be as fast as the first cell with the same models and batch. Raises the
+    errors that the cells would raise.
     """
     pairs, load_plans, total = ModelCache(), LoadPlans(), 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
@@ -37,9 +36,9 @@ def estimate(tasks: Sequence[Task]) -> float:
 
 
 def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
-    """Seconds of a prefill, and then of each token of a full batch.
+    """Seconds of a prefill, and of each later token of a full batch.
 
-    It computes no statistics, which need the device's ceilings.
+    It computes no statistics, since they would measure the device's peaks.
     """
     call = settings.calls[0]
     prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
@@ -57,7 +56,7 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
         pass
     trace = generation.run.trace
     prefill = min(trace.prefilled.values())
-    # the first pays for what happens once; it counts where there is no other
+    # the first step includes one-time costs, and counts only if it is the only one
     first, *rest = trace.steps
     began, timed = (first.at, rest) if rest else (prefill, [first])
     tokens = sum(float(step.emitted.sum()) / int(step.active.sum()) for step in timed)

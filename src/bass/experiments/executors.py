@@ -1,4 +1,4 @@
-"""Runs cells: in this process one turn after the other, or on a Ray cluster."""
+"""Runs cells: in this process, turn by turn, or on a Ray cluster."""
 
 import contextlib
 import importlib
@@ -19,7 +19,7 @@ from bass.experiments.cells import Task, failed, finish, run_turn, share_done
 from bass.experiments.turns import by_turns
 from bass.runs.records import Summary
 
-RETRIES = 3  # of a cell whose process was killed: it goes on from its first unfinished repeat
+RETRIES = 3  # of a cell whose process was killed: it continues at its first unfinished repeat
 POLL_SECONDS = 1.0
 
 
@@ -45,7 +45,7 @@ class Executor(Protocol):
 
     @abstractmethod
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        """Run them all; a cell that fails does not keep the others from running."""
+        """Run all cells; a failing cell does not stop the others."""
 
 
 @final
@@ -56,7 +56,7 @@ class Local(Executor):
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
         pairs, ended = ModelCache(), set[str]()
         for task, turn in by_turns(tasks):
-            if task.id in ended:  # it failed
+            if task.id in ended:  # has failed
                 continue
 
             def say(share: float, task: Task = task) -> None:
@@ -73,8 +73,8 @@ class Ray(Executor):
     """Runs as many cells at a time as a Ray cluster has resources for. All its machines must share
     the file system of the run folder.
 
-    address: of the cluster, as `ray start` prints it; None: a cluster of this machine's processors,
-    for the time of the run. cpus, gpus: the resources of a cell.
+    address: of the cluster, as `ray start` prints it; None: a local cluster for the duration of the
+    run. cpus, gpus: the resources of a cell.
     """
 
     address: str | None = None
@@ -85,8 +85,8 @@ class Ray(Executor):
         for name, requested in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
                 raise OptionError(
-                    f"`--{name}_per_cell {requested:g}` must be a part of one, or a whole "
-                    "number, and no less than 0."
+                    f"`--{name}_per_cell {requested:g}` must be a fraction below 1, or a whole "
+                    "number, and at least 0."
                 )
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
@@ -99,7 +99,7 @@ class Ray(Executor):
                 "it out."
             ) from error
         try:
-            # Ray puts the folder it is initialised in first on its workers' paths, where its files
+            # Ray puts the current folder first on the import path of its workers, where its files
             # would shadow installed modules.
             with tempfile.TemporaryDirectory(prefix="bass-") as empty, contextlib.chdir(empty):
                 ray.init(
@@ -126,15 +126,15 @@ class Ray(Executor):
         for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
             if wanted > has.get(name, 0):
                 raise OptionError(
-                    f"A cell asks for {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: "
-                    "ask for less, or add machines."
+                    f"A cell needs {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: "
+                    "request less, or add machines."
                 )
         ended = set[str]()
         for turn, tasks_of_turn in itertools.groupby(
             sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)
         ):
             left = [task for task, _ in tasks_of_turn if task.id not in ended]
-            # without what was made of it here
+            # without the values that this process has cached
             waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}
             while waiting:
                 ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
@@ -150,9 +150,9 @@ class Ray(Executor):
         try:
             text = ray.get(reference)
             return None if text is None else Summary.from_json(text)
-        # raised by the cell itself: nothing can be written, or what is there is damaged
+        # raised by the cell itself: the folder cannot be written, or is damaged
         except ray.exceptions.RayTaskError as error:
-            # in its own words, without the worker's traceback
+            # the message of the cell, without the worker's traceback
             if isinstance(error.cause, BassError):
                 raise error.cause from error
             raise
@@ -170,9 +170,7 @@ _PAIRS = ModelCache()  # of a worker's process
 
 
 def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:
-    """`run_turn` in a worker, which finds the user's own modules as the process that sent it
-    does.
-    """
+    """`run_turn` in a worker, with the import path of the sending process."""
     sys.path += [folder for folder in path if folder not in sys.path]
     summary = run_turn(task, turn, _PAIRS)
     return None if summary is None else summary.to_json()

@@ -1,9 +1,9 @@
-"""What the results of a run folder were made with, so that none made with something else are put
-next to them.
+"""The inputs that the results of a run folder depend on, so that results of other inputs are never
+mixed with them.
 
-The manifest has it as `inputs`: fingerprints, by name, of bass's source, of own code, of
-checkpoints, and of prompts that the config does not hold, with the names that each cell depends on;
-and as `notes`: sentences on changes that are no reason to make results again.
+The manifest has them as `inputs`: fingerprints, by name, of the source of bass, of user code, of
+checkpoints, and of prompts outside the config, with the names that each cell depends on; and as
+`notes`: sentences on changes that do not invalidate results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from bass.runs.settings import KIND
 class Inputs:
     """Fingerprints by name.
 
-    `cells`: what each cell depends on, by its id.
+    `cells`: the names of the inputs of each cell, by its id.
     """
 
     cells: dict[str, dict[str, str]]
@@ -54,6 +54,6 @@ def _of_cell(task: Task, prompts: object, read: Readers) -> dict[str, str]:
     strategies = (*vars(load_plan.parts).values(), *quantizations)
     specs = [getattr(settings, name) for name in KIND]
     found = fingerprints(strategies, specs, named, read)
-    if settings.prompts != prompts:  # else they are in the config, word by word
+    if settings.prompts != prompts:  # else the config holds them
         found[f"prompts {task.id}"] = hash_of_text(repr(settings.read_prompts()))
     return found

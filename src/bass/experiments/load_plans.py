@@ -7,8 +7,7 @@ from bass.api.plan import LoadPlan
 from bass.errors import BassError
 from bass.runs.settings import PLANNED, Settings
 
-# What may be wrong with a load plan, and is put right by the defaults of these settings: single
-# ones, then those that must fit together.
+# Settings whose defaults may repair an invalid load plan: single ones, then combinations.
 _SUSPECTS = (
     *((name,) for name in PLANNED),
     ("drafter", "stop_rule", "draft"),
@@ -22,7 +21,7 @@ _SUSPECTS = (
 class LoadPlans:
     """The load plans of settings.
 
-    Those that name the same parts share one, so nothing may be run with it: strategies may hold
+    Settings with the same parts share one. Nothing may run with it, since strategies may have
     state.
     """
 
@@ -30,14 +29,14 @@ class LoadPlans:
     _wrong: dict[str, tuple[list[str], frozenset[str]]] = field(default_factory=dict, repr=False)
 
     def of(self, settings: Settings) -> LoadPlan:
-        """As `Settings.load_plan`. Raises a `BassError` where there is none."""
+        """As `Settings.load_plan`. Raises a `BassError` for an invalid plan."""
         key = _key(settings)
         if key not in self._known:
             self._known[key] = settings.load_plan()
         return self._known[key]
 
     def problems(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
-        """All that is wrong with the parts, and the settings that would have to change."""
+        """All problems of the parts, and the settings that would have to change."""
         key = _key(settings)
         if key in self._known:
             return [], frozenset()
@@ -46,9 +45,7 @@ class LoadPlans:
         return self._wrong[key]
 
     def _examined(self, settings: Settings) -> tuple[list[str], frozenset[str]]:
-        """One error after the other, each put right by the first defaults that change what is
-        raised next.
-        """
+        """Find one error after the other: the first defaults that change the error repair it."""
         reported: list[str] = []
         changed: set[str] = set()
         error = self._error(settings)

@@ -13,13 +13,11 @@ from bass.runs.settings import Call
 def parts_in_ms(
     llm: LLM, call: Call, options: dict[str, Any], trace: list[StepRecord]
 ) -> tuple[int, dict[str, float]] | None:
-    """The draft length that half of the steps of a repeat do not exceed, and what the parts of a
-    step of that length take, in ms.
+    """The median draft length of a repeat, and the time of the parts of such a step, in ms.
 
-    trace: the steps of the repeat, which `call` and `options` made. It is begun once more and
-    stopped half-way, where `parts_of` times the parts; to the host's are added its seconds before a
-    step, the median of the trace. None where a repeat has too few steps to be stopped half-way, or
-    there is no room.
+    trace: the steps of the repeat of `call` and `options`. The repeat is started again and stopped
+    half-way, where `parts_of` times the parts; the median host time before a step, from the trace,
+    is added to the part of the host. None if a repeat has too few steps, or memory is full.
     """
     if len(trace) < 2:
         return None

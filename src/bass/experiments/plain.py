@@ -1,6 +1,5 @@
-"""Which cell of autoregressive decoding each cell is compared with, and what comes of it:
-
-`AgainstPlain` in the cell's folder.
+"""Compares each cell with its counterpart of autoregressive decoding, as `AgainstPlain` in the
+cell's folder.
 """
 
 import hashlib
@@ -23,9 +22,9 @@ from bass.runs.work import ALIKE
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     """The cell of autoregressive decoding for each cell that drafts and has one.
 
-    It decodes the same requests with the same target at the same batch. Of several, the one most
-    like the cell: in whether noise belongs to positions (a coupled verifier), in the cache, in the
-    attention, in the use of graphs; of those, the first.
+    It decodes the same requests with the same target at the same batch. Of several, it is the one
+    most similar to the cell, by these properties in order: coupled verifier, cache, attention, use
+    of graphs.
     """
     load_plans = LoadPlans()
     ordered = [(task, load_plans.of(task.settings)) for task in tasks]
@@ -39,15 +38,15 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
             [] if _is_plain(load_plan) else plains.get(_decoding(task.settings, load_plan), [])
         )
         if candidates:
-            # the first of equals
+            # `max` takes the first of equals
             nearest, _ = max(candidates, key=lambda one, own=load_plan: _likeness(one[1], own))
             found[task.id] = nearest.id
     return found
 
 
 def compare_with_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
-    """Write what is not there, or of other summaries, for every pair of cells that are done; take
-    away what has no pair.
+    """Write the comparison of every finished pair of cells where it is missing or outdated; remove
+    it from cells without a counterpart.
     """
     found = counterparts(tasks)
     stale: dict[str, list[str]] = {}
@@ -72,7 +71,7 @@ def compare_with_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
 
 
 def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]) -> AgainstPlain:
-    """Each repeat against the one of the same prompts and the same seed."""
+    """Compare each repeat with the one of the same prompts and seed."""
     lines = run.lines(cell)
     repeats = zip(lines.repeats, repeats_of(lines), strict=True)
     measured = [
@@ -89,7 +88,7 @@ def _is_plain(load_plan: LoadPlan) -> bool:
 
 
 def _decoding(settings: Settings, load_plan: LoadPlan) -> str:
-    """What is decoded, by which target, on which device, as a key."""
+    """A key of the decoded work, the target and the device."""
     return repr((load_plan.target.key, *(getattr(settings, name) for name in ALIKE)))
 
 
@@ -110,7 +109,7 @@ def _is_done(run: RunFolder, cell: str) -> bool:
 
 
 def _fingerprint(run: RunFolder, *cells: str) -> str:
-    """Of summaries. A clock may go backwards, so that the ages of files say nothing."""
+    """A hash of summaries; times of files are unreliable, since a clock may go backwards."""
     return hashlib.sha256(
         b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)
     ).hexdigest()

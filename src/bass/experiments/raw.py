@@ -1,6 +1,4 @@
-"""Parts of a config as YAML gave them: a mapping, a list of mappings, and what they must not
-hold.
-"""
+"""Checks of the parts of a config as read from YAML: mappings, lists of mappings, numbers."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,33 +11,29 @@ from bass.runs.settings import SETTINGS
 
 
 def mapping(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[str, Any]:
-    """What a part of a config says, by name; anything but a mapping is a problem."""
+    """A part of a config that must be a mapping; anything else is a problem."""
     value = {} if raw.get(part) is None else raw[part]
     if isinstance(value, Mapping):
         return named(value)
-    problems.told.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
+    problems.sentences.append(f"`{part}: {value!r:.60}` must be a mapping of names to values.")
     return {}
 
 
 def named(value: Any) -> Any:
-    """A mapping with texts for keys, which YAML may have read as numbers; anything else as it
-    is.
-    """
+    """A mapping with its keys as texts (YAML may read numbers); other values are unchanged."""
     return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int, dict[str, Any]]:
-    """The mappings that a part of a config lists, by their place; each that is none, or empty, is a
-    problem.
-    """
+    """The mappings in a list of a config, by index; an empty or other entry is a problem."""
     value = [] if raw.get(part) is None else raw[part]
     if not isinstance(value, list):
-        problems.told.append(
+        problems.sentences.append(
             f"`{part}: {value!r:.60}` must be a list of mappings, such as [{{batch: 1}}]."
         )
         return {}
     found = {i: named(one) for i, one in enumerate(value) if isinstance(one, Mapping) and one}
-    problems.told += [
+    problems.sentences += [
         f"`{part}.{i}: {one!r:.60}` must be a mapping of names to values, such as {{batch: 1}}."
         for i, one in enumerate(value)
         if i not in found
@@ -48,8 +42,8 @@ def mappings(raw: Mapping[str, Any], part: str, problems: Problems) -> dict[int,
 
 
 def unknown(where: str, name: str, known: Iterable[Any]) -> str:
-    """A sentence about a key that there is not, with the nearest ones, or with ours where another
-    library's was given.
+    """A sentence about an unknown key, with the nearest known ones, or with the name in bass for a
+    name of another library.
     """
     known = [str(one) for one in known]
     settings = {one: SETTINGS[one].metadata["help"] for one in known if one in SETTINGS}
@@ -58,9 +52,7 @@ def unknown(where: str, name: str, known: Iterable[Any]) -> str:
 
 
 def unknown_part(name: str, known: Iterable[str]) -> str:
-    """A sentence about a part of a config that there is not: the name of a setting, or any other
-    one.
-    """
+    """A sentence about an unknown part of a config: the name of a setting, or any other."""
     setting = known_as(name, SETTINGS)
     if setting is None:
         return unknown(name, name, known)
@@ -69,7 +61,7 @@ def unknown_part(name: str, known: Iterable[str]) -> str:
 
 
 def endless(value: Any, where: str) -> list[str]:
-    """Where numbers are that JSON has no word for."""
+    """The places of numbers that JSON cannot represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return [f"{where}: {value}"]
     inside = (

@@ -1,4 +1,4 @@
-"""A plan into a run folder: begun, or gone on with."""
+"""Runs a plan into a run folder, new or continued."""
 
 import functools
 import json
@@ -46,11 +46,11 @@ class Ablation:
     redo_changed: bool = False
 
     def run(self, executor: Executor, watch: Watch) -> dict[str, Summary]:
-        """Run the cells that the folder has no summary of. Returns the summaries of all, in the
-        order of the plan.
+        """Run the cells without a summary in the folder. Returns all summaries, in the order of the
+        plan.
 
-        Raises `RunFolderError` where the folder cannot be written, is another process's, or holds
-        another run.
+        Raises `RunFolderError` if the folder cannot be written, is locked by another process, or
+        holds another run.
         """
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -82,13 +82,11 @@ class Ablation:
 
     @property
     def pending(self) -> list[Task]:
-        """Those without a summary."""
+        """The cells without a summary."""
         return [task for task in self.tasks if not (task.folder / RunFolder.SUMMARY).exists()]
 
     def _write_texts(self) -> None:
-        """The texts of tokens, which are those of all cells where their targets have one
-        tokenizer.
-        """
+        """Write the texts of tokens if all targets have the same tokenizer."""
         if not (self.folder / TEXTS).exists():
             tokenizer = common_tokenizer([task.load_plan.target.checkpoint for task in self.tasks])
             if tokenizer is not None:
@@ -96,9 +94,7 @@ class Ablation:
                     write_texts(self.folder, tokenizer)
 
     def _enter(self) -> None:
-        """Write the manifest, or find that the one in the folder is of the same run, and bring it
-        up to date.
-        """
+        """Write the manifest, or check that the folder's is of the same run, and update it."""
         path = inside(self.folder, RunFolder.MANIFEST)
         inputs = Inputs.of(self.tasks, self.plan.config)
         ours = manifest(self.plan, self.tasks, inputs)
@@ -106,21 +102,21 @@ class Ablation:
             ours = self._gone_on_with(RunFolder(self.folder).manifest, ours)
         elif any((self.folder / "cells").glob("*/*")):
             raise RunFolderError(
-                f"`{self.folder}` holds cells of a run whose {path.name} is gone: restore it, or "
+                f"`{self.folder}` holds cells of a run without its {path.name}: restore it, or "
                 "name another folder."
             )
         with writing(self.folder):
             write_atomically(path, ours.to_json(indent=1) + "\n")
 
     def _gone_on_with(self, theirs: Manifest, ours: Manifest) -> Manifest:
-        """The manifest from now on, which describes every result that is kept."""
+        """The updated manifest, which describes every result that is kept."""
         another = "name another folder with `--output`"
         if theirs.config != ours.config:
             raise RunFolderError(
                 f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): "
                 f"{another}."
             )
-        if _asked(theirs) != _asked(ours):
+        if _requested(theirs) != _requested(ours):
             raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
         found = {task.id: changes(theirs, ours, task.id) for task in self.tasks}
         with_results = [task for task in self.tasks if has_results(task)]
@@ -136,7 +132,7 @@ class Ablation:
             )
             cells = "1 cell that was" if len(stale) == 1 else f"{len(stale)} cells that were"
             raise RunFolderError(
-                f"`{self.folder}` holds results of {cells} made with something else "
+                f"`{self.folder}` holds results of {cells} made with other inputs "
                 f"({'; '.join(reported[:_MOST_REPORTED])}{more}): {another}, "
                 "or give `--redo_changed`, which discards these results and runs the cells again."
             )
@@ -146,7 +142,7 @@ class Ablation:
                 held.check_own(entries[task.id])
         for task in stale:
             discard(task)
-        if stale:  # the tokenizer may be another one
+        if stale:  # the tokenizer may have changed
             with writing(self.folder):
                 (self.folder / TEXTS).unlink(missing_ok=True)
         kept = len(with_results) > len(stale)
@@ -156,13 +152,13 @@ class Ablation:
         return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
 
 
-def _asked(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
-    """The cells, without what is found out about them."""
+def _requested(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
+    """The cells as requested, without derived properties."""
     return [(cell.id, cell.settings) for cell in manifest.cells]
 
 
 def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
-    """What the plan is run with, on this machine."""
+    """The manifest of the plan on this machine."""
     return Manifest(
         **here(),
         commit=commit(),
@@ -195,7 +191,7 @@ def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
 
 
 def device_name(requested: str) -> str:
-    """What a device is called by its maker."""
+    """The product name of a device."""
     device = find_device(requested)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -203,9 +199,8 @@ def device_name(requested: str) -> str:
 
 
 def commit() -> str:
-    """That of the source tree that bass is imported from, with `-dirty` where files differ;
-
-    `unknown` where it is none.
+    """The commit of the source tree that bass is imported from, with `-dirty` if files differ;
+    `unknown` outside a repository.
     """
     here = Path(__file__)
     try:
@@ -227,12 +222,12 @@ def commit() -> str:
 
 
 def _difference(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") -> str:
-    """The first thing in which two configs differ."""
+    """The first difference of two configs."""
     for key in dict.fromkeys((*theirs, *ours)):
         a, b = theirs.get(key), ours.get(key)
         if a != b:
             where = f"{path}{key}"
             if isinstance(a, dict) and isinstance(b, dict):
                 return _difference(a, b, f"{where}.")
-            return f"`{where}` is {a!r:.60} there, and {b!r:.60} here"
+            return f"`{where}` is {a!r:.60} in the folder and {b!r:.60} in the config"
     return "their order differs"

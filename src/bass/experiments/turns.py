@@ -1,6 +1,4 @@
-"""In which order cells run: those that are compared take turns, and as few models as possible are
-loaded.
-"""
+"""The order of cells: compared cells take turns, and models are loaded as rarely as possible."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,11 +12,10 @@ Pair = tuple[ModelSpec, ModelSpec | None]
 
 def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     """All turns of all cells, by group: the first turn of each cell, then the second of each, so
-    that all meet the same machine.
+    that changes of the machine affect all cells equally.
 
-    A group are the cells that decode the same work (target, prompts, batch, sampling), which are
-    compared. Groups that need more than one pair of models are merged where they need the same
-    ones, so that each is loaded once in a round.
+    A group is the set of compared cells: same target, prompts, batch and sampling. Groups with
+    several pairs of models are merged if they share one, so that a round loads each pair once.
     """
     known = LoadPlans()
     ordered = by_models(tasks, known)
@@ -36,8 +33,8 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
 
 
 def by_models(tasks: Sequence[Task], known: LoadPlans | None = None) -> list[Task]:
-    """The cells in an order in which no models are loaded twice: those that name the same stand
-    together, the one with a draft first.
+    """The cells, ordered so that no models are loaded twice: cells with the same models are
+    adjacent, those with a draft first.
     """
     known = known or LoadPlans()
     models = [known.of(task.settings).models for task in tasks]
@@ -53,12 +50,12 @@ def by_models(tasks: Sequence[Task], known: LoadPlans | None = None) -> list[Tas
 
 
 def _work(task: Task) -> str:
-    """What is decoded, as a key."""
+    """A key of the decoded work."""
     return repr((str(task.settings.target), *(getattr(task.settings, name) for name in ALIKE)))
 
 
 def _loaded(models: set[Pair]) -> frozenset[Pair]:
-    """The pairs that have to be loaded: a target alone is in each of its pairs."""
+    """The pairs to load; a target alone is part of each of its pairs."""
     paired = {target for target, draft in models if draft is not None}
     return frozenset(
         (target, draft) for target, draft in models if draft is not None or target not in paired

@@ -1,4 +1,4 @@
-"""The whole design: the contract of each part.
+"""The design: the contract of each part.
 
 Two rules hold everywhere and replace most of the bookkeeping:
 

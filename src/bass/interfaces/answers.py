@@ -16,7 +16,7 @@ INTEGERS = (
 
 def check_dense(value: Tensor, device: torch.device, what: str) -> None:
     """Raise `StrategyError` for a tensor that is sparse, nested, quantized, or on another device
-    (`meta`, say). `what` is the subject of the sentence.
+    (such as `meta`). `what` is the subject of the sentence.
     """
     if value.is_nested:
         kind = "is a nested tensor"

@@ -18,8 +18,8 @@ class Verifier(ABC):
     `coupled`: its noise is keyed by position; it accepts the most of a draft that was drawn with
     the same noise.
     `judges_jointly`: whether it accepts a token may depend on the target's distributions at later
-    positions, so an invalid one there (not finite, say) ends the run.
-    `caveat`: what a run's summary says of the text if the verifier is not lossless.
+    positions, so an invalid one there (such as NaN) ends the run.
+    `caveat`: the warning in a run's summary if the verifier is not lossless.
     """
 
     lossless: ClassVar[bool]

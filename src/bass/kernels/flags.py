@@ -1,4 +1,4 @@
-"""What is wrong with a row: bits of the row's flag, 0 for nothing.
+"""Bits of a row's flag for invalid distributions; 0 for a valid row.
 
 The low ones are of its draft, the others of the target's distributions: `TARGET` times a bit.
 """

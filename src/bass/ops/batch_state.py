@@ -57,7 +57,7 @@ def draft_positions(
 
 
 def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
-    """Clip draft lengths to the room of each row; arguments are all arrays or all tensors.
+    """Clip draft lengths to the space left in each row; arguments are all arrays or all tensors.
 
     A row of `lens` tokens drafts up to one token before its limit, which the verifier emits. An
     idle row drafts nothing.

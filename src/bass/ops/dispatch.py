@@ -25,20 +25,20 @@ __all__ = [
     "use_kernels",
 ]
 
-MOST_ROWS = 512  # of a step; those of a prefill are more, and bound by arithmetic
+MOST_ROWS = 512  # of a step; a prefill has more, and is bound by arithmetic
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @dataclass(frozen=True)
 class Capability:
-    """Which kernels run on a device. Each field is the reason against, None where they run."""
+    """Which kernels run on a device. Each field is the reason against them, or None."""
 
     triton: Unsupported | None
     hopper: Unsupported | None
 
     @classmethod
     def of(cls, device: torch.device) -> "Capability":
-        """What operations on the device use. A CPU uses torch: it is faster than an interpreter."""
+        """The kernels of a device. A CPU uses torch, which is faster than interpreted kernels."""
         if device.type != "cuda":
             reason = Unsupported(f"`{device}` is no CUDA device", "use one")
             return cls(reason, reason)

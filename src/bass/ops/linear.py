@@ -178,7 +178,7 @@ class Product:
         """Whether a kernel for few rows computes it."""
         like, layer = self.like, self.layer
         return (
-            _ours(layer)
+            _replaceable(layer)
             and dispatch.few_rows(like, layer.weight, layer.bias)
             and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
         )
@@ -287,7 +287,7 @@ def _summed(
     return y.view(*like.shape[:-1], -1)
 
 
-def _ours(layer: nn.Module) -> bool:
+def _replaceable(layer: nn.Module) -> bool:
     """Whether a kernel may replace the layer's own product; a subclass may compute
     something else.
     """
@@ -295,7 +295,7 @@ def _ours(layer: nn.Module) -> bool:
 
 
 def _whole(x: Tensor, layer: Any) -> Tensor:
-    return layer.whole(x) if _ours(layer) else layer(x)
+    return layer.whole(x) if _replaceable(layer) else layer(x)
 
 
 def _whole_rows(rows: Rows, layer: Any, dtype: torch.dtype) -> Float[Tensor, "rows out"]:

@@ -3,7 +3,7 @@
 edited          y = x / r where x > 0, else x r, for tokens of the row (repetition penalty r);
                 y - f n - p [n > 0] for n occurrences among the generated tokens (frequency and
                 presence penalties f and p); -inf for end tokens of a row that is too short
-warp            p = e / Σ e over the kept tokens, else 0;  e = exp((y - max y) / T)
+warp            p = e / Σ e over the remaining tokens, else 0;  e = exp((y - max y) / T)
 draw            the token at which the running sum of p passes u Σ p (inverse transform)
 token_logprobs  x[token] - log Σ exp(x)
 """

@@ -59,7 +59,7 @@ def next_probs(
     """The distribution of the token after the accepted ones, not normalised.
 
     After a rejection it is the residual max(0, target - draft). At a row's own length nothing was
-    rejected: there it is the target, however long the drafts of the other rows are.
+    rejected: there it is the target, for any draft lengths of the other rows.
     """
     rows = torch.arange(len(accepted), device=accepted.device)
     target = target_probs[rows, accepted]

@@ -67,7 +67,7 @@ class EmaTiers(DraftLengthPolicy[TierState]):
             )
         if self.down > self.up:
             raise OptionError(
-                f"`EmaTiers(up={self.up}, down={self.down})` would swing between tiers: give "
+                f"`EmaTiers(up={self.up}, down={self.down})` would oscillate between tiers: give "
                 "`down` no more than `up`."
             )
 

@@ -45,7 +45,7 @@ class MeasuredState:
 @final
 @dataclass(frozen=True)
 class Measured(DraftLengthPolicy[MeasuredState]):
-    """The length of the highest measured tokens per second; probes of other lengths take a fixed
+    """The length with the highest measured tokens per second; probes of other lengths take a fixed
     share of the time.
 
         k* = argmax over 0..max_length of   (1 + S_1 + ... + S_k) / t(k),      S_i = h_1 ... h_i
@@ -76,7 +76,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     the estimates.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     start: int = 3
     exploration: float = 0.003

@@ -33,12 +33,12 @@ class Oracle(DraftLengthPolicy[OracleState]):
 
     `reset` assigns requests to rows, in its order of rows. Beyond the trace's end the length is 0.
     No drafted token is wasted. In time it bounds policies with a length per row if a row's tokens
-    cost the same whatever the others draft. As a step takes as long as its longest draft, one
+    cost the same for any drafts of the others. As a step takes as long as its longest draft, one
     length for the batch that misses a rare long acceptance can be faster. It is not registered:
     there is no default trace. Cost: a look-up.
     """
 
-    paper: ClassVar[str] = "ours, a bound"
+    paper: ClassVar[str] = "this project, a bound"
 
     trace: np.ndarray
     max_length: int = 16

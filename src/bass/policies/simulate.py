@@ -1,7 +1,7 @@
 """Policies without models: synthetic acceptance and a cost model of the step.
 
-    would [steps, rows]   how many drafted tokens would be accepted, drawn before any policy runs,
-                          so all policies get the same draws
+    would [steps, rows]   number of drafted tokens that would be accepted; it is drawn before any
+                          policy runs, so that all policies get the same draws
     a step                each row commits min(would, l_b) + 1 tokens; it takes
                           seconds(batch, max l_b)
 
@@ -17,7 +17,7 @@ from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
-LONGEST = 32  # of what would be accepted
+LONGEST = 32  # maximum of `would`
 
 
 @final

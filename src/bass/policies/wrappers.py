@@ -5,7 +5,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -13,14 +13,18 @@ from bass.errors import OptionError, check_integer
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies.batch_adaptive import BatchAdaptive
+from bass.renamed import renamed_fields
 
 
 @dataclass(frozen=True)
 class Recording:
     """One step: the requested lengths, and the feedback."""
 
-    asked: np.ndarray  # int32 [B]
+    requested: np.ndarray  # int32 [B]
     feedback: Feedback
+
+    if not TYPE_CHECKING:  # else any name would pass
+        __getattr__ = renamed_fields("Recording", {"asked": "requested"})
 
 
 @final
@@ -32,7 +36,7 @@ class Recorded(DraftLengthPolicy[Any]):
     calls of `update` append twice. Cost: one small object per step.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any]
     into: list[Recording] = field(default_factory=list, compare=False)
@@ -51,8 +55,9 @@ class Recorded(DraftLengthPolicy[Any]):
         return self.policy.lengths(state)
 
     def update(self, state: Any, feedback: Feedback) -> Any:
-        asked = np.array(self.policy.lengths(state), dtype=np.int32)
-        self.into.append(Recording(asked, deepcopy(feedback)))  # the policy may write to its own
+        requested = np.array(self.policy.lengths(state), dtype=np.int32)
+        copied = deepcopy(feedback)  # the policy may write to its own
+        self.into.append(Recording(requested, copied))
         return self.policy.update(state, feedback)
 
     def reset(self, state: Any, rows: np.ndarray) -> Any:
@@ -67,7 +72,7 @@ class Clamped(DraftLengthPolicy[Any]):
     Cost: a clip.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     lo: int = 0
@@ -110,11 +115,11 @@ class Lagged(DraftLengthPolicy[Delayed]):
 
         the state after step t  =  that of `policy` after step t - steps
 
-    A new prompt is known at once: pending feedback of the row's old prompt is removed (the row
+    A new prompt takes effect at once: pending feedback of the row's old prompt is removed (the row
     counts as inactive in it). Cost: storage of `steps` feedbacks.
     """
 
-    paper: ClassVar[str] = "ours"
+    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     steps: int = 1

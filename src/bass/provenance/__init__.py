@@ -1,1 +1,1 @@
-"""What results are made with: versions, the machine, source code, and checkpoints."""
+"""The inputs of results: versions, the machine, source code, and checkpoints."""

@@ -1,4 +1,4 @@
-"""Which bass this is, where it is installed and where it is not, and what it runs on."""
+"""The version of bass, installed or from source, and the machine."""
 
 import platform
 import tomllib
@@ -11,25 +11,23 @@ from bass.errors import DISTRIBUTION
 
 
 def bass_version() -> str:
-    """That of the installed distribution; else what the source tree's pyproject.toml says; else
+    """The version of the installed distribution, else of the source tree's pyproject.toml, else
     `unknown`.
     """
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         try:
-            said = tomllib.loads(
+            project = tomllib.loads(
                 Path(__file__).parents[3].joinpath("pyproject.toml").read_text(encoding="utf-8")
             )
-            return str(said["project"]["version"])
+            return str(project["project"]["version"])
         except (OSError, ValueError, KeyError):
             return "unknown"
 
 
 def cpu_name() -> str:
-    """What the processor is called by its maker, where the system says so; else its
-    architecture.
-    """
+    """The product name of the processor if the system reports it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -41,7 +39,7 @@ def cpu_name() -> str:
 
 
 class Here(TypedDict):
-    """What every manifest says of the software and the moment."""
+    """The fields of every manifest about software and time."""
 
     bass: str
     created: str
@@ -51,8 +49,8 @@ class Here(TypedDict):
 
 
 def here() -> Here:
-    """Of this process, now."""
-    import torch  # here, since `bass --version` does without it
+    """The fields for this process, now."""
+    import torch  # here, since `bass --version` does not need it
 
     return {
         "bass": bass_version(),

@@ -1,21 +1,21 @@
-"""Hashes of files, short enough to be read."""
+"""Short hashes of files and texts."""
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-WHOLE = 2**26  # bytes of a file up to which all of it is hashed
-UNREADABLE = "unreadable"  # equal to nothing, not even to itself
-_SAMPLES, _SAMPLE = 1024, 2**14  # of a larger one: so many pieces, evenly spread, of so many bytes
+WHOLE = 2**26  # maximum bytes of a file that is hashed completely
+UNREADABLE = "unreadable"  # never equal to another hash
+_SAMPLES, _SAMPLE = 1024, 2**14  # of a larger file: number and bytes of evenly spread pieces
 
 
 def hash_of_text(text: str) -> str:
-    """Of any text, half characters too."""
+    """The hash of any text, also with lone surrogates."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def hash_of(path: Path) -> str:
-    """Of a file's bytes; `unreadable` where there are none to be had."""
+    """The hash of a file's bytes; `unreadable` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
@@ -24,9 +24,7 @@ def hash_of(path: Path) -> str:
 
 
 def hash_of_large(path: Path) -> str:
-    """Of a file's bytes; of one of more than `WHOLE` bytes, of its size and evenly spread
-    pieces.
-    """
+    """The hash of a file's bytes; beyond `WHOLE` bytes, of its size and evenly spread pieces."""
     try:
         size = path.stat().st_size
         if size <= WHOLE:
@@ -42,7 +40,7 @@ def hash_of_large(path: Path) -> str:
 
 
 def hash_of_all(files: Iterable[Path], root: Path) -> str:
-    """Of files and their paths below `root`."""
+    """The hash of files and their paths below `root`."""
     return hash_of_text(
         "\n".join(
             f"{path.relative_to(root).as_posix()} {hash_of_large(path)}" for path in sorted(files)

@@ -1,4 +1,4 @@
-"""Fingerprints of what results are made with: bass's source, own code, and checkpoints."""
+"""Fingerprints of the inputs of results: the source of bass, user code, and checkpoints."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from bass.provenance.own_code import modules_named, modules_of
 from bass.provenance.sources import Sources
 
 SOURCE, SCORING = "source of bass", "source of bass's scoring"
-# of our own source
+# parts of the source of bass
 _NO_RESULT_DEPENDS_ON = (
     "cli",
     "evaluation",
@@ -28,7 +28,7 @@ def fingerprints(
     checkpoints: Mapping[str, str],
     read: "Readers | None" = None,
 ) -> dict[str, str]:
-    """Those of the code that is not ours and of checkpoints.
+    """The fingerprints of user code and of checkpoints.
 
     `specs`: the strategies as the user names them. `checkpoints`: a folder or hub id by its role,
     such as `target`.
@@ -47,17 +47,17 @@ class Readers:
 
 
 def source_of_bass() -> str:
-    """A hash of our own source, without what shows and judges results."""
+    """A hash of the source of bass, without reports, analysis and scoring."""
     return _source("", _NO_RESULT_DEPENDS_ON)
 
 
 def source_of_scoring() -> str:
-    """A hash of our own source of what makes problems and scores of an evaluation."""
+    """A hash of the source of bass for problems and scores of an evaluation."""
     return _source("evaluation/", ())
 
 
 def _source(part: str, without: tuple[str, ...]) -> str:
-    """A hash of the files of ours whose names begin with `part`, and with none of `without`."""
+    """A hash of the files of bass whose names begin with `part`, and with none of `without`."""
     root = Path(__file__).parents[1]
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
     reported = [
@@ -71,7 +71,7 @@ def _source(part: str, without: tuple[str, ...]) -> str:
 def checkpoint(spec: str) -> str:
     """A hash of a checkpoint's files.
 
-    Of a large one it reads some bytes in every few megabytes, which any training changes.
+    For large files it reads some bytes in every few megabytes, which any training changes.
     """
     folder = resolve(spec)
     files = sorted(

@@ -1,6 +1,4 @@
-"""Which modules hold the code that a cell is made with: those of the objects that it runs with, and
-those that its config names.
-"""
+"""The modules with the code of a cell: those of its objects, and those that its config names."""
 
 import dataclasses
 import functools
@@ -18,12 +16,12 @@ _PATH = re.compile(r"[^\W\d]\w*(\.\w+)*(:[\w.]+)?")
 
 
 def modules_of(parts: Iterable[Any]) -> set[str]:
-    """The modules of these objects and of all that they hold: of their classes with their bases, of
+    """The modules of these objects and of their contents: of classes with their bases, of
     functions, and modules themselves.
 
     An object may be a class itself.
     """
-    # which keeps alive what was visited, so that no other object has its id
+    # keeps visited objects alive, so that no other object gets the same id
     seen: dict[int, Any] = {}
     return {module for part in parts for module in _modules(part, seen)}
 
@@ -48,7 +46,7 @@ def _modules(value: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _held(value: Any) -> Iterable[Any]:
-    """What is in a collection or a function, or in the attributes of an object."""
+    """The items of a collection, the contents of a function, or the attributes of an object."""
     match value:
         case Mapping():
             return (*value.keys(), *value.values())
@@ -80,7 +78,7 @@ def _slots(kind: type) -> list[str]:
 
 
 def _attribute(value: Any, name: str) -> Any:
-    """None where it has no value."""
+    """The value of an attribute; None without one."""
     try:
         return getattr(value, name, None)
     except ValueError:  # of an empty cell
@@ -88,8 +86,8 @@ def _attribute(value: Any, name: str) -> Any:
 
 
 def modules_named(specs: Iterable[Any]) -> set[str]:
-    """What strings in these settings may name as a module, whether there is one or not:
-    `package.module:Class`, `package.module.function`, or what an installed package offers by name.
+    """The modules, existing or not, that strings in these settings may name:
+    `package.module:Class`, `package.module.function`, or the name of an entry point.
     """
     offered: dict[str, set[str]] | None = None
     found = set[str]()
@@ -105,7 +103,7 @@ def modules_named(specs: Iterable[Any]) -> set[str]:
 
 
 def _offered() -> dict[str, set[str]]:
-    """The modules of what installed packages offer, by its name."""
+    """The modules of entry points of installed packages, by name."""
     found: dict[str, set[str]] = {}
     for kind in KINDS:
         for point in offers(kind):

@@ -1,8 +1,6 @@
-"""The source of code that is not ours: a hash of each file that it is made of, and the versions of
-the packages that it imports.
+"""The source of user code: a hash of each of its files, and the versions of imported packages.
 
-Modules are found and read, not run: those that are imported inside a function, which may not have
-been imported yet, are found too.
+Modules are found and read, not run; this includes modules that are imported inside a function.
 """
 
 import ast
@@ -21,19 +19,18 @@ from typing import final
 
 from bass.provenance.fingerprints import hash_of, hash_of_all, hash_of_text
 
-# Ours has a hash of its own, torch is identified by its version, Python's is only recorded.
+# bass has its own hash, torch is identified by its version, Python's version is only recorded.
 _KNOWN = {"bass", "torch", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
-_MOST_FILES = 1000  # of an installed package, up to which all are read
+_MOST_FILES = 1000  # maximum number of files of an installed package that are read
 
 
 @final
 @dataclass(frozen=True)
 class _Place:
-    """Where a module is.
+    """The location of a module.
 
-    `file`: None for a namespace, and within `archive` where it is in one; `folders`: of a package's
-    modules.
+    `file`: None for a namespace; within `archive` if set. `folders`: of a package's modules.
     """
 
     file: Path | None
@@ -42,14 +39,14 @@ class _Place:
 
     @classmethod
     def of(cls, file: Path, folders: Iterable[str]) -> "_Place | None":
-        """None where there is neither a file nor an archive that may hold it."""
+        """The location; None without a file or an archive that may hold it."""
         archive = next((path for path in file.parents if path.is_file()), None)
         known = archive is not None or file.is_file()
         return cls(file, [*folders], archive) if known else None
 
     @property
     def source(self) -> bytes:
-        """What the file holds, if it is one of Python; nothing else."""
+        """The content of a Python file; empty for other files."""
         if self.file is None or self.file.suffix != ".py":
             return b""
         if self.archive is None:
@@ -59,7 +56,7 @@ class _Place:
 
     @property
     def installed(self) -> bool:
-        """Whether it came with an installed package; an editable one is the user's own source."""
+        """Whether it came with an installed package; an editable one counts as user code."""
         return any(_INSTALLED & {*Path(path).parts} for path in (self.file or "", *self.folders))
 
 
@@ -77,12 +74,12 @@ class Sources:
         self._packages = functools.cache(packages_distributions)
 
     def of(self, modules: Iterable[str]) -> dict[str, str]:
-        """What code that these modules hold is made of; nothing for ours, torch's or Python's.
+        """Fingerprints of these modules and their imports; none for bass, torch or Python.
 
-        `module NAME` gives a hash of the module's file, and of each module of the user's that these
-        import, anywhere in their source, directly or not. `package NAME` gives version and build of
-        each installed distribution that is imported; where one of these modules is in it, and it
-        has no more than `_MOST_FILES`, it is read like the user's, and `module NAME` is of all its
+        `module NAME` is a hash of the module's file, also for each user module that these import
+        anywhere in their source, directly or indirectly. `package NAME` is version and build of
+        each imported installed distribution. A distribution that contains one of these modules and
+        has at most `_MOST_FILES` files is read like user code, and `module NAME` covers all its
         files.
         """
         modules = set(modules)
@@ -112,8 +109,8 @@ class Sources:
         return found
 
     def _hash_of_package(self, name: str) -> dict[str, str]:
-        """Of all files of the outermost package that a module is in, which namespaces are not;
-        nothing where they are too many.
+        """The hash of all files of the outermost package (no namespace) of a module; empty if there
+        are too many.
         """
         outer = name.rpartition(".")[0]
         if outer and (whole := self._whole(outer)):
@@ -130,14 +127,14 @@ class Sources:
         return {f"module {name}": hash_of_all(files, folder)}
 
     def _find(self, name: str) -> _Place | None:
-        """The module's place, by what is imported, else where it would be imported from."""
+        """The location of the imported module, or else from where it would be imported."""
         loaded = sys.modules.get(name)
         if isinstance(loaded, ModuleType) and isinstance(file := vars(loaded).get("__file__"), str):
             folders = [*vars(loaded).get("__path__", ())]
             return _Place.of(Path(file), folders) or _Place(Path(file), folders)
         try:
             spec = self._spec(name)
-        except Exception:  # of a user's finder, or a name that is none
+        except Exception:  # of a user's finder, or an invalid name
             return None
         if spec is None:
             return None
@@ -160,7 +157,7 @@ class Sources:
             return []
         try:
             tree = ast.parse(place.source)
-        # edited since it was imported
+        # the file may have been edited since its import
         except (
             *(OSError, ValueError, SyntaxError, RecursionError, MemoryError),
             *(KeyError, zipfile.BadZipFile),
@@ -197,7 +194,7 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def _importers(tree: ast.AST) -> set[str]:
-    """What `import_module` and `__import__` are called in this source."""
+    """The names of `import_module` and `__import__` in this source."""
     found = {"import_module", "__import__"}
     for node in ast.walk(tree):
         match node:
@@ -211,16 +208,16 @@ def _importers(tree: ast.AST) -> set[str]:
 
 
 def _first_text(call: ast.Call) -> str:
-    """The name that a call of `import_module` is given; empty where it is computed."""
-    said = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
-    match said:
+    """The name in a call of `import_module`; empty if it is computed."""
+    names = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
+    match names:
         case [ast.Constant(value=str(name)), *_]:
             return name
     return ""
 
 
 def _resolved(name: str, package: str) -> str | None:
-    """A name without leading dots; None where it is none, or leads out of the package."""
+    """The absolute name of a relative one; None if it is invalid or leads out of the package."""
     try:
         return importlib.util.resolve_name(name, package) or None
     except ImportError:
@@ -228,13 +225,13 @@ def _resolved(name: str, package: str) -> str | None:
 
 
 def _package(name: str) -> str:
-    """Version and build of a distribution: a hash of what its files were when it was installed."""
+    """Version and build of a distribution; the build is a hash of its recorded files."""
     try:
         found = distribution(name)
         lines = (found.read_text("RECORD") or "").splitlines()
     except (PackageNotFoundError, OSError, ValueError):  # half uninstalled
         return "unknown"
-    # what the installer notes differs from one installation to the next
+    # files of the installer differ between installations
     files = sorted(line for line in lines if ".dist-info/" not in line and ".pyc," not in line)
     return f"{found.version} ({hash_of_text(chr(10).join(files))})" if files else found.version
 

@@ -46,7 +46,7 @@ def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalD
     if isinstance(quantization, NoQuantization):
         return decoder
     if decoder.head is None:
-        weight = decoder.embed.clone()  # which the quantization may overwrite
+        weight = decoder.embed.clone()  # a copy, which the quantization may overwrite
         decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None
     elif isinstance(decoder.head, Linear):
         decoder.head = _made(quantization, decoder.head.weight, decoder.head.bias)
@@ -68,7 +68,7 @@ def _made(
         ) from error
     if not isinstance(made, nn.Module):
         raise StrategyError(
-            f"`{type(quantization).__name__}` made {made!r} of a linear layer: it must return a "
+            f"`{type(quantization).__name__}` returned {made!r} for a linear layer: return a "
             "`torch.nn.Module`."
         )
     return made.requires_grad_(False).eval()
@@ -83,7 +83,7 @@ def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecode
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """Within it, this thread's new linear layers take no memory: their parameters are on the meta
+    """Within it, new linear layers of this thread take no memory: their parameters are on the meta
     device.
     """
     thread = threading.get_ident()
@@ -92,7 +92,7 @@ def unfilled() -> Iterator[None]:
         ours = type(module) is Linear and threading.get_ident() == thread
         return nn.Parameter(parameter.to("meta"), requires_grad=False) if ours else None
 
-    # whose annotation forgets that a hook may return another parameter
+    # torch's annotation lacks hooks that return another parameter
     register: Any = register_module_parameter_registration_hook
     hook = register(emptied)
     try:

@@ -13,7 +13,7 @@ from bass.report.palette import HATCHES, SERIES, colours
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_BARS = 16  # beyond which those of one batch are shown
+MOST_BARS = 16  # beyond it, only the bars of one batch are shown
 
 
 def parts(cells: Sequence[Cell]) -> Plot | None:
@@ -27,10 +27,13 @@ def parts(cells: Sequence[Cell]) -> Plot | None:
         if cell.repeats and cell.lines.steps
     }
     caption = (
-        "Mean time of a repeat by part. Prefill: until the first prompts were read. Steps: "
+        "Mean time of a repeat by part. Prefill: until the end of the first prefill. Steps: "
         "drafting and verifying on the device. "
     )
-    caption += "Host: bookkeeping and the policy. Other: prefills of later requests, readers."
+    caption += (
+        "Host: bookkeeping and the policy. Other: prefills of later requests, and the consumer of "
+        "events."
+    )
     figure = _bars(bars, "ms of a repeat")
     return figure and Plot("parts", "Time by part", caption, figure)
 
@@ -44,10 +47,10 @@ def step_parts(cells: Sequence[Cell]) -> Plot | None:
     }
     bars = {cell: dict(of.parts_ms) for cell, of in facts.items() if of.parts_ms}
     caption = (
-        "Parts of one step of the median draft length, each timed alone: drafting, the target's "
-        "pass over the window, sampling with "
+        "Parts of one step of the median draft length, each timed separately: drafting, the "
+        "target's pass over the window, sampling with "
     )
-    caption += "verification, and what the host adds."
+    caption += "verification, and the host."
     figure = _bars(bars, "ms of a step")
     return figure and Plot("step-parts", "Time of a step by part", caption, figure)
 

@@ -1,4 +1,4 @@
-"""The cells of a run for a report: with a label, a batch, and their lines read once."""
+"""The cells of a run for a report: each with a label, a batch, and its lines."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +18,13 @@ LOSSY = " (not lossless)"
 
 
 @final
-@dataclass(frozen=True, eq=False)  # a cell is itself: comparing all its lines would be slow
+@dataclass(frozen=True, eq=False)  # equality by identity: comparing all lines would be slow
 class Cell:
     """One cell, finished or not.
 
     label: the settings that distinguish it, without its batch. choice: the part of the label that
-    is a way to decode. work: the decoded work, if cells differ in it; only cells of the same batch
-    and the same work are rivals. settings: all, as `settings_of` returns them.
+    says how it decodes. work: the decoded work, if cells differ in it; only cells of the same batch
+    and work are ranked together. settings: all, as `settings_of` returns them.
     """
 
     entry: CellEntry
@@ -32,7 +32,7 @@ class Cell:
     choice: str
     work: str
     settings: Mapping[str, Any]
-    batch: int  # rows; 0 where it has no steps
+    batch: int  # rows; 0 without steps
     summary: Summary | None
     lines: CellLines
 
@@ -48,7 +48,7 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """The place of its rivals: its batch, and its work."""
+        """The group in which it is ranked: its batch and its work."""
         return f"batch {self.batch}{self.work and f', {self.work}'}"
 
     @property
@@ -124,14 +124,12 @@ def _works(
     rows: Sequence[int],
     axes: Sequence[str],
 ) -> list[str]:
-    """The work of each cell, in words, if cells of one batch differ in it: its values on the axes
-    that vary nothing else, and its other settings.
-    """
+    """The work of each cell, in words, if cells of one batch differ in it."""
     own = [axis for axis in axes if varied(manifest.config, axis) <= {*WORK}]
     reported = [words(entry.settings, own) for entry in manifest.cells]
     places = [*zip(reported, rows, strict=True)]
 
-    def is_told(name: str) -> bool:
+    def is_shown(name: str) -> bool:
         values = {
             (*place, repr(one.get(name)))
             for place, one in zip(places, settings, strict=True)
@@ -139,7 +137,7 @@ def _works(
         }
         return len(values) == len({value[:2] for value in values})
 
-    names = [name for name in WORK if not is_told(name)]
+    names = [name for name in WORK if not is_shown(name)]
     return [
         ", ".join(
             [
@@ -157,8 +155,8 @@ def varied(config: Mapping[str, Any], axis: str) -> set[str]:
     values = axes.get(axis) if isinstance(axes, Mapping) else None
     if head in SETTINGS or not isinstance(values, Mapping):
         return {head}
-    labelled = [said for said in values.values() if isinstance(said, Mapping)]
-    return {str(key).partition(".")[0] for said in labelled for key in said} or {head}
+    labelled = [labels for labels in values.values() if isinstance(labels, Mapping)]
+    return {str(key).partition(".")[0] for labels in labelled for key in labels} or {head}
 
 
 def telling_axes(cells: Sequence[tuple[dict[str, Any], int]], axes: Sequence[str]) -> list[str]:

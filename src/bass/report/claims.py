@@ -19,8 +19,8 @@ def claims(manifest: Manifest) -> list[str]:
             name = named[cell.id].removesuffix(LOSSY)
             lossy.setdefault(cell.caveat, []).append(name)
     reported = [
-        f"Not lossless: {_listed(names)}{caveat and f' ({caveat})'}. What is decoded there does "
-        "not follow the target's distribution, so that times and acceptance are not to be compared "
+        f"Not lossless: {_listed(names)}{caveat and f' ({caveat})'}. Their output does "
+        "not follow the target's distribution, so their times and acceptance must not be compared "
         "with those of lossless settings."
         for caveat, names in lossy.items()
     ]

@@ -14,7 +14,7 @@ from bass.report.paired import Pair
 from bass.report.summary import DECIDES
 from bass.runs.words import counted
 
-MOST_REPORTED = 20  # settings in words, those that differ first
+MOST_REPORTED = 20  # settings in sentences, those with differences first
 
 
 @final
@@ -22,8 +22,8 @@ MOST_REPORTED = 20  # settings in words, those that differ first
 class Line:
     """One metric of one setting in two runs.
 
-    `found`: None with too few repeats. `same_work`: whether both decode the same; otherwise there
-    is no verdict.
+    `found`: None with too few repeats. `same_work`: whether both decode the same work; otherwise
+    there is no verdict.
     """
 
     metric: Metric
@@ -41,9 +41,9 @@ class Line:
     def verdict(self) -> str:
         """The verdict in one or two words."""
         if not self.same_work:
-            return "of other work"
+            return "different work"
         if self.found is None:
-            return "too few values to tell"
+            return "too few values"
         if not self.found.beyond_noise:
             return "within the noise"
         if self.metric.better == "neither":
@@ -105,17 +105,17 @@ def summed_up(both: Sequence[Pair]) -> list[str]:
     head = (
         f"Time per token (`{DECIDES.name}`), {counted(len(lines), 'setting')}: {', '.join(counts)}."
     )
-    telling = (
+    changed = (
         sorted(lines, key=lambda one: not one[1].beyond_noise)[:MOST_REPORTED]
         if len(lines) > MOST_REPORTED
         else lines
     )
     left = (
-        [f"The other {len(lines) - len(telling)} are in the tables."]
-        if len(telling) < len(lines)
+        [f"The other {len(lines) - len(changed)} are in the tables."]
+        if len(changed) < len(lines)
         else []
     )
-    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in telling), *left]
+    return [head, *(f"{title}: {_change(line)}, {line.verdict}." for title, line in changed), *left]
 
 
 def _change(line: Line) -> str:

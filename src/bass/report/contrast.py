@@ -1,7 +1,5 @@
 """Differences of two cells, with intervals: over requests for the value of drafts, over repeats for
-times.
-
-`bass.analysis.statistics` has the reasons.
+times (reasons: `bass.analysis.statistics`).
 """
 
 import math
@@ -15,7 +13,7 @@ from bass.analysis.repeats import Repeat
 from bass.analysis.statistics import LEVEL, Comparison, compare, compare_requests
 from bass.report.cells import Cell
 
-MOST_TIMES = 100  # beyond which a bound says no more than that there are too few repeats
+MOST_TIMES = 100  # a larger bound only shows that there are too few repeats
 
 
 @final
@@ -54,10 +52,10 @@ def _bound(times: float) -> str:
 
 
 def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
-    """By a metric of time, of which less is better: the ratio of the cells' values, at `LEVEL` over
-    `among` such comparisons.
+    """The ratio of two cells in a metric of time, with its interval at `LEVEL` over `among` such
+    comparisons.
 
-    Its interval is that of its logarithm, to first order: a mean's logarithm moves by the sum of
+    The interval is that of the logarithm to first order: log(mean) changes by the sum of
     (x_i - mean) / (n mean).
     """
     own, others = (np.array(one.values(metric.name)) for one in (cell, other))
@@ -66,7 +64,7 @@ def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
         return None
     if min(len(own), len(others)) < 2:
         return Lead(b / a, None, None)
-    # whose estimate is 0
+    # an estimate of 0
     around = compare(own / a, others / b, same_work(cell, other), LEVEL, among).difference
     return Lead(b / a, *(b / a * math.exp(min(x, 50)) for x in (around.low, around.high)))
 
@@ -88,7 +86,7 @@ def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison |
 
 
 def same_work(a: Cell, b: Cell) -> bool:
-    """Whether the repeats of both cells have the same requests, so that they are pairs."""
+    """Whether the repeats of both cells have the same requests, so that they can be paired."""
     return [_work(repeat) for repeat in a.repeats] == [_work(repeat) for repeat in b.repeats]
 
 

@@ -15,24 +15,21 @@ from bass.analysis.statistics import LEVEL
 from bass.report.drawing import Plot, legend, new_figure, series, style, thinned
 from bass.report.palette import SERIES, colours
 
-MOST_BANDS = 3  # more of them hide each other
+MOST_BANDS = 3  # more bands would hide each other
 TITLES = {"prefill": "from the end of the prefill", "start": "from the start of the request"}
 
 
 def curves(evaluated: Evaluated) -> list[Plot]:
-    """One plot for each clock; none where no sample was finished.
+    """One plot for each clock; none without a finished sample.
 
-    Raises an OptionError where matplotlib is not installed.
+    Raises an OptionError without matplotlib.
     """
     with style():
         return [_curve(evaluated, clock) for clock in CLOCKS if len(times(evaluated, clock)) > 1]
 
 
 def times(evaluated: Evaluated, clock: str) -> Float[np.ndarray, " points"]:
-    """Budgets at which curves are drawn:
-
-    0, and when samples of any method finished, or some of these.
-    """
+    """Budgets at which curves are drawn: 0, and the (thinned) times at which samples finished."""
     ended = [
         s.sample.seconds(clock)
         for groups in evaluated.methods.values()
@@ -82,16 +79,15 @@ def _curve(evaluated: Evaluated, clock: str) -> Plot:
             xlim=(0, None),
         )
     top = max(panels[0].get_ylim()[1], 1.0)
-    # A little below 0, so that the line of a method without any right answer is not hidden by the
-    # axis.
+    # starts below 0, so that the axis does not hide the line of a method without a right answer
     panels[0].set(
         ylabel="ROUGE-2, %" if evaluated.kind == "rouge2" else "% of the problems",
         ylim=(-0.03 * top, top),
     )
     legend(figure, panels[0], len(evaluated.methods))
     caption = (
-        f"The score of the answers that are there within so many seconds {TITLES[clock]}. First: "
-        "the one that the model holds most "
+        f"The score of the samples finished within a number of seconds {TITLES[clock]}. First: "
+        "the one that the model considers most "
     )
     bands = f"Bands: {100 * LEVEL:.0f} % intervals over problems."
     caption += (

@@ -1,6 +1,4 @@
-"""The common parts of all plots: their style, distinguishable series, and their output in a page
-and in files.
-"""
+"""The common parts of all plots: style, series, and output as SVG or PNG."""
 
 import io
 import re
@@ -23,15 +21,15 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 300  # of a line
 INCHES = (6.4, 3.5)
-# of small panels: inches of height, panels next to each other, letters of all their titles
+# small panels: height in inches, panels per row, characters of the titles in a row
 PANEL, MOST_COLUMNS, LETTERS = 1.55, 3, 78
-LETTER, HANDLE = 0.085, 0.6  # inches of a legend's text and of what stands before it
+LETTER, HANDLE = 0.085, 0.6  # width in inches of a legend's characters and handles
 
 
 @final
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its text. `name`: of its files."""
+    """A figure with its text. `name`: name of its files."""
 
     name: str
     title: str
@@ -97,7 +95,7 @@ def style() -> Iterator[None]:
         "hatch.linewidth": 0.6,
     }
     with matplotlib.rc_context():
-        # the current folder may have a matplotlibrc, of somebody's who would have LaTeX run
+        # a matplotlibrc in the current folder is untrusted and could run LaTeX
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(chosen)
         yield
@@ -128,7 +126,7 @@ def facets(labels: Sequence[str], xlabel: str, ylabel: str) -> "tuple[Figure, di
         ax.locator_params(nbins=5)
     for ax in grid[len(labels) :]:
         ax.remove()
-    # the lowest of each column; a label of the figure would hit its legend
+    # on the lowest panel of each column, since a label of the figure would overlap the legend
     for ax in grid[max(0, len(labels) - columns) : len(labels)]:
         ax.set_xlabel(xlabel)
     figure.supylabel(ylabel, fontsize=9)
@@ -136,15 +134,15 @@ def facets(labels: Sequence[str], xlabel: str, ylabel: str) -> "tuple[Figure, di
 
 
 def wrapped(label: str, width: int) -> list[str]:
-    """A label in lines, two at the most."""
+    """A label in at most two lines."""
     lines = textwrap.wrap(literal(label), width, break_long_words=True) or [""]
     return lines if len(lines) <= 2 else [lines[0], f"{lines[1][: width - 1]}…"]
 
 
-def beside(
+def reference_series(
     axes: "Axes", x: Sequence[float], y: Sequence[float], label: str, **options: Any
 ) -> None:
-    """The values that a series is compared with, in grey behind it."""
+    """Draw the reference values of a series, in grey behind it."""
     axes.plot(
         x,
         y,
@@ -160,7 +158,7 @@ def beside(
 def series(
     axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], label: str, **options: Any
 ) -> None:
-    """A series with its own colour, dash and mark."""
+    """Draw a series with its own colour, dash and marker."""
     chosen = {
         "color": colours()[SERIES[number]],
         "linestyle": DASHES[number],
@@ -171,8 +169,8 @@ def series(
 
 
 def literal(label: str) -> str:
-    """A label without matplotlib's special meanings: `$` is mathematics, labels that begin with `_`
-    are hidden, and control characters are not drawn.
+    """A label without the special cases of matplotlib: `$` starts mathematics, a leading `_` hides
+    the label, and control characters are not drawn.
     """
     label = printable(label, keep="\n")
     return (
@@ -181,7 +179,7 @@ def literal(label: str) -> str:
 
 
 def legend(figure: "Figure", axes: "Axes", count: int) -> None:
-    """A legend below the panels, if there is more than one series."""
+    """Draw a legend below the panels, if there is more than one series."""
     handles, labels = axes.get_legend_handles_labels()
     if count > 1 or (labels and labels[0] != "this setting"):
         widest = max(map(len, labels), default=0) * LETTER + HANDLE

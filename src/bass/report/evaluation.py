@@ -1,6 +1,4 @@
-"""The page of an evaluation, or of two: which method answers the most within a budget, by how much,
-and the curves.
-"""
+"""The page of one evaluation or two: the best method within a budget, its lead, the curves."""
 
 import itertools
 import json
@@ -19,13 +17,13 @@ from bass.report.drawing import Plot
 from bass.report.page import render
 from bass.runs.words import counted, listed
 
-MOST_REPORTED = 3  # budgets in the summary; of more, it has the middle one
+MOST_REPORTED = 3  # budgets in the summary; with more, it has only the middle one
 SINCE = {"prefill": "from the end of the prefill", "start": "from the start of the request"}
 MEANINGS = [
     (
         "finished",
         (
-            "A sample that came to its own end: end of sequence, a stop string, or its number of "
+            "A sample that ended by itself: at an end of sequence, a stop string, or its number of "
             "tokens."
         ),
     ),
@@ -47,24 +45,20 @@ MEANINGS = [
     ),
     (
         "The two clocks",
-        (
-            "A budget runs from the end of the problem's first prefill, or from the moment when "
-            "the "
-            "request was made."
-        ),
+        ("A budget starts at the end of the problem's first prefill, or at the request."),
     ),
     (
         "Intervals",
         f"{100 * LEVEL:.0f} %, over problems: bootstrap from 30 problems on, Student's t below, "
         "and the bound of Clopper and Pearson where "
-        "all problems have the same score. They say how well other problems of this kind would "
-        "do; samples of one problem are alike.",
+        "all problems have the same score. They estimate the score on other problems of this "
+        "kind; samples of one problem are correlated.",
     ),
 ]
 
 
 def page(evaluated: Evaluated) -> tuple[str, list[Plot], list[str]]:
-    """The HTML, its plots, and what it says in sentences."""
+    """The HTML, its plots, and its sentences."""
     reported, drawn = sentences(evaluated), curves(evaluated)
     configs = [
         json.dumps(manifest["config"], indent=2, ensure_ascii=False)
@@ -128,7 +122,7 @@ def sentences(evaluated: Evaluated) -> list[str]:
 
 
 def labels(evaluated: Evaluated) -> tuple[str, str]:
-    """What First and All are called for this score."""
+    """The names of First and All for this kind of score."""
     return (
         ("First (ROUGE-2)", "All (ROUGE-2)")
         if evaluated.kind == "rouge2"
@@ -162,12 +156,9 @@ def whole(evaluated: Evaluated) -> dict[str, Any]:
         ]
         rows.append({"best": False, "cells": cells})
     heads = [{"text": "method"}, *heads, {"text": "median time", "unit": "s"}]
-    note = (
-        "Whenever samples finished, however long that took. Median time: of a finished sample, "
-        "from the end of the prefill."
-    )
+    note = "Without a budget. Median time: of a finished sample, from the end of the prefill."
     return {
-        "title": "Scores without a limit of time",
+        "title": "Scores without a time limit",
         "note": note,
         "heads": heads,
         "rows": rows,
@@ -210,8 +201,8 @@ def percent(mean: Mean) -> str:
 
 
 def _winner(evaluated: Evaluated, budget: float, which: int) -> tuple[bool, str]:
-    """Which method has the highest First (0) or All (1) within the budget, by the paper's clock;
-    before that, whether one does.
+    """Whether one method has the highest First (0) or All (1) within the budget, by the paper's
+    clock; and a sentence about it.
     """
     scores = {
         method: evaluated.scores(method, budget, CLOCKS[0])[which] for method in evaluated.methods
@@ -228,8 +219,8 @@ def _winner(evaluated: Evaluated, budget: float, which: int) -> tuple[bool, str]
     if len(level) < len(others):
         below = next(other for other in others if other not in level)
         return True, (
-            f"{listed([best, *level])} have the highest {name} and differ by no more than the "
-            f"noise; {best} has {points(leads[below])} "
+            f"{listed([best, *level])} have the highest {name} and differ within the noise; "
+            f"{best} has {points(leads[below])} "
             f"more than {below}."
         )
     head, second = f"no method's {name} is higher by more than the noise", leads[others[0]]
@@ -242,7 +233,7 @@ def _winner(evaluated: Evaluated, budget: float, which: int) -> tuple[bool, str]
 
 
 def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
-    """One method in two evaluations."""
+    """The change of one method between two evaluations."""
     reported = []
     for name, x, y in zip(
         labels(evaluated),
@@ -262,7 +253,7 @@ def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
 
 
 def points(mean: Mean) -> str:
-    """Of percent: `5.5 points (-6.1 to 17.7)`."""
+    """Percentage points: `5.5 points (-6.1 to 17.7)`."""
     return f"{100 * mean.value:.1f} points ({100 * mean.low:.1f} to {100 * mean.high:.1f})"
 
 
@@ -281,14 +272,14 @@ def _of_method(evaluated: Evaluated, method: str, budget: float) -> str:
 
 
 def _without_limit(evaluated: Evaluated) -> str:
-    """Whether methods answer as well as each other, given time."""
+    """Whether methods differ in their scores without a budget."""
     scores = {
         method: evaluated.scores(method, math.inf, CLOCKS[0])[0] for method in evaluated.methods
     }
     reported = ", ".join(
         f"{method} {_in_words(mean_score(values))}" for method, values in scores.items()
     )
-    head = f"Without a limit of time, {labels(evaluated)[0]}: {reported}"
+    head = f"Without a time limit, {labels(evaluated)[0]}: {reported}"
     compared = evaluated.pairs or list(itertools.combinations(scores, 2))
     if not compared:
         return f"{head}."

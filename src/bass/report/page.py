@@ -1,4 +1,4 @@
-"""A run, or two, as one HTML page that needs nothing beside it."""
+"""One run, or a comparison of two, as a self-contained HTML page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ from bass.runs.words import counted
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000
-MOST_COMPARED = 100  # settings of which two runs are compared by every metric
+MOST_COMPARED = 100  # settings for which two runs are compared by every metric
 
 
 def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
-    """The HTML of a run's report, its plots, and what it says in sentences.
+    """The HTML of a run's report, its plots, and its sentences.
 
-    Raises a RunFolderError where there is nothing to report.
+    Raises a RunFolderError if there is nothing to report.
     """
     cells = read_cells(run)
     done = _done(run, cells)
@@ -45,7 +45,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         for cell in (winner.best, winner.plain)
         if cell is not None
     ]
-    # Of more settings than a plot can show, those of one work can be compared with each other.
+    # If a plot cannot show all settings, it shows those with the same work, which are comparable.
     first = sorted([*told_of, *done], key=lambda cell: cell.work != done[0].work)
     drawn = plots(done, [cell.label for cell in first])
     pictures, notes = paint(run, done, [winner.best for winner in found.values()])
@@ -53,12 +53,12 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
     broken = [cell for cell in cells if not cell.done]
     if broken:
         tables.append(unmeasured(broken))
-    told, noted = sentences(found), warnings(run, cells) + notes
+    findings, noted = sentences(found), warnings(run, cells) + notes
     texts = read_texts(run.path)
     values = {
         "title": f"bass: {run.manifest.config.get('name') or run.path.resolve().name}",
         "facts": facts(run.manifest),
-        "summary": told,
+        "summary": findings,
         "tables": tables,
         "plots": drawn,
         "words": [
@@ -71,7 +71,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         ],
     }
     html = ""
-    for count in range(len(pictures), -1, -1):  # all of them, or as many as there is room for
+    for count in range(len(pictures), -1, -1):  # all pictures, or as many as fit
         fewer = (
             [f"{counted(len(pictures) - count, 'picture')} left out, so that the page stays small."]
             if count < len(pictures)
@@ -86,17 +86,17 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         )
         if len(html.encode()) <= MOST_BYTES:
             break
-    return html, drawn, noted + told
+    return html, drawn, noted + findings
 
 
 def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
-    """The HTML that compares two runs, and what it says in sentences."""
+    """The HTML that compares two runs, and its sentences."""
     both = [read_cells(run) for run in (a, b)]
     done = [_done(run, cells) for run, cells in zip((a, b), both, strict=True)]
     common = pairs(done[0], done[1], (a.manifest, b.manifest))
     if not common:
         raise RunFolderError(
-            f"{a.path} and {b.path} have no setting in common that is finished in both: there is "
+            f"{a.path} and {b.path} share no setting that is finished in both: there is "
             "nothing to compare."
         )
     warned = differences(a.manifest, b.manifest, common) + [
@@ -104,10 +104,10 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
         for name, run, cells in zip("AB", (a, b), both, strict=True)
         for text in warnings(run, cells)
     ]
-    told = summed_up(common)
+    findings = summed_up(common)
     alone = [len(cells) - len(common) for cells in done]
     if any(alone):
-        told.append(
+        findings.append(
             f"Finished in one run only, and left out: {counted(alone[0], 'setting')} of A and "
             f"{alone[1]} of B."
         )
@@ -122,7 +122,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             f"{name}: {fact}" for name, run in (("A", a), ("B", b)) for fact in facts(run.manifest)
         ],
         warnings=warned,
-        summary=told,
+        summary=findings,
         tables=compared_tables(common, names),
         words=[(name, METRICS[name].doc) for name in METRICS if name in names],
         sources=[
@@ -130,7 +130,7 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             for n, r in (("A", a), ("B", b))
         ],
     )
-    return html, warned + told
+    return html, warned + findings
 
 
 def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -140,11 +140,11 @@ def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[s
         for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")
     ]
     note = (
-        "Means over repeats. Each interval stands alone: of twenty metrics that do not differ, "
-        "one is called different by chance."
+        "Means over repeats. Intervals are per metric: of twenty metrics without a difference, "
+        "one appears different by chance."
     )
     note += (
-        f" Of {len(common)} settings only the {len(COLUMNS)} metrics that matter most are told."
+        f" Of {len(common)} settings only the {len(COLUMNS)} main metrics are shown."
         if names == COLUMNS
         else ""
     )
@@ -162,9 +162,7 @@ def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[s
 
 
 def render(check: bool = True, **values: Any) -> str:
-    """The template with these values; nothing in them can leave its place in the page. check: raise
-    where it is too large.
-    """
+    """The template with these values, escaped. check: raise an error if the page is too large."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -180,7 +178,7 @@ def render(check: bool = True, **values: Any) -> str:
     html = environment.from_string(asset("page.html")).render(
         css=asset("report.css"), script=asset("report.js"), **given
     )
-    # half a character, which JSON can hold and a page cannot
+    # a lone surrogate, which JSON can hold and a page cannot
     html = html.encode(errors="backslashreplace").decode()
     if check and len(html.encode()) > MOST_BYTES:
         raise RunFolderError(
@@ -191,7 +189,7 @@ def render(check: bool = True, **values: Any) -> str:
 
 
 def facts(manifest: Manifest) -> list[str]:
-    """What was run, when, on what."""
+    """Versions, date and machine of a run."""
     about = [str(manifest.config["about"])] if manifest.config.get("about") else []
     made = f"bass {manifest.bass} ({manifest.commit or 'no commit'}), {manifest.created}"
     return [
@@ -204,27 +202,27 @@ def facts(manifest: Manifest) -> list[str]:
 
 
 def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
-    """What a reader must know of before the figures."""
+    """Warnings that precede the figures."""
     waiting = [cell for cell in cells if cell.summary is None]
     failed = [cell for cell in cells if cell.summary is not None and not cell.done]
-    told = remarks(run)
+    warned = remarks(run)
     if waiting:
-        told.append(
+        warned.append(
             f"The run is not finished: {len(waiting)} of {counted(len(cells), 'cell')} have no "
-            "figures yet. What there is, is shown."
+            "figures yet. The report shows the others."
         )
     if failed:
-        told.append(
+        warned.append(
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
-    told += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
-    told += claims(run.manifest)
-    return told + [note for cell in cells for note in cell.lines.notes]
+    warned += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
+    warned += claims(run.manifest)
+    return warned + [note for cell in cells for note in cell.lines.notes]
 
 
 def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
-    """The table of all cells that are done, each value with its interval over repeats."""
+    """The table of all finished cells, each value with its interval over repeats."""
     shown = [
         METRICS[name]
         for name in COLUMNS
@@ -245,7 +243,7 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
         rows.append({"best": best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
     if compared:
-        heads.insert(1, {"text": "speed-up", "unit": "times plain"})
+        heads.insert(1, {"text": "speed-up", "unit": "x plain"})
     rivals = (
         "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
     )
@@ -256,8 +254,7 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
     note += f"fastest {rivals}, where its lead is beyond the noise."
     if compared:
         note += (
-            " Speed-up: how many times as fast as the fastest plain decoding there, as the "
-            "summary defines it."
+            " Speed-up: over the fastest autoregressive decoding there, as the summary defines it."
         )
     heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
     return {
@@ -271,18 +268,20 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
 
 
 def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
-    """A value, and below it where the mean of many repeats would lie."""
+    """A value, and below it its interval."""
     values = cell.values(metric.name)
-    told = {"text": metric.show(cell.value(metric.name))}
+    shown = {"text": metric.show(cell.value(metric.name))}
     if len(values) > 1:
         around = interval(np.array(values))
         most = 1.0 if metric.unit == "share" and max(values) <= 1 else np.inf
-        told["small"] = f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
-    return told
+        shown["small"] = (
+            f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
+        )
+    return shown
 
 
 def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:
-    """How many times as fast as plain decoding, at the level of the summary's sentences."""
+    """The speed-up over autoregressive decoding, at the level of the summary's sentences."""
     if winner is None or plain is None or plain is cell:
         return {"text": "1" if plain is cell else NOTHING}
     found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
@@ -317,8 +316,8 @@ def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
 def paint(
     run: RunFolder, cells: Sequence[Cell], best: Sequence[Cell]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Pictures of the cells that show the most: those whose drafts were noted, then the best, the
-    largest batch first.
+    """Pictures of the most informative cells: those with recorded drafts first, then the fastest,
+    the largest batch first.
     """
 
     def rank(cell: Cell) -> tuple[bool, bool, bool, int]:

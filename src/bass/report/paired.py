@@ -1,4 +1,4 @@
-"""The cells that two runs have in common, and in what they are not the same."""
+"""The common cells of two runs, and their differences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from bass.runs.settings import LIMITS, SETTINGS
 from bass.runs.words import in_words, listed
 from bass.runs.work import WORK
 
-# Another seed draws other samples of the same distribution; goodput depends on its limits.
+# Settings that may differ: another seed draws other samples of the same distribution.
 _VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target"}
 _MOST_REPORTED = 8
 
@@ -21,7 +21,7 @@ _MOST_REPORTED = 8
 class Pair:
     """A cell of run A, and the one of run B with the same value on each axis.
 
-    same_work: whether both decode the same, so that one may be better than the other.
+    same_work: whether both decode the same work, so that one may be better than the other.
     """
 
     a: Cell
@@ -30,7 +30,7 @@ class Pair:
 
     @property
     def title(self) -> str:
-        """That of the cell of A."""
+        """The title of the cell of A."""
         return self.a.title
 
     @property
@@ -63,13 +63,13 @@ def _same_work(a: Cell, b: Cell, manifests: tuple[Manifest, Manifest]) -> bool:
 
 
 def _target(cell: Cell, manifest: Manifest) -> str:
-    """Its files, wherever a machine has them; where they are not known, its name."""
+    """The fingerprint of its files, at any path; else its name."""
     name = cell.entry.target["target"]
     return manifest.inputs.get(f"target {name}", name)
 
 
 def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:
-    """Sentences on what is not the same in the two runs, for the settings that both have."""
+    """Sentences on the differences of two runs, for their common settings."""
     unlike: dict[str, dict[str, None]] = {}
     for pair in both:
         for name, (x, y) in pair.unlike.items():
@@ -88,14 +88,14 @@ def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:
     if count:
         which = "The settings" if count == len(both) else f"{count} of {len(both)} settings"
         reported.append(
-            f"{which} decode other work in B than in A: their figures stand side by side, and none "
-            "is called better or worse."
+            f"{which} decode other work in B than in A: their figures are shown side by side, "
+            "without a verdict."
         )
     return reported
 
 
 def _inputs(cell: Cell, manifest: Manifest) -> dict[str, str]:
-    """What a cell depends on, whatever checkpoints are called; without prompts, which are in its
+    """The inputs of a cell, without the names of checkpoints, and without prompts, which are in its
     settings.
     """
     kinds = {name: name.partition(" ")[0] for name in cell.entry.inputs}

@@ -1,12 +1,12 @@
-"""The picture that explains the method: the batch as rows, step by step, every token by what became
-of it.
+"""The picture that explains the method: the batch as rows, step by step, each token with its
+outcome.
 
 The page's script paints it from `picture`'s value, which is plain data. A row's step is a string of
 letters, one per token:
 
     A accepted    R rejected    U unused (drafted beyond the end of the row)
-    The target's:    C correction, after a rejection    B bonus, after full acceptance
-                     P plain, where nothing was drafted
+    From the target:    C correction, after a rejection    B bonus, after full acceptance
+                        P plain, without a draft
 
 `AAARRC`: five were drafted, three accepted, and the target added one. Committed tokens are A, C, B
 and P.
@@ -29,13 +29,13 @@ LETTERS = {
     "P": "plain",
     "U": "unused",
 }
-MOST_BYTES = 300_000  # of one picture; a longer run is shown up to there, and the picture says so
+MOST_BYTES = 300_000  # of one picture; of a longer run, it shows the first part and a note
 
 
 def kinds(drafted: int, accepted: int, emitted: int) -> str:
-    """What became of a row's tokens in a step.
+    """The outcomes of a row's tokens in a step.
 
-    `emitted` is `accepted` where the row ended with a drafted token, else one more.
+    `emitted` is `accepted` if the row ended at a drafted token, else one more.
     """
     ended = emitted == accepted
     left = ("U" if ended else "R") * (drafted - accepted)
@@ -69,7 +69,7 @@ def picture(
         for index, emitted in zip(step.request_rows, step.emitted, strict=True):
             if index >= 0:
                 taken[index] = taken.get(index, 0) + emitted
-    # Of a run that is shown in part, no request is shown further than its steps.
+    # If only a part is shown, requests are cut to the shown steps.
     shown = {
         index: _request(line, count)
         for index, count in sorted(taken.items())
@@ -102,9 +102,7 @@ def token_ids(pictures: Sequence[Mapping[str, Any]]) -> set[int]:
 
 
 def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str:
-    """JSON for a script element of a page: nothing in it ends the element, whatever the tokens
-    are.
-    """
+    """JSON for a script element of a page, escaped so that no token can end the element."""
     used = {token: texts[token] for token in sorted(token_ids(pictures)) if 0 <= token < len(texts)}
     return (
         _compact({"pictures": pictures, "pieces": used})
@@ -128,7 +126,7 @@ def _step(step: StepLine, draft: DraftLine | None) -> dict[str, Any]:
     if draft is not None:
         if [len(row) for row in draft.tokens] != step.drafted:
             raise RunFolderError(
-                f"The drafts of step {draft.step} are not as long as the step says: delete the "
+                f"The drafts of step {draft.step} have other lengths than the step: delete the "
                 "cell's drafts.jsonl."
             )
         painted["tokens"] = draft.tokens

@@ -11,7 +11,16 @@ import numpy as np
 from bass.api.results import acceptance_by_position, judged_lengths
 from bass.report.bars import parts, step_parts
 from bass.report.cells import Cell, at_one_batch, by_label
-from bass.report.drawing import MOST_POINTS, Plot, beside, facets, legend, series, style, thinned
+from bass.report.drawing import (
+    MOST_POINTS,
+    Plot,
+    facets,
+    legend,
+    reference_series,
+    series,
+    style,
+    thinned,
+)
 from bass.report.palette import SERIES, colours
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_SETTINGS = 12  # panels of a plot
-FEW = 10  # drafts that reached a position, below which their rate says little
+FEW = 10  # minimum number of drafts that reached a position
 
 
 def plots(cells: Sequence[Cell], first: Iterable[str] = ()) -> list[Plot]:
@@ -53,7 +62,7 @@ def latency(cells: Sequence[Cell]) -> Plot | None:
     return figure and Plot(
         "latency",
         "Latency by batch",
-        caption + f"lower is better. Bars: least to greatest repeat.{_grey(cells)}",
+        caption + f"lower is better. Bars: minimum to maximum repeat.{_grey(cells)}",
         figure,
     )
 
@@ -73,9 +82,7 @@ def tau(cells: Sequence[Cell]) -> Plot | None:
 def bandwidth(cells: Sequence[Cell]) -> Plot | None:
     """MBU, by batch."""
     figure = _by_batch(cells, {"mbu": "MBU"}, 100.0, "%", "mbu")
-    caption = (
-        "The least time in which the bytes of the steps can be read, over the time of the steps."
-    )
+    caption = "The minimum time for reading the bytes of the steps, over the time of the steps."
     return figure and Plot("mbu", "Share of the bound (MBU)", f"{caption}{_grey(cells)}", figure)
 
 
@@ -83,8 +90,8 @@ def operations(cells: Sequence[Cell]) -> Plot | None:
     """MFU, by batch."""
     figure = _by_batch(cells, {"mfu": "MFU", "mfu_kept": "of kept tokens"}, 100.0, "%")
     caption = (
-        "Operations done over those that the device could have done; of kept tokens, only those "
-        "for tokens that were kept."
+        "FLOPs over the FLOPs possible in that time; of kept tokens: only the FLOPs of committed "
+        "tokens."
     )
     return figure and Plot("mfu", "MFU", caption, figure)
 
@@ -102,9 +109,7 @@ def _by_batch(
     ylabel: str,
     reference: str | None = None,
 ) -> "Figure | None":
-    """A line for each metric, by its name: the mean over repeats by batch, bars from the least to
-    the greatest.
-    """
+    """A line for each metric: the mean over repeats by batch, with bars from minimum to maximum."""
     names = {
         metric: name
         for metric, name in metrics.items()
@@ -121,14 +126,14 @@ def _by_batch(
     figure, panels = facets([*groups], "batch", ylabel)
     for label, group in groups.items():
         ax = panels[label]
-        # whose metric is one of those drawn
+        # only for a metric that is drawn
         plain = {} if reference is None else _plain(group, cells, reference)
         if reference is not None and plain:
             at, values = (
                 [batches.index(batch) for batch in plain],
                 [scale * value for value in plain.values()],
             )
-            beside(ax, at, values, f"plain, {metrics[reference]}")
+            reference_series(ax, at, values, f"plain, {metrics[reference]}")
         for i, (metric, name) in enumerate(names.items()):
             found = [
                 (batches.index(c.batch), c.value(metric), min(values), max(values))
@@ -140,7 +145,7 @@ def _by_batch(
             x, mean, least, most = np.array(found, dtype=float).T * np.array(
                 [[1], [scale], [scale], [scale]]
             )
-            # next to each other, so that bars do not hide bars
+            # shifted, so that bars do not hide each other
             x = x + 0.08 * (i - (len(names) - 1) / 2)
             series(ax, i, x.tolist(), mean.tolist(), name)
             ax.vlines(x, least, most, color=colours()[SERIES[i]], linewidth=1.2)
@@ -172,8 +177,8 @@ def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 
 def _finish(figure: "Figure", panels: "Mapping[str, Axes]") -> None:
-    """From 0 on, with a legend where there is more than one line."""
-    # at last: what is set is not widened by lines that follow in a panel that shares it
+    """Start the y axis at 0, and draw a legend for more than one line."""
+    # last, since later lines in a panel that shares the axis would not widen it
     for ax in panels.values():
         ax.set_ylim(bottom=0)
     fullest = max(panels.values(), key=lambda ax: len(ax.get_legend_handles_labels()[1]))
@@ -183,7 +188,7 @@ def _finish(figure: "Figure", panels: "Mapping[str, Axes]") -> None:
 
 
 def _alike(panels: "Mapping[str, Axes]") -> None:
-    """The same x axis in all, from 1 on, in whole numbers."""
+    """Give all panels the same x axis, in integers from 1."""
     most = max(ax.get_xlim()[1] for ax in panels.values())
     for ax in panels.values():
         ax.set_xlim(0.7, most)
@@ -250,9 +255,7 @@ def draft_length(cells: Sequence[Cell]) -> Plot | None:
 
 def finished(cells: Sequence[Cell]) -> Plot | None:
     """The share of finished requests over seconds."""
-    caption = (
-        "What a time budget buys, batch {}: the share of the requests that are finished by then."
-    )
+    caption = "By time budget, batch {}: the share of the finished requests."
     return _budget(
         cells, "budget", "Finished within a time budget", caption, "% of the requests", _finished
     )
@@ -260,9 +263,7 @@ def finished(cells: Sequence[Cell]) -> Plot | None:
 
 def tokens(cells: Sequence[Cell]) -> Plot | None:
     """The number of tokens over seconds."""
-    caption = (
-        "What a time budget buys, batch {}: the tokens that are there by then, of all sequences."
-    )
+    caption = "By time budget, batch {}: the tokens of all sequences."
     return _budget(
         cells,
         "budget-tokens",
@@ -287,7 +288,7 @@ def _budget(
     for cell, (at, value) in curves.items():
         ax = panels[cell.label]
         if (plain := _plain_for(cell, chosen)) is not None:
-            beside(
+            reference_series(
                 ax,
                 curves[plain][0],
                 curves[plain][1],

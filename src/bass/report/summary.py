@@ -11,9 +11,9 @@ from bass.report.cells import Cell
 from bass.report.contrast import Lead, lead
 from bass.runs.words import listed
 
-# the metric by which a setting wins: seconds per token, the mean of all sequences
+# the metric that ranks settings: seconds per token, the mean of all sequences
 DECIDES = METRICS["all"]
-MOST_REPORTED = 6  # places, of perhaps hundreds
+MOST_REPORTED = 6  # places, out of up to hundreds
 RATIO = (  # the only one on the page
     f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
     "mean over sequences, from the end of the "
@@ -24,7 +24,7 @@ RATIO = (  # the only one on the page
 @final
 @dataclass(frozen=True)
 class Winner:
-    """The best cell of a place, and the others in order.
+    """The fastest cell of a place, and the others in order.
 
     A place is a batch, or a batch and a work: see `Cell.place`.
     """
@@ -34,12 +34,12 @@ class Winner:
 
     @property
     def plain(self) -> Cell | None:
-        """The autoregressive cell that the best one is compared with, if that is another cell."""
+        """The autoregressive cell that the fastest one is compared with, if they differ."""
         return self.plain_for(self.best) if self.best.speculative else None
 
     def plain_for(self, cell: Cell) -> Cell | None:
-        """The best cell without drafts, with the target on the same device, of the same dtype and
-        quantization.
+        """The fastest cell without drafts, with the target on the same device and of the same dtype
+        and quantization.
         """
         return next(
             (
@@ -52,17 +52,17 @@ class Winner:
 
     @property
     def second(self) -> Cell | None:
-        """The second best."""
+        """The second fastest."""
         return self.others[0] if self.others else None
 
     def over(self, other: Cell) -> Lead | None:
-        """The ratio of the best one; its interval allows for the selection of the best."""
+        """The lead of the fastest; its interval accounts for the selection among several."""
         return lead(self.best, other, DECIDES, max(1, len(self.others)))
 
     @property
     def clear(self) -> bool:
-        """Whether the best one is faster than every other beyond the noise; false without a rival,
-        or with an impossible speed-up.
+        """Whether the fastest is faster than every other beyond the noise; False without another
+        cell, or with an impossible speed-up.
         """
         if self.best.doubt is not None:
             return False
@@ -71,7 +71,7 @@ class Winner:
 
 
 def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
-    """The best finished cell of each place."""
+    """The fastest finished cell of each place."""
     found: dict[str, Winner] = {}
     for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
         ranked = sorted(
@@ -93,46 +93,43 @@ def _decides(cell: Cell) -> float:
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first; it omits everything that may be noise."""
+    """The summary, the most important sentence first, without differences that may be noise."""
     if not found:
         return [
             (
                 f"No cell has a time per token (`{DECIDES.name}`), since none finished a request: "
-                "no "
-                "setting can be called the fastest."
+                "no setting is the fastest."
             )
         ]
     doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
     reported = []
     if doubted:
         reported.append(
-            f"At {_places(doubted, found)} the speed-up of the fastest setting cannot be: the "
-            "warnings say why, and no setting can be called the fastest there."
+            f"At {_places(doubted, found)} the speed-up of the fastest setting is impossible: the "
+            "warnings give the reason, and no setting is called the fastest there."
         )
     if len(doubted) < len(found):
         reported += [_head(found), *_over_plain(found)]
     reported += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_REPORTED]]
     if len(found) > MOST_REPORTED:
-        reported.append(
-            f"So it goes on for {len(found) - MOST_REPORTED} more places: the table has them all."
-        )
+        reported.append(f"The table has {len(found) - MOST_REPORTED} more places.")
     leads = _leads(found)
     alone = [place for place, one in leads.items() if one.low is None]
     if alone:
         reported.append(
-            f"At {_places(alone, found)} a setting has one repeat, which does not show how far the "
-            "lead is noise: take more repeats."
+            f"At {_places(alone, found)} a setting has one repeat, which does not show whether "
+            "the lead is noise: take more repeats."
         )
     if len(alone) < len(leads):
         reported.append(
-            f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which allow for the best "
-            "having been chosen among several."
+            f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which account for the "
+            "selection of the fastest among several."
         )
     return [*reported, *([RATIO] if leads else [])]
 
 
 def _head(found: Mapping[str, Winner]) -> str:
-    """The settings that win beyond the noise, and where."""
+    """The settings that are the fastest beyond the noise, and where."""
     rivals = {
         place: winner
         for place, winner in found.items()
@@ -140,9 +137,9 @@ def _head(found: Mapping[str, Winner]) -> str:
     }
     if not rivals:
         return (
-            "One setting was run: there is nothing to compare it with."
+            "Only one setting was run: there is nothing to compare."
             if len(found) == 1
-            else "No setting has a rival at its place."
+            else "No two settings have the same place."
         )
     clear = {place: winner for place, winner in rivals.items() if winner.clear}
     if not clear:
@@ -160,7 +157,7 @@ def _head(found: Mapping[str, Winner]) -> str:
     names = [winner.best.choice for winner in clear.values()]
     most = max(dict.fromkeys(names), key=names.count)
     where = [place for place, winner in clear.items() if winner.best.choice == most]
-    rare = "No setting wins everywhere, " if len(set(names)) > 1 else ""
+    rare = "No setting is the fastest everywhere, " if len(set(names)) > 1 else ""
     head = (
         f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at "
         f"{_places(where, found)}"
@@ -181,8 +178,8 @@ def _head(found: Mapping[str, Winner]) -> str:
 
 
 def _over_plain(found: Mapping[str, Winner]) -> list[str]:
-    """Where drafting is faster than autoregressive decoding although no setting is clearly the
-    fastest, and where it is not.
+    """Places where drafting is faster than autoregressive decoding although no setting is clearly
+    the fastest, and places where it is not.
     """
     reported = []
     unsure = {
@@ -204,13 +201,13 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
     ]
     if lost:
         reported.append(
-            f"At {_places(lost, found)} nothing that drafts is faster than autoregressive decoding."
+            f"At {_places(lost, found)} no drafting setting is faster than autoregressive decoding."
         )
     return reported
 
 
 def _lead_over_plain(winner: Winner) -> Lead | None:
-    """The lead over autoregressive decoding; None also if it is impossible."""
+    """The lead over autoregressive decoding; None if impossible."""
     doubted = winner.best.doubt is not None
     return None if winner.plain is None or doubted else winner.over(winner.plain)
 
@@ -221,7 +218,7 @@ def _range(times: Sequence[float]) -> str:
 
 
 def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
-    """The leads over the second best of each place."""
+    """The leads over the second fastest of each place."""
     every = {
         place: winner.over(winner.second)
         for place, winner in found.items()
@@ -252,6 +249,6 @@ def _of_place(place: str, winner: Winner) -> str:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
             doubt = "" if found.clear or found.low is None else ", which is within the noise"
             if other is winner.plain and winner.best.doubt is not None:
-                doubt = ", which cannot be"
+                doubt = ", which is impossible"
             reported.append(f"{found.in_words()} as {name}{doubt}")
-    return f"{', '.join(reported)}{'' if winner.others else ', and has no rival there'}."
+    return f"{', '.join(reported)}{'' if winner.others else ', and is the only setting there'}."

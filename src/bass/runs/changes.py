@@ -1,4 +1,4 @@
-"""Differences of what two runs, or a run and its continuation, were made with, in words."""
+"""Differences between the inputs of two runs, or of a run and its continuation, in words."""
 
 from collections.abc import Mapping
 
@@ -57,10 +57,10 @@ def _change(name: str, then: str | None, now: str | None) -> str:
         return f"the {SOURCE} has changed"
     kind, _, which = name.partition(" ")
     if kind == "package":
-        return f"the package `{which}` was {then or 'not there'} and is {now or 'gone'}"
+        return f"the package `{which}` was {then or 'not there'} and is {now or 'missing'}"
     if kind == "prompts":
         return f"the prompts of `{which}` have changed"
     if now == UNREADABLE:
         return f"the {kind}{which and f' `{which}`'} cannot be read"
-    how = "is new" if then is None else "is gone" if now is None else "has changed"
+    how = "is new" if then is None else "is missing" if now is None else "has changed"
     return f"the {kind}{which and f' `{which}`'} {how}"

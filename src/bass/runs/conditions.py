@@ -1,5 +1,5 @@
-"""The machine during each repeat, so that what it does is not taken for an effect: an optional file
-of a cell's folder.
+"""The state of the machine during each repeat, to separate its noise from real effects: an optional
+file of a cell's folder.
 
 FOLDER/cells/ID/conditions.jsonl    one `ConditionLine` per repeat; a folder of an older run has
                                     none
@@ -20,7 +20,7 @@ CONDITIONS = "conditions.jsonl"
 class ConditionLine(Json):
     """The state of the machine directly before and during a repeat.
 
-    None: the system does not report it, or there is no GPU.
+    None: not reported by the system, or no GPU.
     """
 
     repeat: int
@@ -33,9 +33,9 @@ class ConditionLine(Json):
     device_clock_mhz: float | None
     device_product: float | None
     device_read: float | None
-    peak_memory_bytes: int | None  # the most that was allocated on the GPU during it
+    peak_memory_bytes: int | None  # maximum allocated on the GPU during it
 
 
 def read_conditions(folder: Path) -> list[ConditionLine]:
-    """The lines of a cell, those of repeats that did not end among them."""
+    """The lines of a cell, including those of incomplete repeats."""
     return read_lines(folder / CONDITIONS, ConditionLine.from_json).values

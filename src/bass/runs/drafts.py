@@ -1,5 +1,5 @@
-"""What was drafted, token by token: optional files of a run folder, from which its report paints
-rejected tokens too.
+"""The drafted tokens: optional files of a run folder, for rejected tokens in the pictures of its
+report.
 
 FOLDER/texts.json               the text of every token id, a JSON list of strings; without it
                                 tokens are shown by their ids
@@ -26,9 +26,9 @@ from bass.runs.strict import Json
 from bass.text import Tokenizer
 
 DRAFTS, TEXTS = "drafts.jsonl", "texts.json"
-# whose drafts are noted: of batch 32 with 8 tokens each, half a megabyte
+# the repeat and the number of steps that are recorded: half a megabyte at batch 32 with 8 tokens
 WATCHED_REPEAT, WATCHED_STEPS = 0, 256
-_DIGITS = 4  # of a noted probability
+_DIGITS = 4  # of a recorded probability
 
 
 @final
@@ -39,14 +39,14 @@ class DraftLine(Json):
     repeat: int
     step: int  # which step of the repeat, from 0
     tokens: list[list[int]]
-    # of each token, in the distribution that it was drawn from; None for a deterministic drafter
+    # of each token, in the distribution it was drawn from; None for a deterministic drafter
     probs: list[list[float]] | None
 
     @classmethod
     def of(cls, record: StepRecord, repeat: int, step: int) -> "DraftLine":
         """The line of a step of a trace, with probabilities of four digits.
 
-        The step must have noted what was drafted.
+        The step must have recorded its draft.
         """
         assert record.draft_tokens is not None
         assert record.draft_probs is not None
@@ -67,7 +67,7 @@ class DraftLine(Json):
 def read_drafts(folder: Path, repeat: int) -> tuple[dict[int, DraftLine], str | None]:
     """The drafts of a repeat by step, and a sentence about an incomplete last line.
 
-    If a repeat was begun twice, the later one counts.
+    If a repeat was started twice, the later one counts.
     """
     lines = read_lines(folder / DRAFTS, DraftLine.from_json)
     return {line.step: line for line in lines.values if line.repeat == repeat}, lines.dropped
@@ -80,7 +80,7 @@ def common_tokenizer(targets: Iterable[str]) -> Tokenizer | None:
     """
     try:
         found = [Tokenizer.read(resolve(target)) for target in dict.fromkeys(targets)]
-    except BassError:  # which the cells of that checkpoint say
+    except BassError:  # reported by the cells of that checkpoint
         return None
     if (
         not found
@@ -102,10 +102,9 @@ def write_texts(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def token_text(tokenizer: Tokenizer, index: int, name: str) -> str:
-    """The text that a token adds: its decoding after itself, since some tokenizers drop a space at
-    the beginning of a text.
+    """The text that a token adds, decoded after itself, since some tokenizers drop a leading space.
 
-    A special token, which has no text, is shown by its name.
+    A special token has no text and is shown by its name.
     """
     alone = tokenizer.raw([index])
     return name if index in tokenizer.silent else tokenizer.raw([index, index]).removeprefix(alone)

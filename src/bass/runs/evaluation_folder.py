@@ -1,5 +1,4 @@
-"""The folder of an evaluation: written line by line, locked, and gone on with after an interruption
-of whatever kind.
+"""The folder of an evaluation: written line by line, locked, and continued after any interruption.
 
 FOLDER/manifest.json        what is evaluated, and how
 FOLDER/METHOD/made_with.json  before its samples: `MadeWith`
@@ -34,10 +33,10 @@ MANIFEST, SUMMARY, SAMPLES, SCORES = (
     "samples.jsonl",
     "scores.jsonl",
 )
-# how problems are decoded: names of the folders of samples, see `bass.evaluation.evaluate`
+# ways to decode the problems, and names of the folders of samples: see `bass.evaluation.evaluate`
 METHODS = ("batched", "plain", "single")
-MOST_BUDGETS = 100  # and values of k: a report draws and bootstraps each
-# of the manifest: what else all samples have in common
+MOST_BUDGETS = 100  # also values of k; a report draws and bootstraps each
+# fields of the manifest that all samples share, next to the config
 IN_COMMON = ("bass", "torch", "device", "inputs")
 
 L = TypeVar("L", bound=Json)
@@ -63,11 +62,11 @@ class Sample(Json):
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.mean_logprob, self.from_prefill, self.from_start))):
-            raise RunFolderError("its log-probability and its times are to be finite")
+            raise RunFolderError("its log-probability and its times must be finite")
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its own end: an end-of-sequence token, a stop string, or its number of
+        """Whether it ended by itself: at an end-of-sequence token, a stop string, or its number of
         tokens.
         """
         return self.finish in ("eos", "stop", "length")
@@ -103,7 +102,7 @@ class Score(Json):
 
     def __post_init__(self) -> None:
         if not 0 <= self.value <= 1:
-            raise RunFolderError("a score is from 0 to 1")
+            raise RunFolderError("a score must be from 0 to 1")
 
 
 def digest(text: str) -> str:
@@ -112,13 +111,13 @@ def digest(text: str) -> str:
 
 
 def _made_with(manifest: Mapping[str, Any], method: str) -> MadeWith:
-    """Of the samples of this evaluation by a method."""
+    """The hash for the samples of this evaluation by a method."""
     common = (manifest.get(name) for name in IN_COMMON)
     return MadeWith.of(method, manifest["config"], *common)
 
 
 def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
-    """Refuse samples of another evaluation, or by another method, in the place of a method's own.
+    """Raise an error for samples of another evaluation or method in the folder of a method.
 
     Raises `RequestError`.
     """
@@ -144,8 +143,8 @@ class Folder:
     path: Path
 
     def samples(self, method: str) -> dict[str, list[Sample]]:
-        """Those of the problems that were finished, in the order in which they were; what came of
-        an unfinished one is dropped for good.
+        """The samples of finished problems, in order of completion; those of an unfinished problem
+        are removed.
         """
         check_own(self.path, read_manifest(self.path), method)
         file = inside(self.path, method, SAMPLES)
@@ -154,7 +153,7 @@ class Folder:
         return done
 
     def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
-        """All samples of one problem."""
+        """Append all samples of one problem."""
         file = inside(self.path, method, SAMPLES)
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
@@ -163,14 +162,14 @@ class Folder:
         self._append(file, _group(task_id, group))
 
     def scores(self, method: str) -> dict[tuple[str, int, str], float]:
-        """The values of the samples that have one, by problem, sample, and digest of the text."""
+        """The scores, by problem, sample, and digest of the text."""
         file = inside(self.path, method, SCORES)
         lines = read_lines(file, Score)
         _replace(file, lines)
         return {(line.task_id, line.sample, line.text): line.value for line in lines}
 
     def add_score(self, method: str, line: Score) -> None:
-        """The score of one sample."""
+        """Append the score of one sample."""
         self._append(inside(self.path, method, SCORES), [line])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -186,8 +185,8 @@ class Folder:
 def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Folder]:
     """The folder for this configuration, new or continued. `about`: further fields of the manifest.
 
-    Raises `RequestError` if it holds something else, or an evaluation with another configuration,
-    `RunFolderError` if another process writes to it, or its files are links.
+    Raises `RequestError` if it holds other files or an evaluation with another configuration, and
+    `RunFolderError` if another process writes to it or its files are links.
     """
     manifest = inside(path, MANIFEST)
     try:
@@ -197,7 +196,7 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
             and any(p.name not in (LOCK, "manifest.json.part") for p in path.iterdir())
         ):
             raise RequestError(
-                f"`{path}` holds something that is no evaluation: name a new folder."
+                f"`{path}` holds files that are not of an evaluation: name a new folder."
             )
         path.mkdir(parents=True, exist_ok=True)
         lock = take_lock(path)
@@ -258,15 +257,15 @@ def _check(
             raise RequestError(
                 f"`{path}` holds an evaluation with {name}={kept.get(name)!r:.80}, and "
                 f"{requested.get(name)!r:.80} is requested: "
-                "name another folder, or ask as before to go on with it."
+                "name another folder, or give the same options as before to continue."
             )
     for name in IN_COMMON:
         then, now = manifest.get(name), about.get(name)
-        if then is None or now is None:  # older folders say less
+        if then is None or now is None:  # older folders have fewer fields
             continue
         if then != now or (isinstance(now, Mapping) and UNREADABLE in now.values()):
             raise RequestError(
-                f"`{path}` holds samples that were made with something else "
+                f"`{path}` holds samples that were made with other inputs "
                 f"({_change(name, then, now)}): name another folder."
             )
 
@@ -313,7 +312,7 @@ def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[
                 lines.append(checked(other if other and "end" in data else kind, data, where))
             except (ValueError, RecursionError, RunFolderError) as error:
                 raise RequestError(
-                    f"{where} is damaged: remove it, and the command that wrote it fills the gap."
+                    f"{where} is damaged: remove it, and the command that wrote it writes it again."
                 ) from error
     except OSError as error:
         raise RequestError(

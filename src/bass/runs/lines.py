@@ -1,6 +1,4 @@
-"""Files of one JSON value per line: appended during a run, and read without a line that a crash has
-cut off.
-"""
+"""Files of one JSON value per line, appended during a run; an incomplete last line is ignored."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the results in a folder are made with, as a hash next to them."""
+"""A hash of the inputs of a folder's results, stored next to them."""
 
 import json
 from dataclasses import dataclass
@@ -19,5 +19,5 @@ class MadeWith(Json):
 
     @classmethod
     def of(cls, *parts: Any) -> "MadeWith":
-        """Of values that JSON has."""
+        """The hash of JSON values."""
         return cls(hash_of_text(json.dumps(parts, sort_keys=True)))

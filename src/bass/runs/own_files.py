@@ -1,6 +1,6 @@
-"""Files of a folder that `bass` writes, of a run or an evaluation.
+"""Access to the files of a run folder or evaluation folder.
 
-The folder may be hostile: no name in it may lead out of it, or block.
+The folder is untrusted: no name in it may lead out of it or block.
 """
 
 import fcntl
@@ -29,15 +29,14 @@ def inside(folder: Path, *names: str) -> Path:
         path /= name
         if path.is_symlink():
             raise RunFolderError(
-                f"{path} is a symbolic link, which may lead out of the folder: put what it links "
-                "to in its place."
+                f"{path} is a symbolic link, which may lead out of the folder: replace it by its "
+                "target."
             )
     return path
 
 
 def take_lock(folder: Path) -> BinaryIO:
-    """Lock the folder for this process until the returned file is closed, at the latest when the
-    process ends.
+    """Lock the folder for this process until the returned file is closed or the process ends.
 
     Raises `RunFolderError` if another process has the lock, or `OSError`.
     """
@@ -61,7 +60,7 @@ def take_lock(folder: Path) -> BinaryIO:
 
 
 def check_cell(cell: str) -> None:
-    """Raise an error for a cell id that is no folder name."""
+    """Raise an error for a cell id that is not a folder name."""
     if (
         not re.fullmatch(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*", cell)
         or len(cell.encode(errors="replace")) > LONGEST_ID

@@ -46,9 +46,9 @@ BUILT_IN = {"python": PYTHON}
 def read_prompts(given: Any, most: int | None) -> list[Any]:
     """The prompts of a config's `prompts`, texts or lists of token ids, at most `most` of them.
 
-    given: a list of texts or of lists of token ids, the name of a built-in list, or a file: of JSON
-    lines each with a `prompt` or `token_ids` (such as a HumanEval file), or, with another ending
-    than .jsonl, one text that is the only prompt.
+    given: a list of texts or of lists of token ids, the name of a built-in list, or a file. A
+    .jsonl file has a `prompt` or `token_ids` in each line (such as a HumanEval file); any other
+    file is a single prompt.
     """
     prompts = BUILT_IN.get(given) or _file(given) if isinstance(given, str) else given
     if not (isinstance(prompts, list) and prompts and all(map(_is_prompt, prompts))):
@@ -60,7 +60,7 @@ def read_prompts(given: Any, most: int | None) -> list[Any]:
 
 
 def occurrences(prompts: Sequence[Prompt]) -> list[int]:
-    """How often each prompt stands before its place: 0 for one that is not repeated."""
+    """For each prompt, the number of equal prompts before it."""
     seen: Counter[str | tuple[int, ...]] = Counter()
     before = []
     for prompt in prompts:
@@ -82,8 +82,8 @@ def _file(name: str) -> list[Any]:
         if not name.endswith(".jsonl"):
             return [read_text(Path(name), LARGEST_PROMPTS)]
         return [
-            _prompt(number, said)
-            for number, said in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
+            _prompt(number, entry)
+            for number, entry in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
         ]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -93,7 +93,7 @@ def _file(name: str) -> list[Any]:
         ) from error
 
 
-def _prompt(number: int, said: Any) -> Any:
-    if not isinstance(said, dict) or not {"token_ids", "prompt"} & said.keys():
-        raise ValueError(f"line {number} is no JSON object with a `prompt` or `token_ids`")
-    return said["token_ids"] if "token_ids" in said else said["prompt"]
+def _prompt(number: int, entry: Any) -> Any:
+    if not isinstance(entry, dict) or not {"token_ids", "prompt"} & entry.keys():
+        raise ValueError(f"line {number} is not a JSON object with a `prompt` or `token_ids`")
+    return entry["token_ids"] if "token_ids" in entry else entry["prompt"]

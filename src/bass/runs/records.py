@@ -9,9 +9,9 @@
       against_plain.json    `AgainstPlain`, once the cell and the one of autoregressive decoding are
       done
 
-Reading is strict: a value of the wrong type, a missing or an unknown name is an error that says
-where. Only the last line of a jsonl may be incomplete, since a process can end while it writes: it
-is left out, and `Lines.dropped` says so.
+Reading is strict: a value of the wrong type, a missing or an unknown name is an error with its
+place. Only the last line of a jsonl file may be incomplete, since a process can end while it
+writes: it is left out and reported in `Lines.dropped`.
 """
 
 import functools
@@ -43,8 +43,8 @@ class StepLine(Json):
     The four lists have one entry per row of the batch; see `bass.engine.requests.StepRecord`.
     """
 
-    request_rows: list[int]  # whose row it was: index of the request, -1 for an idle row
-    k: int  # the longest draft that was asked for
+    request_rows: list[int]  # index of the request of each row, -1 for an idle row
+    k: int  # the longest requested draft
     span: int
     positions: int  # of all active rows, committed and drafted
     drafted: list[int]
@@ -77,8 +77,8 @@ class StepLine(Json):
                 raise RunFolderError(f"a row accepted {accepted} of {drafted} drafted tokens")
             if whose >= 0 and emitted not in (accepted, accepted + 1):
                 raise RunFolderError(
-                    f"a row that accepted {accepted} tokens emitted {emitted}: that must be as "
-                    "many, or one more"
+                    f"a row that accepted {accepted} tokens emitted {emitted}, which must be the "
+                    "same number or one more"
                 )
             if whose < 0 and (drafted or emitted):
                 raise RunFolderError("an idle row has no tokens")
@@ -118,10 +118,10 @@ class StepLine(Json):
 class RequestLine(Json):
     """One finished request of one repeat.
 
-    Times are in seconds. `prefill_seconds`: when its prefill ended, since the repeat began (so a
-    wait for a row is in it); None of one that never had a row;
-    `seconds`: from then until its last token; `token_seconds`: when each token was committed, since
-    the repeat began, one per token; None where it was not noted (then the steps tell).
+    Times are in seconds. `prefill_seconds`: from the start of the repeat to the end of its prefill,
+    with any wait for a row; None if it never had a row. `seconds`: from then to its last token.
+    `token_seconds`: from the start of the repeat to the commit of each token; None if not recorded
+    (the times of the steps apply then).
     """
 
     request: int
@@ -190,22 +190,20 @@ class EndLine(Json):
 
     def __post_init__(self) -> None:
         if not self.end:
-            raise RunFolderError("`end` is true, or the line is not there")
+            raise RunFolderError("`end` must be true")
 
 
 @final
 @dataclass(frozen=True)
 class Facts(Json):
-    """Facts beyond steps and requests: costs of the pair per pass, ceilings of the device, peak
-    memory.
-    """
+    """Facts beyond steps and requests: costs of the pair per pass, peaks of the device, memory."""
 
     target: dict[str, int]  # fields of a ModelCost
     draft: dict[str, int]
     bandwidth: float  # bytes per second
     flops: float  # per second
     peak_memory_bytes: int | None
-    # of a step, as `bass.experiments.parts` times them: draft, verify, sample, host
+    # of a step, measured by `bass.experiments.parts`: draft, verify, sample, host
     parts_ms: dict[str, float] | None = None
     parts_k: int | None = None  # tokens that this step drafts for a row
 
@@ -243,15 +241,15 @@ class Facts(Json):
 
     @property
     def peaks(self) -> Peaks:
-        """Ceilings of the device."""
+        """Peak bandwidth and FLOPs of the device."""
         return Peaks(self.bandwidth, self.flops)
 
 
 @final
 @dataclass(frozen=True)
 class Summary(Json):
-    """The results of a cell. `metrics`: of the cell, by the names of `METRICS`; `repeats`: the same
-    for each repeat, in order.
+    """The results of a cell. `metrics`: of the cell, by name in `METRICS`; `repeats`: the same for
+    each repeat, in order.
 
     A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
     file has none of those that compare with autoregressive decoding; `RunFolder.summary` adds them.
@@ -297,8 +295,8 @@ class CellEntry(Json):
 
     own: the settings that are not those of the config's `base`, see `bass.runs.work`.
     target: which target, on which device, with which dtype and quantization, as it is loaded.
-    lossless, caveat, batch_invariant: what the verifier and the drafter say of themselves. inputs:
-    names of the manifest's `inputs` that the cell depends on.
+    lossless, caveat, batch_invariant: as declared by the verifier and the drafter. inputs: names of
+    the manifest's `inputs` that the cell depends on.
     """
 
     id: str

@@ -41,7 +41,7 @@ class CellLines:
 @final
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads a run folder. Missing files are absent values, damaged files are errors."""
+    """Reads a run folder. A missing file gives None, a damaged file is an error."""
 
     path: Path
 
@@ -74,7 +74,7 @@ class RunFolder:
         return inside(self.path, "cells", cell)
 
     def made_with(self, cell: CellEntry) -> MadeWith:
-        """What this cell of the run is made with now."""
+        """The hash of the current inputs of this cell."""
         run = self.manifest
         return MadeWith.of(
             run.config.get("base"), cell.settings, cell.own, run.inputs_of(cell.id),
@@ -82,7 +82,7 @@ class RunFolder:
         )  # fmt: skip
 
     def check_own(self, cell: CellEntry) -> None:
-        """Refuse results of another run, or of another cell, in the place of a cell's own.
+        """Raise an error for results of another run or cell in the folder of a cell.
 
         Raises `RunFolderError`.
         """
@@ -97,33 +97,31 @@ class RunFolder:
             )
 
     def summary(self, cell: str) -> Summary | None:
-        """What came of a cell, against autoregressive decoding too where that is known;
-
-        None while it is not finished.
+        """The results of a cell, with its comparison with autoregressive decoding if there is one;
+        None for an unfinished cell.
         """
         path = self.cell_folder(cell) / self.SUMMARY
         if not path.exists():
             return None
         summary = Summary.from_json(decoded(content(path), str(path)), str(path))
         against = self.against_plain(cell)
-        # of an earlier life of the cell
+        # left from earlier results of the cell
         if against is None or len(against.repeats) != len(summary.repeats):
             return summary
         repeats = [one | more for one, more in zip(summary.repeats, against.repeats, strict=True)]
         return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
-        """What the cell is compared with, and what came of it;
-
-        None where the run has no such cell, or it is not finished.
+        """The comparison of a cell with autoregressive decoding; None without such a cell in the
+        run, or before it is finished.
         """
         path = self.cell_folder(cell) / self.AGAINST_PLAIN
         if not path.exists():
             return None
-        said = content(path)
+        text = content(path)
         try:
-            return AgainstPlain.from_json(decoded(said, str(path)), str(path))
-        except RunFolderError as error:  # nothing is lost: it is made of the cells' lines
+            return AgainstPlain.from_json(decoded(text, str(path)), str(path))
+        except RunFolderError as error:  # nothing is lost: it is derived from the cells' lines
             raise RunFolderError(
                 f"{path} is damaged: delete it, and give the run's command again, which makes it "
                 "again."
@@ -140,7 +138,7 @@ class RunFolder:
         return found
 
     def read(self, cell: CellEntry) -> tuple[Summary | None, CellLines]:
-        """All that there is of a cell's figures, found to be its own."""
+        """The summary and the lines of a cell, after a check that they are its own."""
         summary, lines = self.summary(cell.id), self.lines(cell.id)
         if lines.repeats or (summary is not None and summary.state == "done"):
             self.check_own(cell)

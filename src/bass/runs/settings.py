@@ -35,9 +35,7 @@ _COUNTS = ("batch", "samples", "num_prompts", "repeats")
 @final
 @dataclass(frozen=True)
 class Limits:
-    """Latency limits in seconds, each None for none: to the first token, per token after it, to the
-    last token.
-    """
+    """Latency limits in seconds, or None: to the first token, per later token, to the last."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -57,7 +55,7 @@ NO_LIMITS = Limits()
 @final
 @dataclass(frozen=True)
 class Settings(ModelOptions, SamplingOptions):
-    """One cell. Names and meanings are those of `bass generate`; the others have their help."""
+    """One cell. Options of `bass generate` have the same meaning here."""
 
     target: str | None = option(None, _HELP["target"])
     draft: str | None = option(None, _HELP["draft"])
@@ -76,11 +74,9 @@ class Settings(ModelOptions, SamplingOptions):
         "a list of texts or of token ids; a file (`.jsonl`: a `prompt` or `token_ids` in each "
         "line, any other is one text); or `python`, the built-in ones",
     )
-    num_prompts: int | None = option(None, "use so many of the prompts")
-    repeats: int = option(3, "do it all so often, each time with the next seed")
-    warm_up: bool = option(
-        True, "make a first step, and capture CUDA graphs, before the time counts"
-    )
+    num_prompts: int | None = option(None, "use only the first N prompts")
+    repeats: int = option(3, "number of repeats, each with the next seed")
+    warm_up: bool = option(True, "run a first step and capture CUDA graphs before the measurement")
     ttft_limit: float | None = option(
         None, "latency limit of goodput: seconds to a request's first token"
     )
@@ -104,8 +100,8 @@ class Settings(ModelOptions, SamplingOptions):
                 )
         if not (self.seed >= -(2**63) and self.seed + self.repeats < 2**63):
             problems.add(
-                f"`seed: {self.seed}` must fit into 64 bits, and so must those of the "
-                f"{self.repeats} repeats."
+                f"`seed: {self.seed}` must fit into 64 bits, and the seeds of the "
+                f"{self.repeats} repeats too: give a smaller one."
             )
         with problems.noted("", "prompts"):
             prompts = len(self.read_prompts())
@@ -116,7 +112,7 @@ class Settings(ModelOptions, SamplingOptions):
                     check_sequences("samples", self.samples, prompts)
 
     def with_defaults(self, names: Collection[str]) -> "Settings":
-        """With the defaults of these settings; other names are left out of account."""
+        """The settings, with the defaults of those named; unknown names are ignored."""
         return (
             replace(self, **{name: value for name, value in DEFAULTS.items() if name in names})
             if names
@@ -133,7 +129,7 @@ class Settings(ModelOptions, SamplingOptions):
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many calls have to be made, and how many sequences each of them generates."""
+        """The number of calls, and of sequences that each of them generates."""
         prompts = len(self.read_prompts())
         return (
             (self.repeats * prompts, self.batch)
@@ -150,10 +146,10 @@ class Settings(ModelOptions, SamplingOptions):
 
     @functools.cached_property
     def calls(self) -> "list[Call]":
-        """What has to be generated, in order: the repeats of the cell's files."""
+        """All calls in order; each is a repeat in the cell's files."""
         prompts = self.read_prompts()
         groups = [(prompts, 0)]
-        if self.samples is None:  # a prompt that is repeated gets further samples, as in one call
+        if self.samples is None:  # a repeated prompt gets further samples, as within one call
             repeated = zip(prompts, occurrences(prompts), strict=True)
             groups = [([prompt], before * self.batch) for prompt, before in repeated]
         rounds = [(self.seed + turn, *group) for turn in range(self.repeats) for group in groups]
@@ -174,16 +170,16 @@ class Settings(ModelOptions, SamplingOptions):
         return Limits(**{name.removesuffix("_limit"): getattr(self, name) for name in LIMITS})
 
     def load_plan(self) -> LoadPlan:
-        """The checked arguments of `load`; no weight is read.
+        """The checked arguments of `load`; reads no weight.
 
         The draft and its quantization come from the base run; a cell whose drafter needs no draft
         model has none. Raises a `BassError` for parts that do not match.
         """
-        said = {name: getattr(self, name) for name in PLANNED if name != "batch"}
-        said["drafter"] = make("drafter", said["drafter"])
-        if not said["drafter"].needs_draft:
-            said |= {"draft": None, "draft_quantization": None}
-        return LoadPlan.of(LoadOptions(**said, max_batch_size=self.batch))
+        options = {name: getattr(self, name) for name in PLANNED if name != "batch"}
+        options["drafter"] = make("drafter", options["drafter"])
+        if not options["drafter"].needs_draft:
+            options |= {"draft": None, "draft_quantization": None}
+        return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
 @final
@@ -207,19 +203,19 @@ class Call:
 
     @property
     def requests(self) -> int:
-        """How many sequences it generates."""
+        """The number of sequences."""
         return len(self.prompts) * self.samples
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
-# what a `LoadPlan` is made of
+# the settings that determine a `LoadPlan`
 PLANNED = ("batch", *(f.name for f in fields(ModelOptions)))
 DEFAULTS = asdict(Settings())
-KIND = kinds_of(ModelOptions)  # of each setting that names a strategy
+KIND = kinds_of(ModelOptions)  # kind of each setting that names a strategy
 
 
 def unknown_setting(name: str) -> OptionError:
-    """The error for an unknown setting, with its name here where another library's was given."""
+    """The error for an unknown setting, with the name in bass for a name of another library."""
     return named_elsewhere(name, help_of(Settings), "setting") or unknown_name(
         "setting", name, SETTINGS
     )
@@ -234,8 +230,8 @@ def typed_setting(name: str, value: Any) -> Any:
         raise unknown_setting(name)
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if name not in KIND and not fits(value, hint):
-        said = "null" if value is None else f"{value!r:.60}"
-        raise OptionError(f"`{name}: {said}` is of the wrong kind: give {in_words(hint)}.")
+        shown = "null" if value is None else f"{value!r:.60}"
+        raise OptionError(f"`{name}: {shown}` is of the wrong type: give {in_words(hint)}.")
     try:
         return float(value) if isinstance(value, int) and hint in (float, float | None) else value
     except OverflowError as error:
@@ -244,18 +240,20 @@ def typed_setting(name: str, value: Any) -> Any:
         ) from error
 
 
-def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with others over them, in which `policy.k` is that parameter of the policy.
+def overlaid(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with overrides, in which `policy.k` is the parameter `k` of the policy.
 
     Raises an `OptionError` for an unknown one.
     """
     result = dict(settings)
-    for key in sorted(said, key=lambda key: key.count(".")):  # the whole before its parts
+    for key in sorted(
+        overrides, key=lambda key: key.count(".")
+    ):  # a strategy before its parameters
         head, _, rest = key.partition(".")
         result[head] = (
-            typed_setting(head, said[key])
+            typed_setting(head, overrides[key])
             if not rest
-            else _with_parameter(head, head, result.get(head), rest, said[key])
+            else _with_parameter(head, head, result.get(head), rest, overrides[key])
         )
     return result
 
@@ -263,12 +261,12 @@ def overlaid(settings: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, 
 def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> dict[str, Any]:
     if head not in KIND:
         raise OptionError(
-            f"`{key}.{path}` is a parameter of something that has none: name one of "
+            f"`{key}.{path}` is a parameter, and `{key}` has none: name one of "
             f"{', '.join(sorted(KIND))}."
         )
     if spec in (None, "auto"):
         raise OptionError(
-            f"`{key}.{path}` is a parameter of nothing: name a strategy with `{key}`."
+            f"`{key}.{path}` is a parameter without a strategy: name one with `{key}`."
         )
     whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
     given = dict(whole.get("init_args") or {})

@@ -1,4 +1,4 @@
-"""JSON as dataclasses, strictly: exactly their names, exactly their types."""
+"""Strict JSON for dataclasses: exactly their names, exactly their types."""
 
 import json
 import math
@@ -15,9 +15,9 @@ MOST_INT = 2**63
 
 
 class Json:
-    """A dataclass that is one JSON object, its fields in order."""
+    """A dataclass that is written as a JSON object, with its fields in order."""
 
-    # where the text is damaged
+    # for a damaged text
     REMEDY: ClassVar[str] = "restore it, or delete the cell's folder and run it again"
 
     def to_json(self, indent: int | None = None) -> str:
@@ -35,7 +35,7 @@ class Json:
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
-        """Raise an error for the format of another version, before other checks."""
+        """Raise an error for another format version, before other checks."""
 
 
 def written(value: Any, indent: int | None = None) -> str:
@@ -53,11 +53,11 @@ def parsed(text: str, where: str, remedy: str = Json.REMEDY) -> dict[str, Any]:
     """The JSON object in a text."""
 
     def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
     def finite(number: str) -> float:
         if not math.isfinite(value := float(number)):
-            raise ValueError(f"{number:.20} is too large a number")
+            raise ValueError(f"the number {number:.20} is too large")
         return value
 
     try:
@@ -66,8 +66,8 @@ def parsed(text: str, where: str, remedy: str = Json.REMEDY) -> dict[str, Any]:
         raise RunFolderError(f"{where} is damaged ({error}): {remedy}.") from error
     if not isinstance(data, dict):
         raise RunFolderError(
-            f"{where} holds {type(data).__name__} instead of an object: it is not of a run folder, "
-            "or damaged."
+            f"{where} holds {type(data).__name__} instead of an object: it is damaged, or not of a "
+            "run folder."
         )
     return data
 

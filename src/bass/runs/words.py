@@ -7,8 +7,8 @@ from typing import Any
 
 
 def called(spec: Any) -> Any:
-    """A short name for a value of a setting: of a strategy with parameters Name(k=4), of anything
-    else itself.
+    """A short name for the value of a setting: Name(k=4) for a strategy with parameters, else the
+    value.
     """
     if isinstance(spec, Mapping) and "class_path" in spec:
         name = str(spec["class_path"]).rpartition(":")[2].rpartition(".")[2]

@@ -11,7 +11,7 @@ from bass.provenance.fingerprints import hash_of_text
 from bass.runs.records import CellEntry
 from bass.runs.settings import LIMITS, Settings
 
-# The target is compared as `LoadPlan` has it.
+# Settings of the target; it is compared as resolved by `LoadPlan`.
 AS_ORDERED = ("target", "device", "dtype", "quantization")
 HOW = (
     "draft",
@@ -25,11 +25,11 @@ HOW = (
     "cuda_graphs",
     *LIMITS,
 )
-# in which cells agree of which one is compared with the other, repeat by repeat
+# settings in which a cell and its autoregressive counterpart must agree
 ALIKE = [f.name for f in fields(Settings) if f.name not in (*AS_ORDERED, *HOW)]
-# in which cells agree that are compared, so that their tokens follow one distribution
+# settings that compared cells share, so that their tokens follow the same distribution
 WORK = ["target", *(name for name in ALIKE if name != "repeats")]
-_LONGEST = 200  # characters of a value that is kept as it is
+_LONGEST = 200  # characters of a value that is written in full
 
 
 def own_settings(settings: Settings, base: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,14 +42,14 @@ def own_settings(settings: Settings, base: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(entry: CellEntry, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a cell of a run of this config; a long value as `short` has it."""
+    """All settings of a cell of a run of this config; long values by `short`."""
     base = config.get("base")
     known = {str(k): short(v) for k, v in base.items()} if isinstance(base, Mapping) else {}
     return known | entry.own
 
 
 def short(value: Any) -> Any:
-    """A value as JSON has it; of a long one a text that differs where values do."""
+    """A value as JSON; a long one as a text with its hash."""
     text = json.dumps(value, default=str, sort_keys=True)
     if len(text) <= _LONGEST:
         return json.loads(text)

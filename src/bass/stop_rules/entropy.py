@@ -19,8 +19,8 @@ class Entropy(StopRule):
 
     H is the entropy of the draft's distribution in nats; the left side estimates a lower bound of
     the probability that the token is accepted, with the paper's gamma. The paper adapts the
-    threshold to the observed acceptance; here it is fixed, and its default is ours: a draft ends at
-    more than 0.8 nats.
+    threshold to the observed acceptance; here it is fixed, and its default is of this project: a
+    draft ends at more than 0.8 nats.
     """
 
     paper: ClassVar[str] = "Agrawal et al., 2024 (AdaEDL), with a fixed threshold"

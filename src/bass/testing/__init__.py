@@ -1,4 +1,4 @@
-"""One call proves that your own strategy keeps the output exact.
+"""Checks of a user's strategies: one call tests that a strategy keeps the output exact.
 
     from bass.testing import check_policy
 

@@ -1,4 +1,4 @@
-"""A cache is a dictionary from (layer, row, position) to a key and a value: both, side by side."""
+"""Compares a cache with its model: a dictionary from (layer, row, position) to key and value."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,11 +24,10 @@ Place = tuple[int, int, int]  # layer, row, position
 
 @dataclass
 class Both:
-    """A cache and the dictionary it must agree with. Values are numbered, so that none is mistaken
-    for another.
+    """A cache and the dictionary it must agree with. All written values are distinct.
 
-    `firm`: how many of its first positions a row has in common with another, or had. They are
-    committed: what is written there is what they hold.
+    `firm`: the number of first positions of a row that are or were shared with another row. They
+    are committed: writes there repeat their content.
     """
 
     cache: Any
@@ -70,8 +69,8 @@ class Both:
         self.capacities = capacities
 
     def copy_rows(self, source: np.ndarray, most: int = 99) -> None:
-        """Each row takes up to `most` positions that both have room for; what it held besides is
-        nobody's any more.
+        """Each row copies up to `most` positions that fit both rows; its other content becomes
+        undefined.
         """
         own = source == np.arange(len(source))
         shared = np.where(
@@ -100,7 +99,7 @@ class Both:
             self.firm[source[b]] = max(self.firm[source[b]], shared[b])
 
     def begin_anew(self, rows: list[int]) -> None:
-        """Give the rows new requests with the same capacities."""
+        """Assign new requests with the same capacities to the rows."""
         shared = self.capacities.copy()
         shared[rows] = 0
         assignment = RowAssignment(self.capacities, np.arange(len(shared)), shared)
@@ -138,14 +137,15 @@ class Both:
             st.sampled_from(("write", "write", "write part", "reserve", "copy", "begin again"))
         )
         if action == "reserve":
-            # The extents change among the rows, within the room that was allocated; a row that
-            # shares goes on with its own.
+            # Capacities are permuted among the rows, within the allocation; a row that shares
+            # positions keeps its capacity.
             capacities, free = capacities.copy(), np.flatnonzero(self.firm == 0)
             capacities[free] = capacities[draw(st.permutations(free.tolist()))]
             self.reserve(capacities)
             return f"reserve rows of {capacities.tolist()} positions"
         if action == "copy":
-            # The engine copies prompts, which fit both rows; from rows that are not copied to.
+            # The engine copies prompts, which fit both rows, and only from rows that are not
+            # themselves targets.
             source, donors = np.arange(batch), draw(st.sets(st.integers(0, batch - 1), min_size=1))
             for b in sorted(set(range(batch)) - donors):
                 if draw(st.booleans()):

@@ -19,8 +19,8 @@ class Scripted(Drafter):
     """Replays each row's known output (by its noise key), with an error wherever `errs(key,
     position)` is true.
 
-    With `soft`, it reports a one-hot distribution; else None, which means the same. Beyond a row's
-    length it has the right tokens, so a test notices code that counts them.
+    With `soft`, it reports a one-hot distribution, else None, which is equivalent. Beyond a row's
+    length its tokens are right, so a test detects code that counts them.
     """
 
     outputs: dict[int, list[int]]
@@ -50,11 +50,11 @@ class Scripted(Drafter):
 @final
 @dataclass(frozen=True)
 class Unsure(StopRule):
-    """Ends a draft after a token whose distribution has no mode above `threshold`, or has its mode
-    at every third token.
+    """Ends a draft if no token's probability exceeds `threshold`, or if the most probable token id
+    is a multiple of three.
 
-    The second also ends the drafts of one-hot distributions. It never sees the token that was
-    drawn.
+    The second condition also ends the drafts of one-hot distributions. The rule never sees the
+    drawn token.
     """
 
     threshold: float = 0.6

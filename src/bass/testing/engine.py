@@ -1,4 +1,4 @@
-"""Builds the real engine around a small world, runs it, and collects the output of each request."""
+"""Builds the real engine on a small world, runs it, and collects the output of each request."""
 
 import functools
 from collections.abc import Callable
@@ -81,7 +81,7 @@ class WorldContext(DrafterContext):
     def draft(self) -> Scorer:
         if not self.method.needs_draft:
             raise PairingError(
-                "The drafter uses a draft model, but its `needs_draft` is False: none was loaded."
+                "The drafter uses a draft model, but its `needs_draft` is False: none is loaded."
             )
         return self.scorers("draft")
 
@@ -154,7 +154,7 @@ class Setup:
 
     @property
     def step_warp(self) -> Warp:
-        """As in `LLM`: that of the rows, where it is made of sampling options."""
+        """The warp of the step: as in `LLM`, `warp` by row if it consists of sampling options."""
         return RowSampling() if isinstance(self.warp, Sampling) else self.warp
 
     def maker(self) -> DrafterMaker:
@@ -252,9 +252,7 @@ class Outcome:
 
 
 def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 18) -> list[Request]:
-    """Ragged prompts, some of them twice; different limits, some of one token; prompts of a single
-    token among them.
-    """
+    """Ragged prompts, some repeated, some of one token; different limits, some of one token."""
     random = np.random.default_rng(seed)
     prompts = [random.integers(0, world.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
     prompts = (prompts * (count // len(prompts) + 1))[:count]

@@ -1,4 +1,4 @@
-"""The properties of every way to draft."""
+"""The properties of every drafter."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -49,7 +49,7 @@ LAW = (
     "the first four tokens are distributed as the target's own: "
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
 )
-NORMALISED = 1e-3  # a sum of probabilities may be so far from 1, by rounding
+NORMALISED = 1e-3  # tolerance for a sum of probabilities, because of rounding
 NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
 OPTIONS = (
     (Softmax(1.0), runs.PROMPT),
@@ -60,7 +60,7 @@ OPTIONS = (
 
 
 def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
-    """Prove that a way to draft keeps its contract, and that the output is exact with it.
+    """Test that a drafter keeps its contract, and that the output is exact with it.
 
     `drafter`: as in `bass.load`, a `DraftMethod`, or a `Drafter` that needs no model. In a real
     engine, with lengths that vary by row and step and include 0, each call of `propose` must return
@@ -68,16 +68,16 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     negative, sum to 1 and give each drafted token a positive probability. Greedy decoding equals
     the recomputed truth on a table that hashes its whole memory and on a tiny Llama (only on
     Llamas, if the method runs the target's first layers). With
-    sampling, a request's tokens are the same alone, in any row, and in a row that served another
-    prompt before; of a batch-wide drafter (`batch_invariant = False`) only that they are the same
-    when the same requests come again. The joint distribution of the first four tokens is the
+    sampling, a request's tokens are the same alone, in any row, and in a row that held another
+    prompt before; for a batch-wide drafter (`batch_invariant = False`), only for the same requests
+    in another run. The joint distribution of the first four tokens is the
     target's at temperature 1 after a short prompt and after a long one, at temperature 0.7 and with
-    top-p 0.8, with drafts of four tokens in most rows, where a drafter that reports another
-    distribution than it drew from is found out, if only for its last tokens. These four tests take
-    768 samples an example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default
-    of 40 examples they see a bias of 0.047 in total variation. `seed`: of cases and samples.
+    top-p 0.8. Most rows have drafts of four tokens, which detects a drafter that reports another
+    distribution than it drew from, even if only for its last tokens. These four tests use 768
+    samples per example and have a false-failure rate of 1e-6 each, 4e-6 in all; with the default
+    of 40 examples they detect a bias of 0.047 in total variation. `seed`: of cases and samples.
 
-    Raises `ExactnessError`; `OptionError` for what is no way to draft.
+    Raises `ExactnessError`; `OptionError` if `drafter` is no drafter.
     """
     made: DraftMethod = make("drafter", drafter)
     if made.target_layers < 0:
@@ -179,20 +179,22 @@ class Watched(ForwardingRowStore, Drafter):
         self.proof.require(law, same, "what was given, as before", "other values in it")
         self.proof.law = kept
 
-    def look(self, draft: Draft, asked: Tensor, k: int) -> None:
+    def look(self, draft: Draft, requested: Tensor, k: int) -> None:
         """Check all properties of a proposal."""
         require = self.proof.require
         require(DRAFT, isinstance(draft, Draft), "a Draft", type(draft).__name__)
-        batch, ours = len(asked), draft.lengths
+        batch, ours = len(requested), draft.lengths
         whole = (
-            isinstance(ours, Tensor) and not ours.is_floating_point() and ours.shape == asked.shape
+            isinstance(ours, Tensor)
+            and not ours.is_floating_point()
+            and ours.shape == requested.shape
         )
         require(SHAPES, whole, f"integer lengths of shape [{batch}]", ours)
         ours = ours.to(torch.int64)
         require(
             LENGTHS,
-            bool(((ours >= 0) & (ours <= asked)).all()),
-            f"at most {asked.tolist()[:16]}",
+            bool(((ours >= 0) & (ours <= requested)).all()),
+            f"at most {requested.tolist()[:16]}",
             ours[:16],
         )
         tokens, probs = draft.tokens, draft.probs
@@ -223,7 +225,7 @@ class Watched(ForwardingRowStore, Drafter):
             self.look_at_probs(probs, counts, drafted)
 
     def look_at_probs(self, probs: Tensor, counts: Tensor, drafted: Tensor) -> None:
-        """Those of drafted tokens; what lies beyond a row's length is never looked at."""
+        """Check the distributions of drafted tokens; values beyond a row's length are ignored."""
         require, wanted = self.proof.require, [*counts.shape, self.vocab]
         floats = isinstance(probs, Tensor) and probs.is_floating_point()
         require(

@@ -1,4 +1,4 @@
-"""What every KV cache keeps to, with a backend that reads it."""
+"""The properties of every KV cache with a backend that reads it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,19 +53,19 @@ HEADS = ((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4))
 
 
 def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> None:
-    """Prove that a KV cache, an attention backend, or both keep their contract.
+    """Test that a KV cache, an attention backend, or both keep their contract.
 
     `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must
     agree. The cache agrees with a dictionary under drawn writes, reserves, copies and new prompts
-    (a cache with a view type of its own cannot be read, and is judged by its attention alone).
+    (a cache with its own view type cannot be read, and is tested by its attention only).
     Attention over ragged rows in poisoned storage is finite and equals dense attention in float64,
-    with grouped heads, windows and soft caps; what lies at higher positions changes no bit. Greedy
-    decoding of a tiny Llama equals the recomputed truth, and what its draft model reports are
-    distributions. Nothing here is statistical. It runs on a CPU, or on the GPU if the backend
-    refuses a CPU.
+    with grouped heads, windows and soft caps; values at higher positions change no bit. Greedy
+    decoding of a tiny Llama equals the recomputed truth, and its draft model reports valid
+    distributions. No test is statistical. It runs on a CPU, or on the GPU if the backend does not
+    support a CPU.
 
-    Raises `ExactnessError`; `PairingError` for two that speak different view types; `OptionError`
-    for what is no cache or backend.
+    Raises `ExactnessError`; `PairingError` for different view types; `OptionError` for objects that
+    are no cache or backend.
     """
     layout = make("cache", cache)
     made = backend_for(backend, layout, torch.device("cpu"))
@@ -77,14 +77,14 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
             DICTIONARY, st.tuples(rooms(), st.data()), lambda case: agrees(proof, layout, *case)
         )
     proof.for_all(DENSE, passes(), lambda case: attends(proof, layout, made, case, device))
-    # a model that drafts by this pair draws from distributions
+    # a draft model with this cache and backend draws from distributions
     drafts = By(ModelDraft(), watch=lambda drafter, vocab: Watched(drafter, proof, vocab))
     setup = Setup(runs.llama(), device, (layout, lambda: made), ByRow(3), drafts)
     runs.prove_greedy(proof, setup, examples // 6, sizes=PROMPTS)
 
 
 def device_for(backend: AttentionBackend[Any, Any]) -> torch.device:
-    """A CPU, unless the backend refuses it and there is a GPU."""
+    """A CPU, unless the backend does not support it and there is a GPU."""
     try:
         backend.check(torch.device("cpu"))
     except PairingError:
@@ -95,14 +95,14 @@ def device_for(backend: AttentionBackend[Any, Any]) -> torch.device:
 
 
 def rooms() -> st.SearchStrategy[list[int]]:
-    """Extents of one to four rows of a few positions, or of two or three rows of several blocks."""
+    """Capacities: one to four rows of a few positions, or two or three rows of several blocks."""
     return st.lists(st.integers(1, 7) | st.integers(1, 40), min_size=1, max_size=4) | st.lists(
         st.integers(LONG, 70), min_size=2, max_size=3
     )
 
 
 def agrees(proof: Proof, layout: Any, capacities: list, data: Any) -> None:
-    """The law `DICTIONARY`, on a CPU."""
+    """Test the property `DICTIONARY`, on a CPU."""
     done = [f"room for rows of {capacities} positions"]
     both = Both(
         layout.allocate(SHAPE, CacheBudget.of(np.array(capacities)), runs.CPU, torch.float32),
@@ -129,9 +129,7 @@ def agrees(proof: Proof, layout: Any, capacities: list, data: Any) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """A past of its own length for each row, then a window of its own number of tokens, perhaps
-    none.
-    """
+    """Rows with past tokens, and a window with new tokens of each row; both numbers vary by row."""
 
     heads: tuple  # of keys, queries to each, their size
     past: tuple
@@ -154,7 +152,7 @@ class Pass:
 
     @property
     def shape(self) -> DecoderShape:
-        """Of a decoder of two layers, each with its own rule."""
+        """The shape of a decoder of two layers, each with its own rule."""
         kv_heads, groups, dim = self.heads
         return DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (self.other, self.rule))
 
@@ -203,7 +201,7 @@ def passes(draw: Draw) -> Pass:
 def attends(
     proof: Proof, layout: Any, backend: AttentionBackend[Any, Any], case: Pass, device: torch.device
 ) -> None:
-    """The laws `FINITE`, `DENSE` and `ABOVE`."""
+    """Test the properties `FINITE`, `DENSE` and `ABOVE`."""
     out, other = (attended(layout, backend, case, device, above) for above in (1e4, -3e3))
     for row, used in enumerate(case.used):
         if used:
@@ -226,8 +224,8 @@ def attended(
     device: torch.device,
     above: float,
 ) -> Float[Tensor, "batch window heads dim"]:
-    """The second layer's output for the window, after the past, in a cache of which every position
-    held `above`, and poison what is no position.
+    """The second layer's output for the window after the past, in a cache whose positions all held
+    `above` before, with poison in all other storage.
     """
     batch, rules, span = len(case.past), case.shape.rules, max(int(case.ends.max()), 1)
     budget = CacheBudget.of(case.capacities)
@@ -268,7 +266,7 @@ def fill(cache: KVCache[Any], case: Pass, device: torch.device, value: float) ->
 def require_dense(
     proof: Proof, case: Pass, row: int, got: Float[Tensor, "length heads dim"]
 ) -> None:
-    """The laws `FINITE` and `DENSE` of one row's queries."""
+    """Test the properties `FINITE` and `DENSE` for one row's queries."""
     q, k, v = (values[row : row + 1, : case.ends[row]] for values in case.values())
     expected = dense_attention(q[:, case.past[row] :], k, v, case.rule)[0]
     finite = got.isfinite().flatten(1).all(1)

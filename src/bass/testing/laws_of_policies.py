@@ -31,7 +31,7 @@ AGAIN = "the same requests with the same noise and the same clock give the same 
 
 
 def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
-    """Prove that a draft-length policy keeps its contract, and that the output is exact with it.
+    """Test that a draft-length policy keeps its contract, and that the output is exact with it.
 
     `policy`: as in `bass.load`. For drawn sequences of feedback (1 to 8 rows, idle rows, empty
     drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
@@ -42,9 +42,9 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     seen). Then in a real engine on small
     models: greedy decoding equals the recomputed truth for ragged requests and ends of sequence;
     the same noise leads to the same tokens twice; the joint distribution of the first two tokens is
-    the target's, which 768 samples an example test with a false-failure rate of 1e-6 (with the
-    default of 80 examples it sees a bias of 0.023 in total variation); that is the whole check's
-    rate. `seed`: of cases and samples.
+    the target's, tested by 768 samples per example with a false-failure rate of 1e-6, which is that
+    of the whole check (the default of 80 examples detects a bias of 0.023 in total variation).
+    `seed`: of cases and samples.
 
     Raises `ExactnessError`; `OptionError` or `PolicyError` if `policy` is no policy.
     """
@@ -67,7 +67,7 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
 
 
 def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:
-    """All laws but those of an engine, for one sequence of feedback."""
+    """Test all properties outside of an engine, for one sequence of feedback."""
     with another_world(1e6, 0.001, 0), clocks_read() as read:
         first = play(proof, policy, past)
     proof.require(CLOCK, not read, "no call of a clock", f"`{read[0]}`" if read else "")
@@ -78,7 +78,7 @@ def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:
 
 def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[int]]:
     """The lengths of each step."""
-    state, asked, seen = policy.init(past.batch), [], []
+    state, requested, seen = policy.init(past.batch), [], []
     for moment in past.moments:
         if moment.new:
             rows = np.array(moment.new)
@@ -95,12 +95,12 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             "Python and NumPy values",
             f"a state of {type(state).__name__} with a tensor",
         )
-        asked.append(lengths.tolist())
+        requested.append(lengths.tolist())
         proof.require(
             STEADY,
-            not getattr(policy, "constant_length", False) or asked[-1] == asked[0],
-            asked[0],
-            asked[-1],
+            not getattr(policy, "constant_length", False) or requested[-1] == requested[0],
+            requested[0],
+            requested[-1],
         )
         before = state
         feedback = moment.feedback(lengths)
@@ -115,16 +115,16 @@ def play(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> list[list[
             FEEDBACK, content(feedback) == content(given), reported(given), reported(feedback)
         )
         seen.append((before, given, policy.lengths(state).tolist()))
-    again(proof, policy, past, seen, asked)
-    return asked
+    again(proof, policy, past, seen, requested)
+    return requested
 
 
 def again(
-    proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, asked: list[list[int]]
+    proof: Proof, policy: DraftLengthPolicy[Any], past: Past, seen: list, requested: list[list[int]]
 ) -> None:
-    """Older states, after newer ones and another run's, as two runs of one object have them."""
+    """Test that older states stay valid after newer ones and after another run."""
     policy.lengths(policy.init(past.batch + 1))
-    for (before, feedback, after), expected in zip(seen, asked, strict=True):
+    for (before, feedback, after), expected in zip(seen, requested, strict=True):
         lengths = policy.lengths(before).tolist()
         proof.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
         lengths = policy.lengths(policy.update(before, copy.deepcopy(feedback))).tolist()
@@ -134,7 +134,7 @@ def again(
 
 
 def kept(proof: Proof, law: str, state: Any, action: Any) -> Any:
-    """The action's result; it must leave the state as it is."""
+    """The action's result; raises if the action changes the state."""
     before, text = content(state), repr(state)
     result = action(state)
     proof.require(law, content(state) == before, f"the state {text}, as before", repr(state))

@@ -34,7 +34,7 @@ OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
 # tokens at least, in all of the check: rules may look at several of the most probable ones
 VOCAB = 8
 ROWS = 8
-ASKED = 8  # calls with the same input, to detect a rule that counts its calls
+CALLS = 8  # calls with the same input, to detect a rule that counts its calls
 GREEDY_WORLD, LAW_WORLD = (
     TableWorld(VOCAB),
     TableWorld(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5),
@@ -42,7 +42,7 @@ GREEDY_WORLD, LAW_WORLD = (
 
 
 def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
-    """Prove that a rule which ends drafts keeps its contract, and that the output is exact with it.
+    """Test that a stop rule keeps its contract, and that the output is exact with it.
 
     `rule`: as in `bass.load(stop_rule=...)`. For drawn distributions, 1 to 8 rows over 8 to 10
     tokens: one boolean per row; the same result for repeated calls; no writes to arguments; a row's
@@ -107,7 +107,7 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     )
     shape = (len(probs),)
 
-    def ask(rows: Tensor) -> Tensor:
+    def call(rows: Tensor) -> Tensor:
         given = rows.clone()
         answer = rule(given, seen.so_far)
         proof.require(
@@ -128,11 +128,11 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
         )
         return answer.clone()
 
-    answer = ask(probs)
-    for _ in range(ASKED - 1):
-        again = ask(probs)
-        proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
-    placed = ask(probs[order])
+    answer = call(probs)
+    for _ in range(CALLS - 1):
+        again = call(probs)
+        proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when called again", again)
+    placed = call(probs[order])
     proof.require(
         OWN,
         torch.equal(placed, answer[order]),
@@ -142,15 +142,15 @@ def answers(proof: Proof, rule: StopRule, seen: Seen) -> None:
     for row in range(len(probs)):
         mixed = others.clone()
         mixed[row] = probs[row]
-        got = ask(mixed)[row]
+        got = call(mixed)[row]
         proof.require(
             OWN,
             bool(got == answer[row]),
             f"{bool(answer[row])} for row {row} among other mates too",
             bool(got),
         )
-    again = ask(probs)
-    proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when asked again", again)
+    again = call(probs)
+    proof.require(PURE, torch.equal(again, answer), f"{shown(answer)} when called again", again)
 
 
 @final

@@ -1,7 +1,7 @@
-"""What a verifier keeps to over the steps of a run, where `laws_of_verifiers` looks at one verdict.
+"""The properties of a verifier over the steps of a run; `laws_of_verifiers` tests single verdicts.
 
-A verdict at a time cannot show noise that is used again in a later step, nor what a verifier keeps
-from one step to the next; nor is a verifier given the engine's own precision there.
+A single verdict cannot show noise that is reused in a later step, or state that a verifier keeps
+between steps; and it is not computed in the engine's precision.
 """
 
 from bass.drafters import Ngram
@@ -21,18 +21,16 @@ MATES = (
     "a request's tokens depend neither on its batch mates nor on its place: a verifier keeps "
     "nothing of a row."
 )
-NEW = 5  # tokens whose joint law is tested: of up to five steps
+NEW = 5  # tokens whose joint distribution is tested: of up to five steps
 
 
 def prove_runs(proof: Proof, verifier: Verifier) -> None:
-    """The laws of a verifier that is not coupled, in an engine: greedy decoding equals the truth,
-    and `MATES` and `LAW`.
-    """
+    """Test a verifier that is not coupled in an engine: greedy decoding, `MATES` and `LAW`."""
     setup = Setup(runs.wide(), runs.CPU, policy=ByRow(), verifier=verifier)
     runs.prove_greedy(proof, setup, proof.examples // 4)
     # drafts without distributions
     runs.prove_greedy(proof, setup.but(drafter=By(Ngram())), proof.examples // 8)
-    # lengths of the row's own past alone
+    # lengths that depend only on the row's own past
     sampling = setup.but(policy=OwnPast())
 
     def mates(work: Work) -> None:
@@ -45,5 +43,5 @@ def prove_runs(proof: Proof, verifier: Verifier) -> None:
 
 
 def prove_run_law(proof: Proof, setup: Setup) -> None:
-    """The law `LAW`, by 768 samples an example, with a false-failure rate of `FALSE_FAILURE`."""
+    """Test `LAW` with 768 samples per example, at a false-failure rate of `FALSE_FAILURE`."""
     runs.prove_law(proof, setup.but(world=runs.narrow(), policy=ByRow(3)), Softmax(1.0), LAW, NEW)

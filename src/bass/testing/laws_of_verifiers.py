@@ -1,4 +1,4 @@
-"""What every lossless verifier keeps to."""
+"""The properties of every lossless verifier."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,10 +22,10 @@ from bass.testing.statistics import FALSE_FAILURE, count
 from bass.testing.strategies import Work, batches, generic_batches, long_batches
 from bass.testing.verdicts import Batch, Sampled, continued, sample
 
-# tokens of the longest drafts over two tokens, by samples and by enumeration
+# longest drafts over a vocabulary of two tokens, by samples and by enumeration
 LONG, LONG_BOXES = 6, 4
-ASKED = 3  # times
-MOST_CELLS = 256  # of a law that samples are compared with
+CALLS = 3  # with the same arguments
+MOST_CELLS = 256  # of a distribution that samples are compared with
 # in place of probabilities beyond a row's own length
 GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
@@ -58,32 +58,33 @@ SEED = (
 def check_verifier(
     verifier: Any, cuts: Cuts | None = None, examples: int = 40, seed: int = 0
 ) -> None:
-    """Prove that a verifier keeps its contract and that its output law is the target's.
+    """Test that a verifier keeps its contract and that its output distribution is the target's.
 
     `verifier`: what `bass.load` takes. For drawn batches of draft and target distributions (zeros,
-    one-hots, equal, disjoint; mixed lengths, 0 among them; deterministic drafts too): the same
-    verdict when asked again, the shapes of the verdict, 0 <= accepted <= length, the emitted
-    prefix, and that neither other rows nor what lies beyond a row's length (NaN and infinity too)
-    change anything. Then its output law:
+    one-hots, equal, disjoint; mixed lengths, also 0; deterministic drafts too): the same verdict
+    for repeated calls, the shapes of the verdict, 0 <= accepted <= length, the emitted prefix, and
+    independence from other rows and from values beyond a row's length (also NaN and infinity).
+    Then its output distribution:
 
     * with `cuts`, a function from a problem and drafted tokens to the uniforms at which verdicts
       change (as in `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by
       exact enumeration within 1e-12, with drafts of up to 4 tokens; without chance;
     * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and
-      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together; a bias of
-      some 0.06 in total variation in one of the problems is seen, of 0.09 in one of 6 tokens;
+      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together; it detects
+      a bias of about 0.06 in total variation in one problem, or 0.09 in one of 6 tokens;
     * in the engine, over several steps, in the precision of a run: greedy decoding equals the
-      recomputed truth, a request's tokens do not depend on its place, and the joint law of the
-      first five tokens is the target's, which 768 samples an example test with a false-failure
-      rate of 1e-6; with the default of 40 examples they see a bias of 0.057 in total variation,
-      such as that of noise that is used in two steps;
-    * of a verifier with `coupled = True`, which makes its own noise, in the engine alone: the
-      tokens of plain decoding whatever is drafted, and the joint law of the first five over 768
-      seeds an example, with a false-failure rate of 1e-6.
+      recomputed truth, a request's tokens do not depend on its place, and the joint distribution
+      of the first five tokens is the target's, tested by 768 samples per example with a
+      false-failure rate of 1e-6; the default of 40 examples detects a bias of 0.057 in total
+      variation, such as that of noise reused in a second step;
+    * for a verifier with `coupled = True`, which makes its own noise, only in the engine: the
+      tokens of autoregressive decoding for any draft, and the joint distribution of the first five
+      over 768 seeds per example, with a false-failure rate of 1e-6.
 
     `seed`: of cases and samples.
 
-    Raises `ExactnessError`; `OptionError` for what is no verifier, or says `lossless = False`.
+    Raises `ExactnessError`; `OptionError` for an object that is no verifier or has `lossless =
+    False`.
     """
     made = provable(verifier, cuts)
     proof = Proof(type(made).__name__, examples, seed)
@@ -105,33 +106,34 @@ def check_verifier(
 
 
 def provable(verifier: Any, cuts: Cuts | None) -> Verifier:
-    """The verifier that was named.
+    """The named verifier.
 
-    Raises `OptionError` for one that promises no law, and for `cuts` of a coupled one.
+    Raises `OptionError` for one that is not lossless, and for `cuts` of a coupled one.
     """
     made = make("verifier", verifier)
     name = type(made).__name__
     if not made.lossless:
         raise OptionError(
-            f"`{name}` says `lossless = False`: it promises no law that could be proved; give a "
-            "lossless verifier."
+            f"`{name}` has `lossless = False`, so its output distribution cannot be tested: give "
+            "a lossless verifier."
         )
     if made.coupled and cuts is not None:
         raise OptionError(
-            f"`{name}` is coupled and makes its own noise, which `cuts` cannot cut: leave it out."
+            f"`{name}` is coupled and makes its own noise, which `cuts` does not describe: leave "
+            "it out."
         )
     return made
 
 
 def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
-    """All laws but that of the output."""
+    """Test all properties but that of the output distribution."""
     each = 8
     sampled = sample(batch, each, junk=0)
     verdict = judged(proof, verifier, sampled)
     rows = np.arange(len(sampled.lengths))
     tokens, accepted = verdict
     emitted = np.arange(batch.k + 1) <= accepted[:, None]
-    for _ in range(ASKED - 1):
+    for _ in range(CALLS - 1):
         other_tokens, other_accepted = judged(proof, verifier, sampled)
         same = np.array_equal(accepted, other_accepted) and np.array_equal(
             tokens * emitted, other_tokens * emitted
@@ -164,7 +166,7 @@ def contract(proof: Proof, verifier: Verifier, batch: Batch) -> None:
 def judged(
     proof: Proof, verifier: Verifier, sampled: Sampled, order: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The verdict's tokens and accepted counts, both of which keep the laws of one verdict."""
+    """The verdict's tokens and accepted counts, after the checks of a single verdict."""
     draft, target_probs, noise = sampled.given(order)
     verdict = verifier(draft, target_probs, noise)
     before, probs_before, noise_before = sampled.given(order)
@@ -200,7 +202,9 @@ def arrays_of(
 def require_emissions(
     proof: Proof, tokens: np.ndarray, accepted: np.ndarray, draft: Draft, vocab: int
 ) -> None:
-    """Counts within each row's length, tokens of the vocabulary, and the accepted ones first."""
+    """Check counts against lengths, tokens against the vocabulary, and that accepted ones come
+    first.
+    """
     rows, window = tokens.shape
     lengths = draft.lengths.numpy()
     good = (accepted >= 0) & (accepted <= lengths)
@@ -232,7 +236,7 @@ def require_emissions(
 
 
 def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
-    """What each row emits."""
+    """The emitted tokens of each row, as text."""
     return shown(
         [row[: count + 1] for row, count in zip(tokens.tolist(), accepted.tolist(), strict=True)]
     )
@@ -241,7 +245,9 @@ def emissions(tokens: np.ndarray, accepted: np.ndarray) -> str:
 def prove_output_law(
     proof: Proof, verifier: Verifier, cuts: Cuts | None, deterministic: bool
 ) -> None:
-    """The output law on drawn batches, on batches of long drafts, and, by samples, on wide ones."""
+    """Test the output distribution on drawn batches, on long drafts, and, by samples, on wide
+    vocabularies.
+    """
 
     def law(batch: Batch) -> None:
         if cuts is None:
@@ -259,11 +265,11 @@ def prove_output_law(
 
 
 def law_of_samples(proof: Proof, verifier: Verifier, batch: Batch) -> None:
-    """The output law by samples.
+    """Test the output distribution by samples.
 
-    There are two kinds of drafts. A batch makes up to three assertions, one of half as many long
-    drafts one, a generic one one: hence the share of each. Of many tokens the first is looked at
-    alone.
+    Each test gets a share of the false-failure rate: there are two kinds of drafts, and a batch
+    makes up to three assertions, a batch of long drafts one (for half as many), a generic one one.
+    With a large vocabulary, only the first token is tested.
     """
     share = FALSE_FAILURE / (9 * proof.examples)
     tokens, accepted = judged(
@@ -281,7 +287,7 @@ def law_of_samples(proof: Proof, verifier: Verifier, batch: Batch) -> None:
 
 
 def law_of_boxes(proof: Proof, verifier: Verifier, cuts: Cuts, batch: Batch) -> None:
-    """The output law by enumeration."""
+    """Test the output distribution by enumeration."""
     problems, k = batch.problems, batch.k
     random = np.random.default_rng(0)
     _, verdict = judge(verifier, problems, k, middle, runs.CPU, cuts)
@@ -320,7 +326,7 @@ def law_of_boxes(proof: Proof, verifier: Verifier, cuts: Cuts, batch: Batch) -> 
 
 
 def prove_coupled(proof: Proof, verifier: Verifier) -> None:
-    """The tokens of plain decoding, and the law over seeds."""
+    """Test for the tokens of autoregressive decoding, and the distribution over seeds."""
     setup = Setup(runs.wide(), runs.CPU, policy=Fixed(0), verifier=verifier)
 
     def attempt(work: Work) -> None:

@@ -1,6 +1,4 @@
-"""Draft-length policies for tests: mixed lengths, 0 among them, each a pure function of its
-state.
-"""
+"""Draft-length policies for tests: mixed lengths, also 0, as pure functions of their states."""
 
 from dataclasses import dataclass
 from typing import final

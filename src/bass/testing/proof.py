@@ -15,20 +15,20 @@ from torch import Tensor
 
 from bass.errors import check_integer
 
-CHEAP, COSTLY = 800, 60  # most cases that are tried to shrink a failing one
+CHEAP, COSTLY = 800, 60  # maximum number of cases for shrinking a failing one
 PHASES = (Phase.generate, Phase.shrink)
 NO_ERROR = "it runs without an error."
 
 
 class Enough(BaseException):
-    """Ends shrinking: the case is small enough. Hypothesis passes on what is no `Exception`."""
+    """Ends shrinking: the case is small enough. No `Exception`, so that Hypothesis passes it on."""
 
 
 class ExactnessError(AssertionError):
     """A strategy violates a property.
 
-    `law`: the property, a sentence. `case`: the smallest failing one. `expected` and `found`: what
-    differs in it.
+    `law`: the property, a sentence. `case`: the smallest failing case. `expected` and `found`: the
+    difference in it.
     """
 
     def __init__(self, name: str, law: str, expected: str, found: str, case: str) -> None:
@@ -138,7 +138,7 @@ def no_files() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """A value for people: numbers with four digits, arrays and tensors as lists."""
+    """A value as text: numbers with four digits, arrays and tensors as lists."""
     if isinstance(value, str):
         return value
     if isinstance(value, Tensor):

@@ -1,6 +1,4 @@
-"""Tests of purity: a function does not change its arguments, nor depend on clocks or global
-generators.
-"""
+"""Tests of purity: no writes to arguments, no dependence on clocks or global generators."""
 
 import contextlib
 import dataclasses
@@ -17,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
-# the functions themselves, before `another_world` puts others into their module
+# the original functions, before `another_world` replaces them in their modules
 READ_CLOCKS = {
     getattr(time, name): name
     for clock in (*CLOCKS, "clock_gettime", "localtime", "gmtime", "ctime")
@@ -82,11 +80,10 @@ def holds_tensor(value: Any) -> bool:
 
 @contextlib.contextmanager
 def clocks_read() -> Iterator[list[str]]:
-    """The names of the clocks of `time` and `datetime` that are read meanwhile, by whatever name
-    the code has them, in an attribute or a default too; those that `another_world` replaces are
-    none of them.
+    """The names of the clocks of `time` and `datetime` that are read within it, also by another
+    name, an attribute or a default; without those that `another_world` replaces.
 
-    Calls that C code makes are not seen: of a `functools.partial`, by `numpy.datetime64("now")`.
+    Calls by C code are not detected: `functools.partial`, `numpy.datetime64("now")`.
     """
     names: list[str] = []
 

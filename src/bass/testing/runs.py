@@ -54,7 +54,7 @@ def llama(layers: int = 2, vocab: int = 13) -> LlamaWorld:
 
 @functools.cache
 def narrow_llama(layers: int) -> LlamaWorld:
-    """The same with three tokens, whose draft is unlike its target."""
+    """The same with three tokens, and a draft unlike its target."""
     return LlamaWorld(vocab=3, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
 
 
@@ -69,7 +69,7 @@ def greedy_tokens(world: World, work: Work) -> list[list[int]]:
     """The expected tokens of each request. Each prompt's output is computed once."""
     whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
     return [
-        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.asked, strict=True)
+        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.pairs, strict=True)
     ]
 
 
@@ -173,7 +173,7 @@ def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 
 
 
 def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]]:
-    """The tokens of each request at temperature 1; `backwards`: admitted in the other order."""
+    """The tokens of each request at temperature 1; `backwards`: admitted in reverse order."""
     step = -1 if backwards else 1
     return (
         setup.but(batch=work.rows, eos=work.eos, warp=Sampling(temperature=1.0))
@@ -183,8 +183,6 @@ def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]
 
 
 def one_by_one(setup: Setup, work: Work) -> list[list[int]]:
-    """The tokens of each request when it is the only one, with the noise that it has among the
-    others.
-    """
+    """The tokens of each request when it runs alone, with the same noise as in the batch."""
     single = setup.but(batch=1, eos=work.eos, warp=Sampling(temperature=1.0))
     return [single.outcome([request]).tokens[0] for request in work.requests]

@@ -1,5 +1,4 @@
-"""Statistical assertions that state how often a correct engine fails them, and which bias they are
-sure to see.
+"""Statistical assertions with a bound on the false-failure rate, and on the bias that they detect.
 
 Let p be the distribution of n independent samples over finitely many cells, p̂ the empirical one,
 and TV half the L1 distance. Changing one sample changes TV(p̂, p) by at most 1/n, so by McDiarmid's
@@ -7,7 +6,7 @@ inequality, for every n,
 
     P(TV(p̂, p) >= E TV(p̂, p) + s) <= exp(-2 n s²),    E TV(p̂, p) <= ½ Σ sqrt(p_i (1 - p_i) / n).
 
-Hence TV(p̂, p) > `threshold` happens to a correct engine with a probability of at most
+Hence TV(p̂, p) > `threshold` occurs for a correct engine with a probability of at most
 FALSE_FAILURE. If instead the samples follow q with TV(q, p) = δ, then E TV(p̂, p) >= δ
 (Jensen: TV is convex and E p̂ = q), so the same inequality, downwards, makes the assertion fail
 with probability 1 - MISS or more for every δ >= `detectable`. Nothing here is asymptotic.
@@ -20,7 +19,7 @@ from jaxtyping import Float, Int
 
 FALSE_FAILURE = 1e-6
 MISS = 1e-3
-# the smallest bias that a real defect was seen to cause: one uniform shared by draft and residual
+# the smallest bias of a real defect so far: one uniform shared by draft and residual
 SEEN_BIAS = 0.029
 
 

@@ -98,8 +98,7 @@ def generic_batches(draw: Draw, deterministic: bool) -> tuple:
     """Problems of each size whose distributions are drawn by a seed, so that none of them is
     special.
 
-    Most mistakes show in them, where the small weights of `problems` find those that show in zeros
-    and ties.
+    They reveal most defects; the small weights of `problems` reveal those that need zeros or ties.
     """
     seed = draw(st.integers(0, 2**31 - 1))
     vocab, length = GENERIC[seed % len(GENERIC)]
@@ -107,7 +106,7 @@ def generic_batches(draw: Draw, deterministic: bool) -> tuple:
 
 
 def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
-    """Every distribution drawn by itself, uniformly over all distributions."""
+    """Independent distributions, uniform over all distributions."""
     random = np.random.default_rng(seed)
     prefixes = [
         prefix for n in range(length + 1) for prefix in itertools.product(range(vocab), repeat=n)
@@ -126,20 +125,20 @@ def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
 class Work:
     """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
 
-    asked: tuple  # of pairs: a prompt, and the number of new tokens
+    pairs: tuple  # of pairs: a prompt, and the number of new tokens
     rows: int
     eos: tuple = ()
 
     @property
     def requests(self) -> list[Request]:
-        """What the engine is given."""
+        """The engine's requests."""
         return [
             Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i)
-            for i, (prompt, new) in enumerate(self.asked)
+            for i, (prompt, new) in enumerate(self.pairs)
         ]
 
     def __str__(self) -> str:
-        parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.asked]
+        parts = [f"prompt {list(prompt)} for {new} new token(s)" for prompt, new in self.pairs]
         return f"{self.rows} row(s), ends of sequence {list(self.eos)}; " + "; ".join(parts)
 
 
@@ -147,8 +146,8 @@ class Work:
 def requests(
     draw: Draw, vocab: int, longest: int = LONGEST, eos: bool = True, sizes: tuple = SIZES
 ) -> Work:
-    """Ragged prompts, perhaps repeated, each with a limit of its own, for one to four rows; at
-    least as many requests as rows.
+    """Ragged prompts, some repeated, each with its own limit, for one to four rows; at least as
+    many requests as rows.
     """
     random = np.random.default_rng(vocab)
     prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
@@ -162,30 +161,30 @@ def requests(
 
 
 def many_requests(vocab: int, seed: int, longest: int = LONGEST, sizes: tuple = SIZES) -> Work:
-    """Twelve requests for four rows: of what goes wrong in few batches, more is seen in a large one
-    than in as many small ones.
+    """Twelve requests for four rows: one large batch reveals more of the rare defects than several
+    small ones.
     """
     random = np.random.default_rng((vocab, seed))
     prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in (*sizes, *sizes)]
-    asked = [
+    pairs = [
         (prompts[random.integers(len(prompts))], int(random.integers(longest // 2, longest + 1)))
         for _ in range(12)
     ]
-    return Work(tuple(asked), 4)
+    return Work(tuple(pairs), 4)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens to a policy in one step, whatever lengths it asks for.
+    """The events of one step for a policy, for any requested lengths.
 
-    One entry per row, but in `new`.
+    Fields have one entry per row, except `new`.
     """
 
     new: tuple  # rows that are given a new prompt before it
     active: tuple
     # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
     most: tuple
-    kept: tuple  # the most that is accepted
+    kept: tuple  # maximum of accepted tokens
     seconds: float
 
     def feedback(self, lengths: np.ndarray) -> Feedback:
@@ -205,7 +204,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Past:
-    """What happens to a policy of `batch` rows."""
+    """The events of a run for a policy of `batch` rows."""
 
     batch: int
     moments: tuple
@@ -225,8 +224,8 @@ def feedback_sequences(
     """
     batch = draw(st.integers(1, most_rows))
     tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
-    # What is drawn does not depend on the number of rows, so that Hypothesis can lower it: rows
-    # repeat what there is.
+    # Draws do not depend on the number of rows, so that Hypothesis can shrink it: rows repeat the
+    # drawn values.
     some = st.lists(
         st.tuples(st.sampled_from((True, False)), tokens, tokens), min_size=1, max_size=most_rows
     )

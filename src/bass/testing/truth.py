@@ -11,18 +11,16 @@ from jaxtyping import Float
 
 from bass.testing.worlds import World
 
-# between the two largest logits: a nearer tie could flip in float32, and would prove nothing
+# minimum gap of the two largest logits: float32 could flip a nearer tie
 SMALLEST_GAP = 1e-4
 
 
 class NearTie(AssertionError):
-    """In the test's model, rounding decides which token is the most probable."""
+    """In the test's model, rounding decides the most probable token."""
 
 
 def greedy(world: World, prompt: list[int], limit: int, eos: tuple[int, ...] = ()) -> list[int]:
-    """The most probable continuation, cut at `limit` tokens in all and after the first token of
-    `eos`.
-    """
+    """The greedy continuation, cut at `limit` tokens in all and after the first token of `eos`."""
     return ended(list(_greedy(world, tuple(prompt), limit - len(prompt))), eos)
 
 

@@ -28,7 +28,7 @@ class Batch:
 
 
 def described(problem: Problem) -> str:
-    """A problem as a person reads it: each distribution by the drafted tokens that it follows."""
+    """A problem as text: each distribution with the drafted tokens before it."""
 
     path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
     if problem.name:
@@ -56,10 +56,7 @@ def described(problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a verifier is given:
-
-    `each` samples of every problem, the rows of one problem together. NumPy.
-    """
+    """The input of a verifier, in NumPy: `each` samples of every problem, problem by problem."""
 
     tokens: Int[np.ndarray, "rows k"]
     draft_probs: Float[np.ndarray, "rows k vocab"] | None
@@ -68,7 +65,7 @@ class Sampled:
     uniforms: Float[np.ndarray, "rows window 4"]
 
     def given(self, order: np.ndarray | None = None) -> tuple[Draft, torch.Tensor, Noise]:
-        """As tensors of their own, the rows in this order."""
+        """The input as new tensors, with the rows in this order."""
         rows = np.arange(len(self.lengths)) if order is None else order
 
         def on(array: np.ndarray) -> torch.Tensor:
@@ -87,17 +84,15 @@ class Sampled:
 
 
 def firsts(rows: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """A first position for each row of a batch, from 1 to 199: what a verifier does may depend on
-    it in no way that is biased.
-    """
+    """A first position for each row of a batch, from 1 to 199; it must not bias a verifier."""
     return rows.astype(np.int64) * 37 % 199 + 1
 
 
 def sample(batch: Batch, each: int, junk: int, garbage: tuple = ()) -> Sampled:
     """Drafts drawn by the draft stream's uniforms, as a drafter draws them.
 
-    What lies beyond a row's length is `junk`, a seed of tokens and distributions; with `garbage`,
-    these numbers in turn in place of its probabilities.
+    Values beyond a row's length are random, with the seed `junk`; `garbage`: numbers in place of
+    the probabilities there.
     """
     random, other = np.random.default_rng(batch.seed), np.random.default_rng(1000 + junk)
     rows, k, vocab = each * len(batch.problems), batch.k, batch.problems[0].vocab
@@ -131,9 +126,7 @@ def sample(batch: Batch, each: int, junk: int, garbage: tuple = ()) -> Sampled:
 def continued(
     problem: Problem, tokens: np.ndarray, accepted: np.ndarray, seed: int
 ) -> Int[np.ndarray, "rows new"]:
-    """The emitted tokens of a problem's rows, and the target's own after them: length + 1 in
-    all.
-    """
+    """The emitted tokens of a problem's rows, continued by the target to length + 1 tokens."""
     random, whole = np.random.default_rng(2000 + seed), tokens[:, : problem.length + 1].copy()
     for slot in range(1, problem.length + 1):
         own = drawn(
@@ -159,6 +152,6 @@ def looked_up(laws: dict, prefixes: np.ndarray, vocab: int) -> Float[np.ndarray,
 
 
 def drawn(probs: np.ndarray, uniforms: np.ndarray) -> Int[np.ndarray, " rows"]:
-    """The token at which the running sum of each row passes its uniform."""
+    """The token at which the running sum of each row exceeds its uniform."""
     running = probs.cumsum(1)
     return (running <= uniforms[:, None] * running[:, -1:]).sum(1)

@@ -141,9 +141,7 @@ class TableWorld(World):
 @final
 @dataclass(frozen=True)
 class CountingWorld(World):
-    """The target says token + 1 after every token, so that each token of an output occurs once; so
-    does the draft.
-    """
+    """Target and draft predict token + 1 after every token, so no token of an output repeats."""
 
     vocab: int = 40
 
@@ -218,8 +216,8 @@ class LlamaWorld(World):
 
 
 def poisoned(cache: Any) -> Any:
-    """The cache, with a large finite value in every place of its storage: what was never written
-    must not be seen.
+    """The cache with a large finite value in all of its storage: unwritten values must have no
+    effect.
     """
     for value in tensors_of(vars(cache)):
         if value.is_floating_point():

@@ -1,4 +1,4 @@
-"""Conversations as text, by the checkpoint's own chat template."""
+"""Renders conversations as text with the checkpoint's chat template."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from bass.errors import CheckpointError, RequestError
 from bass.files import read_regular
 from bass.text import template_process
 
-LONGEST = 10_000_000  # characters of a conversation: beyond any context, below what fills a machine
-# characters that a template may write on its own, and for each of the messages
+LONGEST = 10_000_000  # characters of a conversation: beyond any context, and small for memory
+# characters that a template may write: in addition, and per character of the messages
 ADDED, TIMES = 200_000, 10
 MOST_MESSAGES = 100_000
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
-# for a process that the machine has no time for; one that computes ends after a second
+# wall time for a process that gets no processor time; processor time has its own limit
 WAITING_SECONDS = 60
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
 
@@ -95,18 +95,18 @@ class ChatTemplates:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        said = _in_a_process(self.templates[name], values | dict(self.special))
-        if "invalid" in said:
+        reply = _in_a_process(self.templates[name], values | dict(self.special))
+        if "invalid" in reply:
             raise CheckpointError(
-                f"The checkpoint's chat template `{name}` is no valid Jinja ({said['invalid']}): "
+                f"The checkpoint's chat template `{name}` is not valid Jinja ({reply['invalid']}): "
                 "download it again."
             )
-        if "refused" in said:
+        if "refused" in reply:
             raise RequestError(
-                f"The chat template refuses the conversation ({said['refused']}): change the "
+                f"The chat template refuses the conversation ({reply['refused']}): change the "
                 "messages, or write the prompt as text."
             )
-        return said["text"]
+        return reply["text"]
 
 
 def conversations(messages: Any) -> list[list[dict[str, Any]]]:
@@ -189,8 +189,8 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(
-            f"A message holds what JSON cannot say ({error}): give texts, numbers, lists and "
-            "mappings."
+            f"A message holds a value that JSON cannot represent ({error}): give texts, numbers, "
+            "lists and mappings."
         ) from error
     command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]
     kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}

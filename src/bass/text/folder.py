@@ -1,4 +1,4 @@
-"""From the files of a checkpoint folder to one `tokenizers` object, by the rules of
+"""Builds a `tokenizers` object from the files of a checkpoint folder, by the rules of
 `transformers`.
 """
 
@@ -21,7 +21,7 @@ JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.j
 
 
 def source(folder: Path) -> str | None:
-    """The file that holds the vocabulary: the first of them that is there."""
+    """The first existing file that holds a vocabulary."""
     return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).exists()), None)
 
 
@@ -30,25 +30,25 @@ def assemble(
 ) -> tuple[FastTokenizer, dict[str, str]]:
     """The tokenizer whose vocabulary is in `file`, and its named special tokens.
 
-    settings: tokenizer_config.json. A damaged file raises whatever the libraries raise.
+    settings: tokenizer_config.json. A damaged file raises the errors of the libraries.
     """
     config = optional_json(folder / "config.json")
     name = class_name(
         config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
     )
     kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
-    said = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
-    check_json(said)
-    if isinstance(said, dict) and isinstance(model := said.get("model"), dict):
-        model.pop("dropout", None)  # of training: it encodes a text in another way each time
-    # of a key that is there twice, the one that was checked
-    loaded = FastTokenizer.from_str(json.dumps(said)) if file == JSON else None
+    data = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
+    check_json(data)
+    if isinstance(data, dict) and isinstance(model := data.get("model"), dict):
+        model.pop("dropout", None)  # a training option, which makes encoding random
+    # of a duplicate key, the checked one
+    loaded = FastTokenizer.from_str(json.dumps(data)) if file == JSON else None
     pieces = Pieces.read(folder / PIECES) if file == PIECES else None
     defaults = kind.special if kind else pieces.special if pieces else {}
     own = loaded.get_added_tokens_decoder() if loaded else {}
     special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
     if kind is not None:
-        vocabulary, merged = _pieces_and_merges(folder, said, pieces)
+        vocabulary, merged = _pieces_and_merges(folder, data, pieces)
         fast = kind.build(vocabulary, merged, settings | special.texts)
         if loaded is not None and loaded.post_processor is not None:
             fast.post_processor = loaded.post_processor
@@ -68,7 +68,7 @@ def assemble(
     )
     if kind is not None and kind.add_bos is not None:
         requested = {"add_bos_token": kind.add_bos} | requested
-    fast.no_truncation()  # a stored setting of somebody's training run; prompts are taken whole
+    fast.no_truncation()  # a stored training setting; prompts are not truncated
     fast.no_padding()
     fast.encode_special_tokens = bool(settings.get("split_special_tokens"))
     special.join(fast)
@@ -82,20 +82,20 @@ def assemble(
 
 
 def _pieces_and_merges(
-    folder: Path, said: dict[str, Any] | None, pieces: Pieces | None
+    folder: Path, data: dict[str, Any] | None, pieces: Pieces | None
 ) -> tuple[dict[str, int], Merges]:
-    """Those of tokenizer.model, of tokenizer.json, whose content is `said`, or else of vocab.json
-    and merges.txt.
+    """The pieces and merges of tokenizer.model, of tokenizer.json (with the content `data`), or
+    else of vocab.json and merges.txt.
     """
     if pieces is not None:
         return pieces.vocabulary, merges(pieces.vocabulary)
-    if said is None:
+    if data is None:
         check_vocabulary(read_json(folder / VOCABULARY, LARGEST_FILE))
         check_merges(read_regular(folder / MERGES, LARGEST_FILE).count(b"\n"))
         return BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
-    model = said["model"]
+    model = data["model"]
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):  # of a unigram model: pieces with their scores
+    if isinstance(vocabulary, list):  # a unigram model: pieces with their scores
         vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}
     return vocabulary, [
         _pair(*(merge.split(" ") if isinstance(merge, str) else merge))
@@ -104,7 +104,7 @@ def _pieces_and_merges(
 
 
 def _renamed(vocabulary: dict[str, int], special: SpecialTokens) -> dict[str, int]:
-    """Pieces that the folder's added tokens give another name to, as placeholders are."""
+    """The vocabulary with pieces renamed by the folder's added tokens, such as placeholders."""
     by_id = {index: piece for piece, index in vocabulary.items()}
     for index, token in special.by_id.items():
         if index in by_id and str(token) not in vocabulary:

@@ -1,8 +1,8 @@
-"""What the tokenizer classes of `transformers` put around a vocabulary and its merges, as data.
+"""The tokenizer classes of `transformers` as data: what they add to a vocabulary and its merges.
 
 `transformers` 5 takes the vocabulary, the merges and the post-processor out of tokenizer.json for
-these classes, and gives them a normalizer, a pre-tokenizer and a decoder of their own; so do we, or
-the same text would get other ids. For every other class a tokenizer.json is taken as it is.
+these classes, and adds the normalizer, pre-tokenizer and decoder of the class. `bass` does the
+same, so that a text gets the same ids. For every other class a tokenizer.json is used unchanged.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Kind:
     special: Mapping[str, str] = field(default_factory=dict)
     add_bos: bool | None = None
     own_ends: bool = False  # the post-processor of tokenizer.json is replaced
-    special_again: bool = False  # special tokens lose the flags that the checkpoint gave them
+    special_again: bool = False  # special tokens lose the flags of the checkpoint
 
 
 def _byte_level(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
@@ -70,9 +70,9 @@ def _qwen2(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokeniz
 
 
 def spaced_decoder(strip: bool) -> decoders.Sequence:
-    """Pieces to text: a lower block is a space, a byte token a byte;
+    """Pieces to text: `▁` is a space, a byte token a byte;
 
-    `strip` takes the space before the first word away.
+    `strip` removes the space before the first word.
     """
     parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     return decoders.Sequence([*parts, decoders.Strip(content=" ", left=1)] if strip else parts)
@@ -152,8 +152,8 @@ KINDS = {
 }
 BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 
-# The class that `transformers` connects with a model_type; "" takes tokenizer.json as it is,
-# whatever class is named.
+# The class that `transformers` associates with a model_type; "": tokenizer.json is used unchanged,
+# and the named class is ignored.
 _BY_MODEL = {
     "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj opt phi starcoder2",
     "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv",
@@ -175,6 +175,6 @@ def class_name(model_type: str | None, named: str | None) -> str:
     registered = REGISTERED.get(model_type or "")
     if registered is None:
         return named or ""
-    if registered == "" or model_type == "qwen2":  # known to name a wrong class in their files
+    if registered == "" or model_type == "qwen2":  # their files are known to name a wrong class
         return registered
     return named or registered

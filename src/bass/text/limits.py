@@ -17,16 +17,17 @@ MOST_LETTERS, LONGEST_TOKEN = 8_000_000, 4096  # characters of all tokens, and o
 # Gemma 3 has 6,415, of 77,000 characters
 MOST_ADDED, MOST_ADDED_LETTERS, LONGEST_ADDED = 20_000, 300_000, 256
 MOST_ADDED_WRITTEN = 20_000_000  # characters that the normalizers make of all added tokens
-SPARE_IDS = 1 << 16  # ids may go up to twice the number of tokens, and so many more
+SPARE_IDS = 1 << 16  # ids may go up to twice the number of tokens plus this
 MOST_PARTS = 200  # normalizers, pre-tokenizers, decoders and post-processors
-MOST_GROWTH = 1000  # characters that are made of one, before tokens are looked for
-MOST_DECODED = 16  # characters that are made of one of a token
-MOST_TEMPLATE = 1000  # tokens that are put around a text
+MOST_GROWTH = 1000  # characters that one may become before tokenization
+MOST_DECODED = 16  # characters that one of a token may become when decoded
+MOST_STRIPPED = 2  # characters, of the start of a text; Llama strips one
+MOST_TEMPLATE = 1000  # tokens that post-processors may add to a text
 LONGEST_PATTERNS = 10_000  # characters of all regular expressions; the longest known has 500
 MOST_WRITTEN = 200_000_000  # characters that a text may grow to
 
-# What is made of a character at most. Of normalizers of a row, as the Unicode tables say, `_CHAIN`
-# however many there are.
+# Maximum growth of a character. For a chain of Unicode normalizers it is `_CHAIN` at any length, by
+# the Unicode tables.
 _UNICODE = {
     "NFC": 3,
     "NFD": 4,
@@ -39,7 +40,7 @@ _UNICODE = {
     "Nmt": 1,
 }
 _CHAIN = 54
-_PRE_TOKENIZERS = {  # a byte each, and a space before the first word
+_PRE_TOKENIZERS = {  # one character per byte, and a space before the first word
     "ByteLevel": 5, "Metaspace": 2, "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Whitespace": 1,
     "WhitespaceSplit": 1, "Split": 1,
     "Punctuation": 1, "Digits": 1, "UnicodeScripts": 1, "FixedLength": 1,
@@ -55,7 +56,7 @@ _DECODERS = {
 _JOINING = ("ByteFallback", "ByteLevel", "BPEDecoder", "CTC", "Metaspace", "WordPiece")
 _POST_PROCESSORS = ("BertProcessing", "RobertaProcessing", "ByteLevel", "TemplateProcessing")
 _QUANTIFIERS = re.compile(r"[*+?{]")
-# one character, or one of a class
+# a character or a character class
 _ESCAPED = re.compile(r"\\(?:[pP]\{\w*\}|x\{\w*\}|[^kgRX1-9])|\[(?:\\.|[^\]\\])+\]")
 
 
@@ -98,21 +99,21 @@ def check_merges(count: int) -> None:
     _at_most(MOST_MERGES, count, "merges")
 
 
-def check_json(said: Any) -> None:
+def check_json(data: Any) -> None:
     """Raise `ValueError` for a parsed tokenizer.json beyond the limits.
 
     Its reader reports invalid values.
     """
-    if not isinstance(said, Mapping):
+    if not isinstance(data, Mapping):
         return
-    model = said.get("model")
+    model = data.get("model")
     if isinstance(model, Mapping):
         check_vocabulary(model.get("vocab"))
         merges = _listed(model.get("merges"))
         check_merges(len(merges))
         _check_halves(merges, model.get("continuing_subword_prefix"))
     normalizers, pre_tokenizers, decoders = (
-        leaves(said.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
+        leaves(data.get(name)) for name in ("normalizer", "pre_tokenizer", "decoder")
     )
     _check_patterns(normalizers, pre_tokenizers, decoders)
     normalized = growth(normalizers)
@@ -121,18 +122,20 @@ def check_json(said: Any) -> None:
         normalized * growth(pre_tokenizers),
         "characters may become of one by its normalizers and pre-tokenizers",
     )
-    added = [entry for entry in _listed(said.get("added_tokens")) if isinstance(entry, Mapping)]
+    added = [entry for entry in _listed(data.get("added_tokens")) if isinstance(entry, Mapping)]
     check_added((entry.get("content") for entry in added), normalized)
     most = max((index for entry in added if isinstance(index := entry.get("id"), int)), default=0)
     if most > 2 * (MOST_TOKENS + MOST_ADDED):
         raise ValueError(f"the id of an added token is {most}")
     _at_most(MOST_DECODED, growth(decoders), "characters may become of one by its decoders")
     if any(part.get("type") == "Strip" and part.get("stop") != 0 for part in decoders):
-        raise ValueError("a decoder of it strips the end of a text, at which the library panics")
+        raise ValueError("a decoder strips the end of a text, at which the library panics")
+    stripped = max((n for part in decoders if isinstance(n := part.get("start"), int)), default=0)
+    _at_most(MOST_STRIPPED, stripped, "characters are stripped from the start of a text")
     _check_stack(decoders)
     _at_most(
         MOST_TEMPLATE,
-        template(leaves(said.get("post_processor"))),
+        template(leaves(data.get("post_processor"))),
         "tokens may its post-processors put around a text",
     )
 
@@ -147,26 +150,26 @@ def _check_stack(decoders: list[Mapping[str, Any]]) -> None:
         text = pattern.get("String") if isinstance(pattern, Mapping) else pattern
         many = kind == "Replace" and not (isinstance(text, str) and len(text) == 1)
         if joining is not None and (kind in _JOINING or many):
-            raise ValueError(f"a decoder of it, {kind}, comes after {joining}: not supported")
+            raise ValueError(f"the decoder {kind} comes after {joining}, which is not supported")
         if kind in _JOINING or kind == "Fuse":
             joining = kind
 
 
 def _check_halves(merges: list[Any], prefix: Any) -> None:
-    """Second halves of merges begin with the prefix: the library cuts off as many bytes of them,
-    which ends the process where that is within a character.
+    """Check that second halves of merges begin with the prefix: the library cuts off as many bytes,
+    and aborts if that is within a character.
     """
     for merge in merges if isinstance(prefix, str) and prefix else ():
         halves = merge.split(" ") if isinstance(merge, str) else _listed(merge)
         if not all(isinstance(half, str) and half.startswith(prefix) for half in halves[1:]):
-            raise ValueError(f"a merge of it, {merge!r:.100}, lacks the prefix {prefix!r:.100}")
+            raise ValueError(f"its merge {merge!r:.100} lacks the prefix {prefix!r:.100}")
 
 
 def growth(parts: Iterable[Mapping[str, Any]]) -> int:
-    """A bound on the characters that normalizers, pre-tokenizers or decoders, one after the other,
-    make of one character.
+    """A bound on the characters that a chain of normalizers, pre-tokenizers or decoders makes of
+    one character.
 
-    Raises ValueError for a part of an unknown type, of which the library may make another.
+    Raises ValueError for a part of an unknown type, which the library may interpret differently.
     """
     total, chain = 1, 1
     for part in parts:
@@ -176,21 +179,21 @@ def growth(parts: Iterable[Mapping[str, Any]]) -> int:
             continue
         known = _DECODERS | _PRE_TOKENIZERS
         if kind not in known and kind not in _MADE:
-            raise ValueError(f"a part of it is of the type {kind!r:.100}, which is not known")
+            raise ValueError(f"it has a part of the unknown type {kind!r:.100}")
         total, chain = total * chain * (_MADE[kind](part) if kind in _MADE else known[kind]), 1
-        if total > 10**9:  # enough is known
+        if total > 10**9:  # beyond every limit
             break
     return total * chain
 
 
 def grown(part: Any) -> int:
-    """`growth` of a normalizer or a pre-tokenizer of the library's, or of None."""
+    """`growth` of a normalizer or pre-tokenizer object, or of None."""
     return 1 if part is None else growth(leaves(json.loads(part.__getstate__())))
 
 
 def template(parts: Iterable[Mapping[str, Any]]) -> int:
-    """A bound on the tokens that post-processors put around a text, a text that is repeated counted
-    as too many.
+    """A bound on the tokens that post-processors add to a text; a repeated text is beyond every
+    limit.
     """
     count = 0
     for part in parts:
@@ -215,15 +218,13 @@ def _replaced(part: Mapping[str, Any]) -> int:
     pattern, content = part.get("pattern"), part.get("content")
     made = len(content) if isinstance(content, str) else 0
     given = pattern.get("String") if isinstance(pattern, Mapping) else pattern
-    if not isinstance(given, str) or not given:  # an expression may match between characters
+    if not isinstance(given, str) or not given:  # a pattern may match between characters
         return 1 + made
     return max(1, -(-made // len(given)))
 
 
 def _precompiled(part: Mapping[str, Any]) -> int:
-    """The longest text that sentencepiece's table, a trie and then texts that end with zero, puts
-    in the place of another.
-    """
+    """The longest replacement in sentencepiece's table: a trie, then texts that end with zero."""
     table = base64.b64decode(str(part.get("precompiled_charsmap") or ""))
     texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
     return max(1, max(len(text.decode(errors="replace")) for text in texts))
@@ -233,7 +234,7 @@ _MADE: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "Replace": _replaced,
     "Prepend": lambda part: 1 + len(str(part.get("prepend"))),
     "Precompiled": _precompiled,
-    # an empty text is found between all characters
+    # an empty text matches between all characters
     "BPEDecoder": lambda part: 1 if part.get("suffix") else 3,
     "CTC": lambda part: 1 if part.get("word_delimiter_token") and part.get("pad_token") else 3,
 }
@@ -244,25 +245,24 @@ def _check_patterns(
     pre_tokenizers: list[Mapping[str, Any]],
     decoders: list[Mapping[str, Any]],
 ) -> None:
-    """Regular expressions: of a pre-tokenizer any, whose time is measured.
-
-    Of others, which run where nobody can end them, simple ones.
+    """Check regular expressions: any in a pre-tokenizer, whose time is limited; only simple ones in
+    other parts, which run without a time limit.
     """
     patterns = list(filter(None, map(_expression, (*normalizers, *pre_tokenizers))))
     _at_most(LONGEST_PATTERNS, sum(map(len, patterns)), "characters in its regular expressions")
     if any(_expression(part) is not None for part in decoders):
-        raise ValueError("a decoder of it has a regular expression, which is not supported")
+        raise ValueError("a decoder has a regular expression, which is not supported")
     for part in normalizers:
         if (pattern := _expression(part)) is not None and not is_simple(pattern):
             raise ValueError(
-                f"a normalizer of it has the regular expression {pattern!r:.100}, and only simple "
+                f"a normalizer has the regular expression {pattern!r:.100}, and only simple "
                 "ones are supported"
             )
 
 
 def is_simple(pattern: str) -> bool:
-    """Whether matching takes no longer than the square of the text: a few characters, one of them
-    repeated at most, in no groups.
+    """Whether matching takes at most quadratic time: a few characters, at most one repetition, no
+    groups.
     """
     plain = _ESCAPED.sub("x", pattern)
     return (
@@ -279,7 +279,7 @@ def _expression(part: Mapping[str, Any]) -> str | None:
 
 
 def leaves(part: Any) -> list[Mapping[str, Any]]:
-    """The parts that a part is made of, in order, sequences taken apart."""
+    """The elementary parts of a part, in order, with sequences flattened."""
     found: list[Mapping[str, Any]] = []
     waiting = [part]
     while waiting:

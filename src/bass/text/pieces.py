@@ -12,16 +12,16 @@ from bass.text.kinds import Merges, spaced_decoder
 from bass.text.limits import MOST_TOKENS, check_vocabulary
 
 LARGEST_MODEL = 32 << 20  # bytes; the largest known has 5 MB
-# ways to split a piece into two; of the largest known there are two million
+# ways to split all pieces into two; the largest known model has two million
 MOST_SPLITS = 4_000_000
 _UNIGRAM, _CONTROL, _USER_DEFINED = 1, 3, 4  # of sentencepiece_model.proto
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a tokenizer.model holds.
+    """The content of a tokenizer.model.
 
-    `special`: the tokens that it names beginning, end and unknown.
+    `special`: its tokens for beginning, end and unknown.
     """
 
     scores: list[tuple[str, float]]
@@ -34,7 +34,7 @@ class Pieces:
 
     @classmethod
     def read(cls, path: Path) -> "Pieces":
-        """Parse the file; errors are the library's."""
+        """Parse the file. Raises the errors of the library."""
         from sentencepiece import sentencepiece_model_pb2  # here, because few checkpoints need it
 
         model = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
@@ -70,9 +70,7 @@ class Pieces:
         return {piece: index for index, (piece, _) in enumerate(self.scores)}
 
     def plain(self, vocabulary: dict[str, int]) -> Tokenizer:
-        """The tokenizer that `transformers` makes of the file alone, when no class of its own says
-        otherwise.
-        """
+        """The tokenizer that `transformers` makes of the file without a specific class."""
         if self.unigram:
             fast = Tokenizer(
                 Unigram(self.scores, unk_id=self.unknown[1], byte_fallback=self.byte_fallback)
@@ -102,7 +100,7 @@ def _check_splits(pieces: Iterable[str]) -> None:
 
 def merges(vocabulary: dict[str, int]) -> Merges:
     """Every way to split a piece into two others, in the order of the pieces: sentencepiece stores
-    the results alone.
+    only the results of merges.
     """
     return [
         (piece[:cut], piece[cut:])

@@ -1,4 +1,4 @@
-"""Standard error without the messages that the library `tokenizers` prints when it panics."""
+"""Suppresses the messages that the library `tokenizers` prints on standard error in a panic."""
 
 import contextlib
 import os
@@ -12,16 +12,16 @@ _LOCK = threading.RLock()  # there is one standard error
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, what native code prints on standard error is held back, and dropped where a panic
-    leaves it: Rust prints its stack before Python has an exception, which says the same.
+    """Hold back the output of native code on standard error, and drop it after a panic: Rust prints
+    its stack before Python raises an exception with the same message.
 
-    A panic is a BaseException and no Exception. Other threads' lines are held back too, and appear
-    at the end; so it is for calls that are few.
+    A panic is a BaseException, not an Exception. Output of other threads is held back too, and
+    appears at the end, so use it only for rare calls.
     """
     with _LOCK, contextlib.ExitStack() as stack:
         try:
             kept = os.dup(2)
-        except OSError:  # it is closed
+        except OSError:  # standard error is closed
             yield
             return
         stack.callback(os.close, kept)

@@ -1,4 +1,4 @@
-"""The special and added tokens that a folder's files name, and how they join a vocabulary."""
+"""The special and added tokens of a folder's files, and how to add them to a vocabulary."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _FIELDS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special"
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Tokens by id, by name (`bos_token` and the like), and those that have neither."""
+    """Tokens by id, by name (such as `bos_token`), and without either."""
 
     by_id: Mapping[int, AddedToken]
     named: Mapping[str, Token]
@@ -44,11 +44,11 @@ class SpecialTokens:
             for name in ("extra_special_tokens", "additional_special_tokens")
             if name in settings
         ]
-        extra = (lists[0] or []) if lists else None  # None: not said, which is not the same as none
+        extra = (lists[0] or []) if lists else None  # None: not given, unlike an empty list
         others: Any = pieces or []
         by_id: dict[int, AddedToken] = {}
         if "added_tokens_decoder" in settings:
-            check_added(settings["added_tokens_decoder"])  # their number, before they are made
+            check_added(settings["added_tokens_decoder"])  # before the tokens are built
             by_id = {
                 int(index): _added(token)
                 for index, token in settings["added_tokens_decoder"].items()
@@ -72,7 +72,7 @@ class SpecialTokens:
             name: _token(values[name]) for name in (*NAMES, *values) if values.get(name) is not None
         }
         if "added_tokens_decoder" not in settings:
-            # As they stand in the files: an object of tokenizer_config.json does not count.
+            # as written in the files; an object in tokenizer_config.json does not count
             special = {str(given[name]) for name in NAMES if given.get(name)} | {
                 str(token) for token in extra or ()
             }
@@ -90,8 +90,8 @@ class SpecialTokens:
         return {name: str(token) for name, token in self.named.items()}
 
     def join(self, fast: Tokenizer) -> None:
-        """Add those that the tokenizer lacks: by id first, so that they get the ids they are known
-        by.
+        """Add the missing tokens to the tokenizer: those with ids first, so that they keep their
+        ids.
         """
         adding: list[Token] = [token for _, token in sorted(self.by_id.items())]
         known = {token.content for token in fast.get_added_tokens_decoder().values()} | {
@@ -111,14 +111,12 @@ class SpecialTokens:
         fast.add_tokens(tokens)
 
     def forget_flags(self, fast: Tokenizer) -> None:
-        """Every one of them as a plain special token: neighbouring spaces are no longer taken in
-        with it.
-        """
+        """Make all of them plain special tokens, which do not absorb adjacent spaces."""
         texts = dict.fromkeys(str(token) for token in (*self.named.values(), *self.others))
         fast.add_tokens([AddedToken(text, special=True) for text in texts])
 
     def frame(self, fast: Tokenizer, add_bos: bool, add_eos: bool) -> None:
-        """Have `fast` put the beginning and the end of a sequence around a text."""
+        """Make `fast` add the beginning and the end of a sequence to a text."""
         texts = self.texts
         bos = [texts["bos_token"]] if add_bos and "bos_token" in texts else []
         eos = [texts["eos_token"]] if add_eos and "eos_token" in texts else []
@@ -133,7 +131,7 @@ class SpecialTokens:
 
 
 def optional_json(path: Path) -> dict[str, Any]:
-    """What the file holds; nothing where there is none."""
+    """The content of the file; empty without a file."""
     return read_json(path) if path.exists() else {}
 
 
@@ -147,7 +145,7 @@ def _listed_ids(folder: Path, special: Set[str]) -> dict[int, AddedToken]:
 
 
 def _tokens_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that name a token: `add_bos_token` and its like are truth values."""
+    """The entries that name a token; others, such as `add_bos_token`, are booleans."""
     return {
         name: v
         for name, v in settings.items()

@@ -10,7 +10,7 @@ from bass.text.stream import BROKEN
 class StopStrings:
     """An automaton for all stop strings at once, by Aho and Corasick (1975).
 
-    Its states are made as texts reach them. Texts share it; each keeps its state. The time is
+    Its states are created when texts reach them. Texts share it; each keeps its state. The time is
     linear in the characters of the stop strings and of the texts.
     """
 
@@ -54,11 +54,11 @@ class StopStrings:
 
 @final
 class State:
-    """The longest end of a text with which one or more stop strings begin.
+    """The longest suffix of a text that is a prefix of some stop string.
 
-    begun: its length. stops: those that begin with it. shorter: the state of the next shorter such
-    end; None for the empty one. longest: the length of the longest stop string that the text ends
-    with; 0 for none.
+    begun: its length. stops: the stop strings that begin with it. shorter: the state of the next
+    shorter such suffix; None for the empty one. longest: the length of the longest stop string that
+    the text ends with; 0 for none.
     """
 
     __slots__ = ("_by_next", "begun", "longest", "next", "shorter", "stops")
@@ -71,7 +71,7 @@ class State:
         self._by_next: dict[str, list[str]] | None = None
 
     def child(self, character: str) -> "State | None":
-        """A new state for one character more; None where no stop string goes on with it."""
+        """A new state for one more character; None if no stop string continues with it."""
         if len(self.stops) == 1:
             goes_on = self.stops[0].startswith(character, self.begun)
             return State(self.begun + 1, self.stops) if goes_on else None
@@ -86,33 +86,33 @@ class State:
 
 @final
 class StopSearch:
-    """Looks for stop strings in one text, of which the end may still change.
+    """Searches a text for stop strings; the end of the text may still change.
 
     No character is read more than a few times.
     """
 
     def __init__(self, stops: StopStrings) -> None:
         self._stops = stops
-        self._state = stops.start  # after the certain text
-        # What was read beyond the certain text, and the state after that.
+        self._state = stops.start  # after the final text
+        # text that was read after the final text, and the state after it
         self._ahead, self._state_ahead = "", stops.start
 
     @property
     def most_broken(self) -> int:
-        """The most replacement characters that a stop string holds."""
+        """The maximum number of replacement characters in a stop string."""
         return self._stops.most_broken
 
     @property
     def begun(self) -> int:
-        """Length of the longest end of the certain text with which a stop string begins."""
+        """Length of the longest suffix of the final text that is a prefix of a stop string."""
         return self._state.begun
 
     def push(self, certain: str, ending: str) -> int | None:
         """Where the first stop string begins, counted from the start of `certain`; None without
         any.
 
-        certain: what becomes certain of the text. ending: what follows it for now. The result is
-        negative where the stop string begins in text that was certain before.
+        certain: text that becomes final. ending: the text after it for now. The result is negative
+        if the stop string begins in earlier final text.
         """
         found: list[int] = []
         if certain:
@@ -127,7 +127,7 @@ class StopSearch:
         return min(found, default=None)
 
     def _read(self, text: str) -> tuple[State, int | None]:
-        """The text that follows the certain one, without what has been read of it already."""
+        """Read the text after the final one, without the part that was read before."""
         known = len(self._ahead) if text.startswith(self._ahead) else 0
         state, first = self._stops.read(self._state_ahead if known else self._state, text[known:])
         return state, None if first is None else known + first

@@ -27,7 +27,7 @@ class TextStream:
     _window: list[int] = field(default_factory=list)
     _shown: int = 0
     _run: "_ByteRun | None" = None  # at the end of the window
-    _rest: str = ""  # text that cannot be tidied before it is known what follows
+    _rest: str = ""  # text whose clean-up depends on later text
 
     def push(self, *tokens: int) -> str:
         """The text that the tokens complete; empty while a character is incomplete."""
@@ -109,7 +109,7 @@ class TextStream:
         )
 
     def _give(self, text: str, end: int) -> str:
-        """`text`, which is that of the window up to `end`, as far as it can be tidied."""
+        """The part of `text`, the window's text up to `end`, whose clean-up is final."""
         self._window, self._shown, self._run = self._window[self._shown :], end - self._shown, None
         text = self._rest + text
         known = self.tokenizer.tidied_length(text)
@@ -129,7 +129,7 @@ class _ByteRun:
     characters: str = ""
     last: list[int] = field(default_factory=list)  # tokens of a character that is incomplete
     count: int = 0
-    # None when a byte was wrong
+    # None after an invalid byte
     utf8: IncrementalDecoder | None = field(default_factory=getincrementaldecoder("utf-8"))
 
     def push(self, token: int, byte: int) -> None:
@@ -147,7 +147,7 @@ class _ByteRun:
             self.before, self.last = before[-_MOST_EMPTY:], []
 
     def text(self, most_broken: int | None) -> str:
-        """What the tokens so far decode to; while not valid, at most so many replacement
+        """The decoding of the tokens so far; if invalid, at most `most_broken` replacement
         characters.
         """
         if not self.last:

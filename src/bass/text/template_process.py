@@ -1,10 +1,10 @@
-"""A process that renders one chat template, within limits of time and memory. It is run by
-`bass.text.chat`, and imported by nobody.
+"""A process that renders one chat template, within limits of time and memory. `bass.text.chat` runs
+it, and nothing imports it.
 
-A template comes with a checkpoint. Jinja's sandbox keeps it from Python, but not from a string of a
-billion characters, which no thread can end. Standard input: {"path", "template", "values",
+A template comes with a checkpoint. Jinja's sandbox prevents access to Python, but not a string of a
+billion characters, which no thread can interrupt. Standard input: {"path", "template", "values",
 "longest"} as JSON; standard output: {"text"}, or {"invalid"} or {"refused"} with the reason. It
-imports nothing of bass, which would take longer than what it does.
+imports nothing of bass, which would take longer than its work.
 """
 
 import json
@@ -26,14 +26,12 @@ def environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(jinja2.ext.Extension):
-        """`{% generation %}` marks what the assistant says, for training; the text in it stays as
-        it is.
-        """
+        """`{% generation %}` marks the assistant's text, for training; the text is unchanged."""
 
         tags = {"generation"}  # noqa: RUF012  (Jinja's)
 
         def parse(self, parser: Any) -> Any:
-            """The statements between the tags, in a scope of their own."""
+            """The statements between the tags, in their own scope."""
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return jinja2.nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
@@ -71,7 +69,7 @@ def environment() -> Any:
 
 
 def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, str]:
-    """The text, of `longest` characters at most; or why there is none."""
+    """The text, of at most `longest` characters, or the reason for an error."""
     import jinja2
 
     try:
@@ -86,7 +84,7 @@ def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, s
             size += len(text)
             if size > longest:
                 raise OverflowError(f"it writes more than {longest:,} characters")
-    except Exception as error:  # whatever a template does, up to calling a number
+    except Exception as error:  # a template may raise anything
         written.clear()
         return {"refused": _reason(error)}
     return {"text": "".join(written)}

@@ -10,19 +10,18 @@ POLL_SECONDS = 0.05
 
 
 def within(seconds: float, call: Callable[[], Value]) -> Value:
-    """The result of a call that gives up Python's lock while it computes. Raises `TimeoutError`
-    where it takes longer.
+    """The result of a call that releases Python's lock while it computes. Raises `TimeoutError` if
+    it takes longer.
 
-    The call then goes on in the background, and ends with the process. Both the clock and the
-    processor time of this process must have passed: on a machine that is busy with other things
-    nothing is late.
+    The call then continues in the background until the process ends. Both wall time and processor
+    time of this process must exceed the limit, so that a busy machine causes no timeout.
     """
     done: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
         try:
             done.append((call(), None))
-        except BaseException as error:  # a panic of Rust's is no `Exception`
+        except BaseException as error:  # a Rust panic is no `Exception`
             done.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True)

@@ -23,9 +23,9 @@ from bass.text.timed import within
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _GRAVE = (KeyboardInterrupt, SystemExit, MemoryError)
-ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times what a slow tokenizer takes
+ENCODING_SECONDS, SECONDS_PER_CHARACTER = 1.5, 1e-5  # ten times the time of a slow tokenizer
 DECODING_SECONDS = 1.8  # of every token once; 262,144 tokens of the usual decoders take 0.4
-DECODED_AT_ONCE = 1024  # tokens: what may go on when the time is over
+DECODED_AT_ONCE = 1024  # tokens between two checks of the time
 USUAL_LENGTH = 256  # characters; the longest tokens of most vocabularies have 64 to 128
 _SPACED = (
     {f" {mark}": mark for mark in (".", "?", "!", ",")}
@@ -33,13 +33,13 @@ _SPACED = (
     | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
 )
 
-_MOST_TAKEN = 3  # spaces before punctuation that tidying looks at, of a row of them
+_MOST_TAKEN = 3  # spaces before punctuation that the clean-up considers
 
 
 @final
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to token ids and back, by the checkpoint's own files.
+    """Text to token ids and back, by the checkpoint's files.
 
     `source`: the file with the vocabulary.
     """
@@ -71,7 +71,7 @@ class Tokenizer:
             )
         except (CheckpointError, *_GRAVE):
             raise
-        # the library raises plain Exception, and panics that are none
+        # the library raises Exception, and panics that are only BaseException
         except BaseException as error:
             reason = (
                 " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
@@ -102,13 +102,13 @@ class Tokenizer:
             )
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise RequestError(
-                "The text holds half of a surrogate pair, which is no character: give text that is "
+                "The text holds a lone surrogate, which is not a character: give text that is "
                 "valid Unicode."
             )
         if len(text) * self._growth > MOST_WRITTEN:
             raise RequestError(
-                f"The text has {len(text):,} characters, of which more than {MOST_WRITTEN:,} may "
-                "become before they are encoded: shorten it."
+                f"The text has {len(text):,} characters, which may become more than "
+                f"{MOST_WRITTEN:,} before they are encoded: shorten it."
             )
         seconds = ENCODING_SECONDS + len(text) * SECONDS_PER_CHARACTER
         try:
@@ -124,7 +124,7 @@ class Tokenizer:
             raise CheckpointError(
                 f"The tokenizer of the checkpoint takes more than {seconds:.1f} seconds for a text "
                 f"of {len(text):,} characters: its "
-                "patterns do not end in useful time, so use another checkpoint."
+                "patterns are too slow, so use another checkpoint."
             ) from error
         except BaseException as error:  # as above
             raise CheckpointError(
@@ -179,7 +179,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _growth(self) -> int:
-        """A bound on the characters that are made of one before it is encoded."""
+        """A bound on the characters that one may become before it is encoded."""
         return grown(self.fast.normalizer) * grown(self.fast.pre_tokenizer)
 
     @functools.cached_property
@@ -211,7 +211,7 @@ def _try(fast: FastTokenizer, file: Path) -> None:
     """Encode a text and decode every token, so that a panic of the library is found before the
     tokenizer is used. Errors are ignored: they may concern only this text.
 
-    Raises `CheckpointError` where decoding takes long.
+    Raises `CheckpointError` if decoding takes long.
     """
     with contextlib.suppress(Exception):
         within(ENCODING_SECONDS, lambda: fast.encode_batch(["", "a b"]))
@@ -221,7 +221,7 @@ def _try(fast: FastTokenizer, file: Path) -> None:
     except TimeoutError as error:
         raise CheckpointError(
             f"`{file}` takes more than {DECODING_SECONDS:.1f} seconds to decode each of its "
-            f"{fast.get_vocab_size():,} tokens once, by decoders too many or too slow: use another "
+            f"{fast.get_vocab_size():,} tokens once, by too many or too slow decoders: use another "
             "checkpoint."
         ) from error
     finally:
@@ -229,7 +229,7 @@ def _try(fast: FastTokenizer, file: Path) -> None:
 
 
 def _decode_all(fast: FastTokenizer, late: threading.Event) -> None:
-    """Decode every token, until it is too late."""
+    """Decode every token, until `late` is set."""
     count = fast.get_vocab_size()
     for begin in range(0, count, DECODED_AT_ONCE):
         if late.is_set():

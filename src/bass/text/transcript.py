@@ -28,7 +28,7 @@ class Transcript:
         self._stream = TextStream(tokenizer)
         self._search = None if stops is None else StopSearch(stops)
         self._given: list[str] = []
-        self._held: list[str] = []  # certain, but the beginning of a stop string may be in it
+        self._held: list[str] = []  # final text that may be the beginning of a stop string
         self._length_held = 0
 
     @property
@@ -64,7 +64,7 @@ class Transcript:
             self._length_held += len(text)
 
     def _give(self, length: int) -> str:
-        """The first characters of what is held."""
+        """The first characters of the held text."""
         if not length:
             return ""
         held = "".join(self._held)

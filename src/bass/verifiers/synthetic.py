@@ -1,6 +1,6 @@
 """Synthetic acceptance, for benchmarks.
 
-THE OUTPUT IS NOT THE TARGET'S, and its text means nothing.
+THE OUTPUT DOES NOT FOLLOW THE TARGET, and its text means nothing.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Synthetic(Verifier):
     lossless: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates, so THE TEXT MEANS NOTHING"
-    paper: ClassVar[str] = "ours, for benchmarks"
+    paper: ClassVar[str] = "this project, for benchmarks"
 
     rates: float | tuple[float, ...] = 0.8
 

@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "the splits are combined without their maximum",
         "triton.attention._attend",
-        "sums * tl.exp(theirs - level[None, :])",
+        "sums * tl.exp(tops_of_splits - level[None, :])",
         "sums",
         (TWINS,),
     ),
@@ -273,7 +273,7 @@ MUTANTS = (
         (f"{ROWS_TEST}::test_what_is_fed_equals_its_twin",),
     ),
     Mutant(
-        "a kernel keeps what follows a refused token",
+        "a kernel keeps what follows a rejected token",
         "_leading",
         "tl.min(tl.where(own, WIDTH, i), 0)",
         "tl.sum(own.to(tl.int32), 0)",

@@ -216,7 +216,7 @@ MUTANTS = (
     Mutant(
         "what a label sets beside the way to decode is not looked at",
         "cells._works",
-        "not is_told(name)",
+        "not is_shown(name)",
         "False",
         ("unit/test_report_work.py::test_cells_of_other_work_are_no_rivals_whatever_sets_it",),
     ),
@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant(
         "a checker that says nothing has judged",
         "_layers",
-        "'layers' not in said",
+        "'layers' not in reply",
         "False",
         ("unit/test_sandbox.py::test_a_checker_that_cannot_start_is_an_error_and_no_score",),
     ),

@@ -13,8 +13,8 @@ against measuring other load on the machine.
     syscalls     the allowed calls to the kernel
     values       plain values as JSON between the two
 
-The last five import the standard library alone: the processes start once for each program, with as
-little in their memory as can be.
+The last five import only the standard library: the processes start for each program, and hold as
+little in memory as possible.
 """
 
 import importlib
@@ -28,7 +28,7 @@ __all__ = ["Limits", "Outcome", "Program", "Sandbox", "SandboxError"]
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: the checker does without the harness."""
+    """The public names, imported when first used, since the checker does not need them."""
     if name not in __all__:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     home = "confine" if name == "Limits" else "judge"

@@ -1,7 +1,7 @@
 """The process that runs a generated program and answers calls to it. Standard library only.
 
-Nothing here is trusted once the program has run: whatever it sends is only ever an answer to a
-question of the checker.
+This process is untrusted once the program has run: the checker treats its output only as answers
+to its own questions.
 """
 
 import json
@@ -29,9 +29,9 @@ OPERATIONS = {
 
 
 def new_module(name: str) -> dict[str, Any]:
-    """The names of a new module, in which code can be run.
+    """The namespace of a new module for running code.
 
-    It can be found by its name, as dataclasses, pickle and type hints find the module of a class.
+    The module is registered by its name, which dataclasses, pickle and type hints require.
     """
     sys.modules[name] = module = ModuleType(name)
     return vars(module)
@@ -63,7 +63,7 @@ def serve(questions: int, answers: int, nowhere: int, limits: Limits, scratch: s
     answer({"confined": True})
     module = new_module("candidate")
     kept: list[Any] = []
-    numbers: dict[int, int] = {}  # by identity, which is what equality of handles means
+    numbers: dict[int, int] = {}  # by identity: equal handles mean the same object
 
     def handle(value: Any) -> int:
         if id(value) not in numbers:

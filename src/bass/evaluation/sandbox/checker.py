@@ -1,5 +1,5 @@
-"""The process that decides: it starts the process of the program, then runs the tests, which it
-alone holds, on the returned values.
+"""The process that decides: it starts the process of the program, then runs the tests on the
+returned values. Only this process holds the tests.
 
 Run as a script, with the standard library alone. On standard input: {"nonce", "program", "before",
 "names", "tests"}. On standard output two lines: {"layers"} or {"refused"}, when both processes are
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __name__ == "__main__":
-    # where `bass` is, instead of this folder, whose names are nobody's modules
+    # the folder of `bass`, instead of this folder, whose files are not top-level modules
     sys.path[0] = str(Path(__file__).parents[3])
 
 from bass.evaluation.sandbox.candidate import new_module, serve
@@ -45,7 +45,7 @@ LONGEST_ANSWER = 2**25  # bytes
 class Gone(BaseException):
     """The process with the program has ended, or answers nonsense.
 
-    Not an Exception: tests are not to catch it.
+    Not an Exception, so that tests do not catch it.
     """
 
 
@@ -67,20 +67,20 @@ class Line:
             pieces.append(piece)
         line, _, self._rest = b"".join(pieces).partition(b"\n")
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            reply = None
+        if not isinstance(reply, dict):
             self.lose("the answer is none")
-        return said
+        return reply
 
     def lose(self, why: str) -> NoReturn:
-        """Give it up for good."""
+        """Stop the communication and raise `Gone`."""
         self.broken = self.broken or why
         raise Gone(why)
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """The coded value of its answer; raises what it says it raised."""
+        """The coded value of the answer; re-raises the reported exception."""
         if self.broken:
             raise Gone(self.broken)
         try:
@@ -89,31 +89,30 @@ class Line:
                 data = data[os.write(self._out, data) :]
         except OSError:
             self.lose("the program ended")
-        said = self.read()
-        if "value" in said:
-            return said["value"]
-        names = said.get("raised")
+        reply = self.read()
+        if "value" in reply:
+            return reply["value"]
+        names = reply.get("raised")
         kinds = (
             [getattr(builtins, n, None) for n in names if isinstance(n, str)]
             if isinstance(names, list)
             else []
         )
-        # What would leave an interpreter, SystemExit and its like, is an error here; so is a
-        # function's StopIteration, as in a generator (PEP 479): it would end a test's loop over
-        # `map` before anything was compared.
+        # SystemExit and the like become errors; so does a function's StopIteration, as in a
+        # generator (PEP 479), since it would silently end a test's loop over `map`.
         kind = next(
             (k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError
         )
         if issubclass(kind, StopIteration | StopAsyncIteration) and question.get("do") != "next":
             kind = RuntimeError
         try:
-            error = kind(str(said.get("text")))
-        except TypeError:  # such as UnicodeDecodeError, which wants more
-            error = RuntimeError(str(said.get("text")))
+            error = kind(str(reply.get("text")))
+        except TypeError:  # such as UnicodeDecodeError, which needs more arguments
+            error = RuntimeError(str(reply.get("text")))
         raise error
 
     def do(self, operation: str, *arguments: Any) -> Any:
-        """The value of an operation on what the program has made."""
+        """The value of an operation on an object of the program."""
         coded = self.ask({"do": operation, "arguments": [encode(a, _number) for a in arguments]})
         try:
             return decode(coded, lambda number: Remote(self, number))
@@ -122,9 +121,9 @@ class Line:
 
 
 class Remote:
-    """Something in the other process.
+    """An object in the other process.
 
-    It equals itself and nothing else: what the program thinks of equality does not count.
+    It equals only itself; the program's own definition of equality is ignored.
     """
 
     def __init__(self, line: Line, number: int) -> None:
@@ -171,13 +170,11 @@ class Remote:
 def _number(value: Any) -> int:
     if isinstance(value, Remote):
         return value._number
-    raise TypeError(
-        f"a test hands over {type(value).__name__}, which cannot be sent to the program"
-    )
+    raise TypeError(f"a test passes {type(value).__name__}, which cannot be sent to the program")
 
 
 def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
-    """How the program does: a reason and its detail.
+    """Run the tests on the program; returns a reason and its detail.
 
     `passed` only if every statement of the tests was run to its end.
     """
@@ -198,7 +195,7 @@ def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
         except AssertionError as error:
             return ("failed" if stage == "tests" else "raised"), str(error)[:200]
         except SystemExit:
-            return "failed", "the tests were left"
+            return "failed", "the tests ended early"
         except BaseException as error:
             return "raised", f"{type(error).__name__} in the {stage}: {str(error)[:150]}"
         if line.broken:
@@ -209,7 +206,7 @@ def judge(line: Line, task: dict[str, Any]) -> tuple[str, str]:
 
 
 def main() -> None:
-    """One program from fork to verdict."""
+    """Judge one program."""
     harness = os.getppid()
     die_with_parent(harness)
     limits = Limits(**json.loads(sys.argv[1]))
@@ -220,7 +217,7 @@ def main() -> None:
     try:
         walled = wall(scratch)
     except Unconfined as error:
-        tell(1, {"refused": str(error)})
+        send(1, {"refused": str(error)})
         return
     writes = walled and scratch is not None
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
@@ -236,19 +233,19 @@ def main() -> None:
     line = Line(our_out, our_in)
 
     def end(reason: str, detail: str) -> NoReturn:
-        tell(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
+        send(verdict, {"nonce": task["nonce"], "reason": reason, "detail": detail})
         os._exit(0)
 
     try:
-        said = line.read()
-        if "confined" not in said:
-            raise Unconfined(str(said.get("refused")))
+        reply = line.read()
+        if "confined" not in reply:
+            raise Unconfined(str(reply.get("refused")))
         confine(limits, writes)
     except (Unconfined, Gone) as error:
-        tell(verdict, {"refused": str(error)})
+        send(verdict, {"refused": str(error)})
         return
-    tell(verdict, {"layers": layers(walled, writes)})
-    # 0 is a deleted file with the tests, which is gone when it is closed
+    send(verdict, {"layers": layers(walled, writes)})
+    # descriptor 0 is a deleted file with the tests; closing it frees the file
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     signal.signal(signal.SIGALRM, lambda *_: end("time", f"more than {limits.seconds:g} seconds"))
@@ -258,8 +255,8 @@ def main() -> None:
     end(reason, detail)
 
 
-def tell(pipe: int, result: dict[str, Any]) -> None:
-    """One line to the harness."""
+def send(pipe: int, result: dict[str, Any]) -> None:
+    """Send one line of JSON."""
     os.write(pipe, json.dumps(result).encode() + b"\n")
 
 

@@ -1,9 +1,8 @@
-"""How a process confines itself before it runs an untrusted program. Standard library only; Linux;
-needs no privileges.
+"""Confines a process before it runs an untrusted program. Standard library only; Linux; needs no
+privileges.
 
-Three layers that cannot be removed again: resource limits; a filter of system calls (seccomp),
-without which no program runs; and, if the kernel has it, a list of readable folders and of the
-writable one (Landlock).
+Three irrevocable layers: resource limits; a filter of system calls (seccomp), without which no
+program runs; and, if the kernel supports it, access to a list of folders only (Landlock).
 """
 
 import ctypes
@@ -34,7 +33,7 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one program.
+    """The limits of one program.
 
     `seconds`: by the clock; `memory`: address space in MiB; `scratch`: MiB that it may write.
     """
@@ -57,9 +56,9 @@ def _fail(what: str) -> Unconfined:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the thread that started this process ends;
+    """Kill this process when the thread that started it ends.
 
-    `parent`: its process, which may have ended before.
+    `parent`: the process of that thread, which may have ended already.
     """
     _libc().prctl(_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -67,14 +66,14 @@ def die_with_parent(parent: int) -> None:
 
 
 def hide() -> None:
-    """Let no other process of the user look into this one's memory."""
+    """Prevent other processes of the user from reading this process's memory."""
     _libc().prctl(_DUMPABLE, 0, 0, 0, 0)
 
 
 def mount_scratch(folder: str, megabytes: int) -> bool:
-    """Put a file system in memory, seen by this process and its children alone, on `folder`.
+    """Mount a file system in memory on `folder`, visible only to this process and its children.
 
-    False where the system forbids it.
+    Returns False if the system forbids it.
     """
     libc, uid, gid = _libc(), os.getuid(), os.getgid()
     if megabytes < 1 or libc.unshare(_NEW_USER | _NEW_MOUNTS) != 0:
@@ -101,10 +100,9 @@ def wall(scratch: str | None) -> bool:
     """Restrict this process and its children with Landlock. `scratch`: the folder to write to, if
     any.
 
-    Returns False where the kernel has no Landlock. The checker calls it before it forks, and the
-    process with the program again: the kernel sends `die_with_parent`'s signal in the name of the
-    checker, which may signal what is confined within its own domain and nothing else.
-    Raises `Unconfined`.
+    Returns False if the kernel has no Landlock. The checker calls it before the fork, and the
+    process with the program again: the kernel sends the signal of `die_with_parent` on behalf of
+    the checker, which may only signal processes within its own domain. Raises `Unconfined`.
     """
     libc, column = _libc(), _column()
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -116,21 +114,21 @@ def wall(scratch: str | None) -> bool:
 
 
 def confine(limits: Limits, writes: bool) -> None:
-    """Confine this process for good, after `wall`. `writes`: whether it has a folder to write to.
+    """Confine this process irrevocably, after `wall`. `writes`: whether it has a writable folder.
 
     Raises `Unconfined` without a filter of system calls: then no program may run.
     """
     libc, column = _libc(), _column()
     _limit(limits)
     header = struct.pack("Ii", 0x20080522, 0)
-    # root is as powerless as anybody
+    # drops the capabilities of root
     if libc.syscall(_own("capset", column), header, bytes(24)) != 0:
         raise _fail("capabilities")
     _filter(libc, platform.machine(), column, writes)
 
 
 def layers(walled: bool, writes: bool) -> list[str]:
-    """What a program is confined by."""
+    """The names of the layers."""
     wall = ["Landlock"] if walled else []
     return [
         "resource limits",
@@ -141,7 +139,7 @@ def layers(walled: bool, writes: bool) -> list[str]:
 
 
 def _column() -> int:
-    """Of this machine in the lists of system calls."""
+    """The column of this machine in the lists of system calls."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in syscalls.COLUMNS:
         raise Unconfined(f"there is no filter of system calls for {sys.platform} on {machine}")
@@ -153,7 +151,7 @@ def _own(name: str, column: int) -> int:
 
 
 def _limit(limits: Limits) -> None:
-    # the clock is to strike first, which says what happened
+    # the timer must fire first, since it reports the reason
     seconds, memory = int(limits.seconds) + 2, limits.memory * 2**20
     for kind, value in (
         (resource.RLIMIT_CPU, seconds),
@@ -171,11 +169,10 @@ def _limit(limits: Limits) -> None:
 
 
 def readable() -> list[str]:
-    """What a program needs to read: the interpreter, its libraries, time zones, and the devices
-    that are no device.
+    """The paths that a program must read: interpreter, libraries, time zones, and pseudo-devices.
 
-    Not the prefix of the interpreter as a whole, which is the project's folder where the virtual
-    environment was made in it.
+    Not the whole prefix of the interpreter, which may be a project folder with its virtual
+    environment.
     """
     packages = [*site.getsitepackages(), os.path.dirname(os.__file__)]
     shared = [f"{sys.base_prefix}/{name}" for name in ("lib", sys.platlibdir)]
@@ -192,7 +189,7 @@ def readable() -> list[str]:
 
 
 def landlock_version(libc: ctypes.CDLL, column: int) -> int:
-    """The kernel's version of Landlock; 0: it has none, or it is switched off."""
+    """The kernel's version of Landlock; 0: not supported, or disabled."""
     return max(0, libc.syscall(_own("landlock_create", column), None, 0, 1))
 
 
@@ -208,7 +205,7 @@ def landlock_rights(version: int) -> tuple[int, int, int]:
 
 
 def _landlock(libc: ctypes.CDLL, column: int, version: int, scratch: str | None) -> None:
-    """Take away every right that the kernel knows; give back reading, and writing in `scratch`."""
+    """Drop every right that the kernel knows, except reading, and writing in `scratch`."""
     files, ports, scopes = landlock_rights(version)
     rules = libc.syscall(
         _own("landlock_create", column), struct.pack("QQQ", files, ports, scopes), 24, 0
@@ -253,7 +250,7 @@ def _lines(machine: str, column: int, writes: bool) -> list[tuple[int, int, int,
         (_LOAD, 0, 0, 0),
     ]
     if machine == "x86_64":
-        # the x32 calls have numbers of their own
+        # the x32 calls have other numbers
         lines += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
     for numbers, index, values in syscalls.CHECKED.values():
         number = numbers[column]

@@ -1,4 +1,4 @@
-"""Generated programs, run apart and judged by tests that they cannot see."""
+"""Judges generated programs, confined in their own processes, by tests that they cannot read."""
 
 import contextlib
 import functools
@@ -20,15 +20,14 @@ from typing import IO, Any, final
 from bass.errors import BassError, OptionError, check_integer, is_finite
 from bass.evaluation.sandbox.confine import Limits
 
-MOST_SECONDS = 1_000_000  # for one program: of what `poll` takes in milliseconds
+MOST_SECONDS = 1_000_000  # for one program, within the range of `poll` in milliseconds
 MOST_MEMORY = 2**30  # MiB
 CHECKER = Path(__file__).with_name("checker.py")
 LONGEST_VERDICT = 2**16  # bytes
 REASONS = ("passed", "failed", "raised", "ended", "time")
-# beyond the program's own, which the checker counts: for processes to start on a busy machine
+# in addition to the program's own time: for processes to start on a busy machine
 STARTING_SECONDS = 20.0
-# All that the two processes see. Libraries are not to start threads, of which there are none; sets
-# have the same order every time.
+# The environment of both processes: libraries start no threads, and sets have a fixed order.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
@@ -38,16 +37,16 @@ ENVIRONMENT = {
 
 
 class SandboxError(BassError):
-    """The system cannot run programs apart."""
+    """The system cannot confine programs."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Generated code, and the tests that decide on it.
+    """Generated code and its tests.
 
-    code: untrusted code. names: those of it that the tests use. before: code of the problem's
-    own that the tests need, such as imports and helper functions, which takes the place of what the
-    program has by the same name unless it is in `names`.
+    code: untrusted code. names: the names in it that the tests use. before: code of the problem
+    that the tests need, such as imports and helper functions; it replaces the program's objects of
+    the same names unless they are in `names`.
     """
 
     code: str
@@ -58,9 +57,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program:
-
-    `passed`, `failed` (a test), `raised`, `ended` (before the tests did), or `time`.
+    """The outcome of a program: `passed`, `failed` (a test), `raised`, `ended` (before the tests
+    did), or `time`.
     """
 
     reason: str
@@ -69,14 +67,14 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every test was run, and held."""
+        """Whether every test ran and passed."""
         return self.reason == "passed"
 
 
 @final
 @dataclass(frozen=True)
 class Sandbox:
-    """Runs programs in processes of their own, `workers` at a time."""
+    """Runs programs in their own processes, `workers` at a time."""
 
     limits: Limits = field(default_factory=Limits)
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -99,7 +97,7 @@ class Sandbox:
     def check(self, program: Program, unwanted: int | None = None) -> Outcome:
         """Judge one program. It is killed when the other end of the pipe `unwanted` is closed.
 
-        Raises `SandboxError` where it cannot be run confined; it was not run.
+        Raises `SandboxError` if it cannot be confined; then it does not run.
         """
         nonce = secrets.token_hex(16)
         task = {
@@ -133,7 +131,7 @@ class Sandbox:
                 layers = _layers(started, errors)
         except OSError as error:
             raise _cannot_start(error.strerror or str(error)) from error
-        # killed, at its limit of time or at ours
+        # killed at its time limit or at that of this process
         if not verdict and time.monotonic() - began >= self.limits.seconds:
             return Outcome("time", f"more than {self.limits.seconds:g} seconds", layers)
         return _outcome(verdict, layers, nonce)
@@ -141,7 +139,7 @@ class Sandbox:
     def check_all(self, programs: Iterable[Program]) -> Generator[Outcome, None, None]:
         """The outcomes, in the order of the programs.
 
-        What still runs when the iterator is closed, or an interruption leaves it, is killed.
+        Programs that still run when the iterator is closed or interrupted are killed.
         """
         unwanted, wanted = os.pipe()
         pool = ThreadPoolExecutor(self.workers)
@@ -154,14 +152,14 @@ class Sandbox:
 
     @functools.cached_property
     def layers(self) -> tuple[str, ...]:
-        """What confines a program on this system.
+        """The layers that confine a program on this system.
 
-        Raises `SandboxError` where programs cannot be judged, or a right one does not pass.
+        Raises `SandboxError` if programs cannot be judged, or a correct one does not pass.
         """
         outcome = self.check(Program("def f(x):\n    return x + 1\n", "assert f(1) == 2", ("f",)))
         if not outcome.passed:
             raise SandboxError(
-                f"A program that is right does not pass here ({outcome.reason}: {outcome.detail}): "
+                f"A correct program does not pass here ({outcome.reason}: {outcome.detail}): "
                 "raise `program_seconds` or "
                 "`program_memory`."
             )
@@ -169,8 +167,8 @@ class Sandbox:
 
 
 def _read(process: subprocess.Popen[bytes], seconds: float, unwanted: int | None) -> bytes:
-    """What the checker writes until it ends, the time is over, or the other end of `unwanted` is
-    closed; little more than `LONGEST_VERDICT`.
+    """The output of the checker until it ends, the time is over, or the other end of `unwanted` is
+    closed; at most slightly more than `LONGEST_VERDICT`.
     """
     assert process.stdout is not None
     pipe, deadline, written = process.stdout.fileno(), time.monotonic() + seconds, b""
@@ -190,10 +188,10 @@ def _read(process: subprocess.Popen[bytes], seconds: float, unwanted: int | None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill both processes, of which neither can leave the group, and leave no zombie.
+    """Kill both processes, neither of which can leave the group, and leave no zombie.
 
-    The one with the program is a grandchild. It becomes a child where this process adopts orphans:
-    as process 1 of a container.
+    The process with the program is a grandchild. It becomes a child if this process adopts orphans,
+    for example as process 1 of a container.
     """
     os.killpg(process.pid, signal.SIGKILL)  # the group exists until the checker has been waited for
     if process.stdout is not None:
@@ -205,37 +203,36 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _layers(started: bytes, errors: IO[bytes]) -> tuple[str, ...]:
-    """What confines the program, as the checker says before it runs it. Raises `SandboxError`.
+    """The layers, as the checker reports them before it runs a program. Raises `SandboxError`.
 
-    errors: what it printed, which has the reason where it says nothing.
+    errors: its standard error, which has the reason if it reports nothing.
     """
-    said = _object(started)
-    if "refused" in said:
+    reply = _object(started)
+    if "refused" in reply:
         raise SandboxError(
-            f"Generated programs cannot be run apart on this system ({said['refused']}): use Linux "
-            "on x86_64 or aarch64 with seccomp, "
-            "or score the samples elsewhere."
+            f"Generated programs cannot be confined on this system ({reply['refused']}): use "
+            "Linux on x86_64 or aarch64 with seccomp, or score the samples elsewhere."
         )
-    if "layers" not in said:
+    if "layers" not in reply:
         errors.seek(0)
         lines = errors.read(2**16).decode(errors="replace").strip().split("\n")
-        raise _cannot_start(lines[-1].strip()[:200] or "it ends, or hangs, without a word")
-    return tuple(said["layers"])
+        raise _cannot_start(lines[-1].strip()[:200] or "it ends or hangs without a message")
+    return tuple(reply["layers"])
 
 
 def _cannot_start(reason: str) -> SandboxError:
     return SandboxError(
-        f"The process that checks generated programs does not start ({reason}): see that "
+        f"The process that checks generated programs does not start ({reason}): check that "
         f"`{sys.executable}` runs and that there is "
-        "room for processes and temporary files, then run the same command again."
+        "space for processes and temporary files, then run the same command again."
     )
 
 
 def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
-    """The verdict, if it is the checker's: the tests of a hostile data set can write there too."""
-    said = _object(verdict)
-    reason, detail = said.get("reason"), said.get("detail")
-    if said.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
+    """The verdict, if the checker wrote it: tests of a hostile data set can write there too."""
+    reply = _object(verdict)
+    reason, detail = reply.get("reason"), reply.get("detail")
+    if reply.get("nonce") != nonce or reason not in REASONS or not isinstance(detail, str):
         return Outcome("ended", "the checker came to no verdict", layers)
     return Outcome(reason, detail, layers)
 
@@ -243,7 +240,7 @@ def _outcome(verdict: bytes, layers: tuple[str, ...], nonce: str) -> Outcome:
 def _object(text: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
-        said = json.loads(text)
+        reply = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return reply if isinstance(reply, dict) else {}

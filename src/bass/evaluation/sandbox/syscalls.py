@@ -1,11 +1,11 @@
-"""The calls to the kernel that a confined program may make, by number: of x86_64 and of aarch64.
+"""The system calls that a confined program may make, by number, for x86_64 and aarch64.
 
 All others do not exist for it.
 """
 
-# What an interpreter needs to compute, to read files, and to wait. Not among them: anything that
-# makes a process or a thread, runs a program, opens a socket, signals or looks into another
-# process, maps shared memory, or changes what outlives the program.
+# Calls that an interpreter needs to compute, to read files, and to wait. Excluded: calls that
+# create a process or a thread, run a program, open a socket, signal or inspect another process, map
+# shared memory, or have effects beyond the program's end.
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "write": (1, 64), "close": (3, 57), "stat": (4, None), "fstat": (5, 80),
     "lstat": (6, None),
@@ -53,7 +53,7 @@ WRITING: dict[str, tuple[int | None, int | None]] = {
 # Allowed if one argument is among the values given: the argument's index, and the values.
 #   fcntl: duplicates, flags; no locks, which work on files that can only be read, too; not the
 #          owner and signal of a file's events, by which another process could be killed
-#   ioctl: what a terminal or a pipe is asked; prlimit64: of the program itself only
+#   ioctl: queries of a terminal or a pipe; prlimit64: of the program itself only
 CHECKED: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] = {
     "fcntl": ((72, 25), 1, (0, 1, 2, 3, 4, 1030, 1032)),
     "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
@@ -61,8 +61,8 @@ CHECKED: dict[str, tuple[tuple[int | None, int | None], int, tuple[int, ...]]] =
 }
 
 # The index of the argument with the flags. Where nothing may be written, a call with a flag of
-# WRITE_FLAGS is refused. Elsewhere such a call must ask for an access of ACCESSES, which Landlock
-# checks: O_TRUNC also truncates without, and access mode 3 needs no right at all.
+# WRITE_FLAGS is denied. Otherwise such a call must request an access mode of ACCESSES, which
+# Landlock checks: O_TRUNC truncates in other modes too, and access mode 3 needs no right at all.
 OPENING: dict[str, tuple[tuple[int | None, int | None], int]] = {
     "open": ((2, None), 1),
     "openat": ((257, 56), 2),

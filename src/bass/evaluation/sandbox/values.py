@@ -1,8 +1,7 @@
-"""Plain values as JSON, between an untrusted program and the checker. Standard
-library only.
+"""Plain values as JSON, between an untrusted program and the checker. Standard library only.
 
-What is decoded is made of built-in types alone, whatever the program made: an object that says it
-equals everything arrives as a handle, and an integer with a method of its own as the integer.
+Decoded values have built-in types only: an object whose equality always holds arrives as a handle,
+and an integer of a subclass as a plain integer.
 """
 
 import builtins
@@ -26,7 +25,7 @@ _BY_TAG = dict(_SEQUENCES)
 
 
 def encode(value: Any, handle: Callable[[Any], int]) -> Any:
-    """JSON of a value; `handle` numbers what is none of the plain types."""
+    """JSON of a value; `handle` numbers objects of other types."""
     if value is None or isinstance(value, bool):
         return value
     # no number to Python, and known only where the program has imported it
@@ -61,9 +60,9 @@ def encode(value: Any, handle: Callable[[Any], int]) -> Any:
 
 
 def decode(coded: Any, of_handle: Callable[[int], Any]) -> Any:
-    """The value.
+    """The decoded value.
 
-    Raises ValueError, TypeError, IndexError or AttributeError for what `encode` does not write.
+    Raises ValueError, TypeError, IndexError or AttributeError for input that `encode` cannot write.
     """
     if coded is None or isinstance(coded, bool | str | int):
         return coded

@@ -1,4 +1,4 @@
-"""Kernels in Gluon, for Hopper alone.
+"""Kernels in Gluon, for Hopper only.
 
 A module, and with it Triton, is imported when it is first used.
 """

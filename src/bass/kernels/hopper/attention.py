@@ -97,11 +97,11 @@ def _more(
     # no key so far: -inf - -inf is NaN
     level = gl.where(higher > float("-inf"), higher, 0.0)
     weights = gl.exp(scores - level[:, :, None])
-    kept = gl.exp(top - level)
+    rescale = gl.exp(top - level)
     share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-    low = mma_v2(share, v_low, low * kept[:, :, None])
-    high = mma_v2(share, v_high, high * kept[:, :, None])
-    return higher, total * kept + gl.sum(weights, 2), low, high
+    low = mma_v2(share, v_low, low * rescale[:, :, None])
+    high = mma_v2(share, v_high, high * rescale[:, :, None])
+    return higher, total * rescale + gl.sum(weights, 2), low, high
 
 
 @gluon.jit

@@ -52,8 +52,8 @@ def capped(scores, SOFTCAP: tl.constexpr):
     """SOFTCAP tanh(scores / SOFTCAP)."""
     # tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|)
     shrunk = tl.exp(tl.abs(scores) * (-2.0 / SOFTCAP))
-    bent = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(scores < 0, -bent, bent)
+    capped = SOFTCAP * (1.0 - shrunk) / (1.0 + shrunk)
+    return tl.where(scores < 0, -capped, capped)
 
 
 @triton.jit
@@ -196,14 +196,14 @@ def _attend(
         # no key so far: -inf - -inf is NaN
         level = tl.where(higher > float("-inf"), higher, 0.0)
         weights = tl.exp(scores - level[:, None])
-        kept = tl.exp(top - level)
+        rescale = tl.exp(top - level)
         values = tl.load(v_base + v_at[:, None] + dim[None, :] * v_dim, mask=loaded, other=0.0).to(
             OPERAND
         )
-        acc = acc * kept[:, None] + tl.dot(weights.to(OPERAND), values, input_precision="ieee").to(
-            SUM
-        )
-        total = total * kept + tl.sum(weights, 1)
+        acc = acc * rescale[:, None] + tl.dot(
+            weights.to(OPERAND), values, input_precision="ieee"
+        ).to(SUM)
+        total = total * rescale + tl.sum(weights, 1)
         top = higher
 
     rows = (row * queries + query) * (tl.num_programs(1) * GROUPS) + heads
@@ -227,13 +227,13 @@ def _attend(
             tl.store(place_of_count, 0)
             each_split = tl.arange(0, MOST_SPLITS)[:, None]
             known = (each_split < splits) & inside[None, :]
-            theirs = tl.load(
+            tops_of_splits = tl.load(
                 tops + each_split * count + rows[None, :],
                 mask=known,
                 other=float("-inf"),
                 cache_modifier=".cg",
             )
-            top = tl.max(theirs, 0)
+            top = tl.max(tops_of_splits, 0)
             level = tl.where(top > float("-inf"), top, 0.0)
             sums = tl.load(
                 totals + each_split * count + rows[None, :],
@@ -241,7 +241,7 @@ def _attend(
                 other=0.0,
                 cache_modifier=".cg",
             )
-            total = tl.sum(sums * tl.exp(theirs - level[None, :]), 0)
+            total = tl.sum(sums * tl.exp(tops_of_splits - level[None, :]), 0)
             acc = tl.full((ROWS, WIDTH), 0.0, SUM)
             if MOST_SPLITS <= UNROLLED:  # so that the loads do not wait for each other
                 for other in tl.static_range(MOST_SPLITS):

@@ -37,11 +37,11 @@ def tops_of(tops, row, chunks, CHUNKS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def total_of(totals, theirs, top, row, chunks, inverse, CHUNKS: tl.constexpr):
+def total_of(totals, chunk_tops, top, row, chunks, inverse, CHUNKS: tl.constexpr):
     """Σ exp((x - top) / T) of a row."""
     c = tl.arange(0, CHUNKS)
     total = tl.load(totals + row * chunks + c, mask=c < chunks, other=0.0)
-    return tl.sum(tl.where(c < chunks, total * tl.exp((theirs - top) * inverse), 0.0), 0)
+    return tl.sum(tl.where(c < chunks, total * tl.exp((chunk_tops - top) * inverse), 0.0), 0)
 
 
 @triton.jit

@@ -57,16 +57,16 @@ def _accepted(
 
 @triton.jit
 @no_type_check
-def _residual(target, draft, at, i, live, refused, token, SURE: tl.constexpr):
+def _residual(target, draft, at, i, live, rejected, token, SURE: tl.constexpr):
     """The target's and the residual's probabilities of the tokens i; the same without a rejection.
 
     at: the draft's slot.
     """
     own = tl.load(target + i, mask=live, other=0.0)
     less = (
-        tl.where((i == token) & refused, 1.0, 0.0).to(own.dtype)
+        tl.where((i == token) & rejected, 1.0, 0.0).to(own.dtype)
         if SURE
-        else tl.load(draft + at + i, mask=live & refused, other=0.0)
+        else tl.load(draft + at + i, mask=live & rejected, other=0.0)
     )
     return own, tl.maximum(own - less, 0.0)
 
@@ -84,7 +84,7 @@ def _sums(
     wait_for_inputs(PDL)
     place = sums + row * 2 * chunks + chunk
     if WIDTH > 0:
-        accepted, refused, token = _accepted(
+        accepted, rejected, token = _accepted(
             tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row,
             accept_slot, target_row, target_slot,
             draft_row, draft_slot, WIDTH, SURE,
@@ -96,7 +96,7 @@ def _sums(
             row * draft_row + accepted * draft_slot,
             i,
             i < vocab,
-            refused,
+            rejected,
             token,
             SURE,
         )
@@ -140,7 +140,7 @@ def _pick(
     parts = tl.load(sums + c, mask=c < chunks, other=0.0)
     begin, slot = target + row * target_row, 0
     if WIDTH > 0:
-        accepted, refused, token = _accepted(
+        accepted, rejected, token = _accepted(
             tokens, lengths, accept, target, draft, row, k, vocab, token_row, accept_row,
             accept_slot, target_row, target_slot,
             draft_row, draft_slot, WIDTH, SURE,
@@ -149,8 +149,8 @@ def _pick(
         begin += accepted * target_slot
         rest_parts = tl.load(sums + chunks + c, mask=c < chunks, other=0.0)
         # Rounding can make a residual 0 everywhere, where target and draft agree.
-        refused = refused & (tl.sum(rest_parts, 0) > 0)
-        parts = tl.where(refused, rest_parts, parts)
+        rejected = rejected & (tl.sum(rest_parts, 0) > 0)
+        parts = tl.where(rejected, rest_parts, parts)
     if JUDGED:
         accepted = tl.load(counts + row).to(tl.int32)
         slot = accepted
@@ -165,7 +165,7 @@ def _pick(
             row * draft_row + accepted * draft_slot,
             i,
             i < vocab,
-            refused,
+            rejected,
             token,
             SURE,
         )

@@ -113,10 +113,10 @@ def _search(
     value = tl.load(own, mask=(i < vocab) & cut & (edited == 0), other=float("-inf"))
     wait_for_inputs(PDL)
     if cut:
-        theirs = tops_of(tops, row, chunks, CHUNKS)
-        top = tl.max(theirs, 0)
+        chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+        top = tl.max(chunk_tops, 0)
         highest = ordered(top.to(x.dtype.element_ty))
-        need = top_p * total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+        need = top_p * total_of(totals, chunk_tops, top, row, chunks, inverse, CHUNKS)
         # A bound below the floor: the largest logits of `top_k` parts of the row; or a term of
         # which all smaller ones together are less than what top_p leaves out.
         above = tl.full((), -(1 << (KEY_BITS - 1)), tl.int32)
@@ -179,21 +179,21 @@ def _probs(
     wait_for_inputs(PDL)
     if edited:
         value = tl.load(edits + row * vocab + i, mask=i < vocab, other=float("-inf"))
-    theirs = tops_of(tops, row, chunks, CHUNKS)
-    top = tl.max(theirs, 0)
+    chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+    top = tl.max(chunk_tops, 0)
     c = tl.arange(0, CHUNKS)
     total = tl.sum(tl.load(totals + row * chunks + c, mask=c < chunks, other=0.0), 0)
     # a sum that contains NaN is NaN
     finite = (total < float("inf")) & (top > float("-inf"))
     if greedy:
-        p = tl.where(i == tl.load(places + row * chunks + tl.argmax(theirs, 0)), 1.0, 0.0)
+        p = tl.where(i == tl.load(places + row * chunks + tl.argmax(chunk_tops, 0)), 1.0, 0.0)
     else:
         p = tl.exp((value.to(tl.float32) - top) * inverse)
         if (top_k > 0) | (top_p < 1) | (min_p > 0):
             kept = (p >= min_p) & (ordered(value) >= tl.load(floors + row))
             p = tl.where(kept, p, 0.0) / tl.load(masses + row)
         else:
-            p = p / total_of(totals, theirs, top, row, chunks, inverse, CHUNKS)
+            p = p / total_of(totals, chunk_tops, top, row, chunks, inverse, CHUNKS)
     p = tl.where(finite, p, float("nan"))
     tl.store(out + row * vocab + i, p, mask=i < vocab)
 
@@ -222,10 +222,10 @@ def _logprobs(
     token = tl.load(tokens + row)
     known = (token >= 0) & (token < vocab)
     value = tl.load(x + row * stride + token, mask=known, other=float("nan")).to(tl.float32)
-    theirs = tops_of(tops, row, chunks, CHUNKS)
-    top = tl.max(theirs, 0)
+    chunk_tops = tops_of(tops, row, chunks, CHUNKS)
+    top = tl.max(chunk_tops, 0)
     tl.store(
-        out + row, value - top - tl.log(total_of(totals, theirs, top, row, chunks, 1.0, CHUNKS))
+        out + row, value - top - tl.log(total_of(totals, chunk_tops, top, row, chunks, 1.0, CHUNKS))
     )
 
 
@@ -241,7 +241,7 @@ def warp(
     """`bass.ops.sampling.warp`, its torch twin, in float32, for logits of up to 32 bits.
 
     Tokens with equal logits are treated alike. The torch version also treats alike different logits
-    whose probabilities are equal after rounding. Three launches, whatever the options, which are
+    whose probabilities are equal after rounding. Three launches for any options, which are
     read on the device.
     """
     (batch, window, vocab), bits = logits.shape, 8 * logits.element_size()
