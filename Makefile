@@ -14,6 +14,9 @@ ifneq ($(BASS_DATA),)
 export BASS_DATA := $(abspath $(BASS_DATA))
 endif
 
+# Compiled files are kept: without them, each worker and each child process of the tests compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test lint mutants families options nightly gpu sanitize docs clean
 
