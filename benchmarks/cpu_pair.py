@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import torch
 import transformers
+from provenance import commit
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -90,8 +90,102 @@ def reference(folder: Path) -> PreTrainedModel:
     return model
 
 
-def main() -> None:
-    """Run the comparison."""
+PAIRINGS = [
+    ("plain over transformers' plain, batch 1", ("bass, plain", 1), ("transformers, plain", 1)),
+    ("plain over transformers' plain, batch 8", ("bass, plain", 8), ("transformers, plain", 8)),
+    (
+        "speculative over transformers' assisted, batch 1",
+        ("bass, speculative", 1),
+        ("transformers, assisted", 1),
+    ),
+    ("speculative over our plain, batch 1", ("bass, speculative", 1), ("bass, plain", 1)),
+    ("speculative over our plain, batch 8", ("bass, speculative", 8), ("bass, plain", 8)),
+    (
+        "speculative over transformers' plain, batch 8",
+        ("bass, speculative", 8),
+        ("transformers, plain", 8),
+    ),
+]
+
+
+Way = tuple[str, int]  # in words, and its batch
+
+
+def ways(
+    arguments: argparse.Namespace,
+    prompts: list[list[int]],
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+) -> dict[Way, Callable[[], bass.Stats | None]]:
+    """What is compared."""
+    options = {
+        "max_new_tokens": arguments.new_tokens,
+        "temperature": arguments.temperature,
+        "top_p": arguments.top_p,
+    }
+    plain = bass.load(num_speculative_tokens=0, dtype="float32", device="cpu", max_batch_size=8)
+    speculative = {}
+    for batch, lengths in zip((1, 8), arguments.lengths, strict=True):
+        how = {"num_speculative_tokens": int(lengths)} if lengths.isdigit() else {"policy": lengths}
+        speculative[batch] = bass.load(dtype="float32", device="cpu", max_batch_size=8, **how)
+    runs: dict[tuple[str, int], Callable[[], bass.Stats | None]] = {}
+    for batch in (1, 8):
+        runs["bass, plain", batch] = lambda b=batch: ours(plain, prompts, b, options)
+        runs["bass, speculative", batch] = lambda b=batch: ours(speculative[b], prompts, b, options)
+        runs["transformers, plain", batch] = lambda b=batch: theirs(
+            target, None, prompts, b, options
+        )
+    runs["transformers, assisted", 1] = lambda: theirs(target, draft, prompts, 1, options)
+    return runs
+
+
+def timed(
+    runs: dict[Way, Callable[[], bass.Stats | None]], repeats: int
+) -> tuple[dict[Way, list[float]], dict[Way, bass.Stats]]:
+    """Seconds of each repeat, in turn, and the statistics of our runs."""
+    seconds: dict[tuple[str, int], list[float]] = {name: [] for name in runs}
+    stats: dict[tuple[str, int], bass.Stats] = {}
+    for turn in range(repeats + 1):  # the first is the warm-up
+        for name, run in runs.items():
+            began = time.perf_counter()
+            found = run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+            if found is not None:
+                stats[name] = found
+    return seconds, stats
+
+
+def table_of(
+    seconds: dict[Way, list[float]], stats: dict[Way, bass.Stats], prompts: int, new_tokens: int
+) -> Table:
+    """Rate and spread of each way."""
+    tokens = prompts * new_tokens
+    table = Table(
+        "",
+        "batch",
+        "tokens/s",
+        "spread",
+        "tau",
+        "bound share",
+        title=f"{prompts} prompts, {new_tokens} new tokens each",
+    )
+    for (name, batch), times in seconds.items():
+        found = stats.get((name, batch))
+        spread = f"{tokens / max(times):.0f} - {tokens / min(times):.0f}"
+        table.add_row(
+            name,
+            str(batch),
+            f"{tokens / statistics.median(times):.0f}",
+            spread,
+            f"{found.tau:.2f}" if found else "",
+            f"{found.mbu:.0%}" if found else "",
+        )
+    return table
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -107,22 +201,17 @@ def main() -> None:
         default=("bass", "3"),
         help="at batch 1 and 8: a fixed draft length, or a policy",
     )
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parse()
     torch.set_num_threads(arguments.threads)
     transformers.logging.set_verbosity_error()
     console = Console()
 
     prompts = read_prompts(arguments.prompts)
-    options = {
-        "max_new_tokens": arguments.new_tokens,
-        "temperature": arguments.temperature,
-        "top_p": arguments.top_p,
-    }
-    plain = bass.load(num_speculative_tokens=0, dtype="float32", device="cpu", max_batch_size=8)
-    speculative = {}
-    for batch, lengths in zip((1, 8), arguments.lengths, strict=True):
-        how = {"num_speculative_tokens": int(lengths)} if lengths.isdigit() else {"policy": lengths}
-        speculative[batch] = bass.load(dtype="float32", device="cpu", max_batch_size=8, **how)
     target, draft = reference(pair.TARGET), reference(pair.DRAFT)
 
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
@@ -136,75 +225,17 @@ def main() -> None:
         f"{weights[1] / peaks.bandwidth * 1e3:.2f} ms"
     )
 
-    runs: dict[tuple[str, int], Callable[[], bass.Stats | None]] = {}
-    for batch in (1, 8):
-        runs["bass, plain", batch] = lambda b=batch: ours(plain, prompts, b, options)
-        runs["bass, speculative", batch] = lambda b=batch: ours(speculative[b], prompts, b, options)
-        runs["transformers, plain", batch] = lambda b=batch: theirs(
-            target, None, prompts, b, options
-        )
-    runs["transformers, assisted", 1] = lambda: theirs(target, draft, prompts, 1, options)
-
-    seconds: dict[tuple[str, int], list[float]] = {name: [] for name in runs}
-    stats: dict[tuple[str, int], bass.Stats] = {}
-    for turn in range(arguments.repeats + 1):  # the first is the warm-up
-        for name, run in runs.items():
-            began = time.perf_counter()
-            found = run()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-            if found is not None:
-                stats[name] = found
-
+    runs = ways(arguments, prompts, target, draft)
+    seconds, stats = timed(runs, arguments.repeats)
     tokens = len(prompts) * arguments.new_tokens
     rate = {name: tokens / statistics.median(times) for name, times in seconds.items()}
-    table = Table(
-        "",
-        "batch",
-        "tokens/s",
-        "spread",
-        "tau",
-        "bound share",
-        title=f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each",
-    )
-    for (name, batch), value in rate.items():
-        times = seconds[name, batch]
-        found = stats.get((name, batch))
-        spread = f"{tokens / max(times):.0f} - {tokens / min(times):.0f}"
-        table.add_row(
-            name,
-            str(batch),
-            f"{value:.0f}",
-            spread,
-            f"{found.tau:.2f}" if found else "",
-            f"{found.mbu:.0%}" if found else "",
-        )
-    console.print(table)
-    pairings = [
-        ("plain over transformers' plain, batch 1", ("bass, plain", 1), ("transformers, plain", 1)),
-        ("plain over transformers' plain, batch 8", ("bass, plain", 8), ("transformers, plain", 8)),
-        (
-            "speculative over transformers' assisted, batch 1",
-            ("bass, speculative", 1),
-            ("transformers, assisted", 1),
-        ),
-        ("speculative over our plain, batch 1", ("bass, speculative", 1), ("bass, plain", 1)),
-        ("speculative over our plain, batch 8", ("bass, speculative", 8), ("bass, plain", 8)),
-        (
-            "speculative over transformers' plain, batch 8",
-            ("bass, speculative", 8),
-            ("transformers, plain", 8),
-        ),
-    ]
-    ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in pairings}
+    console.print(table_of(seconds, stats, len(prompts), arguments.new_tokens))
+    ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in PAIRINGS}
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     record = {
         "benchmark": "cpu_pair",
-        "commit": commit,
+        "commit": commit(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "machine": platform.machine(),

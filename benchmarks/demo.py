@@ -19,13 +19,15 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from dataclasses import dataclass
 
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as the command sets it, before torch is loaded
 
+from typing import Any
+
 import torch
+from provenance import commit
 from rich.console import Console
 from rich.table import Table
 
@@ -63,8 +65,46 @@ def quartiles(values: list[float]) -> str:
     return f"{low:.2f} to {high:.2f}"
 
 
-def main() -> None:
-    """Run the comparison."""
+def measured(batch: int, arguments: argparse.Namespace) -> dict[str, list[Timed]]:
+    """Each draft length's runs, in turn."""
+    runs = {}
+    for length in (PLAIN, *arguments.lengths):
+        how = {"num_speculative_tokens": int(length)} if length.isdigit() else {"policy": length}
+        runs[length] = bass.load(device="cpu", max_batch_size=batch, **how)
+    found: dict[str, list[Timed]] = {length: [] for length in runs}
+    for number in range(-1, arguments.rounds):  # the first is the warm-up
+        for length, llm in runs.items():
+            timed = run(llm, batch, arguments.new_tokens, max(number, 0) % arguments.seeds)
+            found[length] += [timed] if number >= 0 else []
+    return found
+
+
+def compared(
+    batch: int, length: str, own: list[Timed], plain: list[Timed]
+) -> tuple[list[str], dict[str, Any]]:
+    """A draft length's row of the table, and its part of the record."""
+    ratios = [[a.rates[i] / b.rates[i] for a, b in zip(own, plain, strict=True)] for i in range(2)]
+    columns = [
+        text
+        for values in ratios
+        for text in (f"{statistics.median(values):.2f}x", quartiles(values))
+    ]
+    tau = statistics.mean(one.stats.tau for one in own)
+    speed = statistics.median(one.rates[0] for one in own)
+    row = [str(batch), length, f"{tau:.2f}", f"{speed:.0f}", *columns]
+    rounded = [[round(ratio, 3) for ratio in values] for values in ratios]
+    facts = {
+        "samples": batch,
+        "length": length,
+        "tau": round(tau, 3),
+        "ratios": rounded[0],
+        "cpu_ratios": rounded[1],
+    }
+    return row, facts
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,7 +114,12 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", default=["2", "3", "4", "bass"])
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parse()
     torch.set_num_threads(arguments.threads)
     console = Console(width=120)
     bandwidth = measure_peaks(torch.device("cpu"), torch.float32).bandwidth
@@ -102,47 +147,15 @@ def main() -> None:
     )
     record = []
     for batch in arguments.batches:
-        runs = {}
-        for length in (PLAIN, *arguments.lengths):
-            how = (
-                {"num_speculative_tokens": int(length)} if length.isdigit() else {"policy": length}
-            )
-            runs[length] = bass.load(device="cpu", max_batch_size=batch, **how)
-        found: dict[str, list[Timed]] = {length: [] for length in runs}
-        for number in range(-1, arguments.rounds):  # the first is the warm-up
-            for length, llm in runs.items():
-                timed = run(llm, batch, arguments.new_tokens, max(number, 0) % arguments.seeds)
-                found[length] += [timed] if number >= 0 else []
+        found = measured(batch, arguments)
         for length, own in found.items():
-            ratios = [
-                [a.rates[i] / b.rates[i] for a, b in zip(own, found[PLAIN], strict=True)]
-                for i in range(2)
-            ]
-            columns = [
-                text
-                for values in ratios
-                for text in (f"{statistics.median(values):.2f}x", quartiles(values))
-            ]
-            tau = statistics.mean(one.stats.tau for one in own)
-            speed = statistics.median(one.rates[0] for one in own)
-            table.add_row(str(batch), length, f"{tau:.2f}", f"{speed:.0f}", *columns)
-            rounded = [[round(ratio, 3) for ratio in values] for values in ratios]
-            record.append(
-                {
-                    "samples": batch,
-                    "length": length,
-                    "tau": round(tau, 3),
-                    "ratios": rounded[0],
-                    "cpu_ratios": rounded[1],
-                }
-            )
+            row, facts = compared(batch, length, own, found[PLAIN])
+            table.add_row(*row)
+            record.append(facts)
     console.print(table)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     about = {
         "benchmark": "demo",
-        "commit": commit,
+        "commit": commit(),
         "torch": torch.__version__,
         "machine": platform.machine(),
         "load": os.getloadavg(),

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_parts import Results, commit, parts_in_ms
+from gpu_parts import Results, parts_in_ms
+from provenance import commit, config_of
 from rich.console import Console
 from rich.table import Table
 
@@ -128,8 +129,8 @@ def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) ->
     return [policy, str(batch), *times, *figures, f"{r['mbu']:.0%}"]
 
 
-def main() -> None:
-    """Run the settings."""
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,7 +144,12 @@ def main() -> None:
     parser.add_argument("--cache", default="padded")
     parser.add_argument("--attention", default="auto")
     parser.add_argument("--results", type=Path)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the settings."""
+    arguments = parse()
     console = Console(width=170, highlight=False)
     device = (
         torch.cuda.get_device_name() if arguments.device.startswith("cuda") else platform.machine()
@@ -162,10 +168,7 @@ def main() -> None:
         *COLUMNS.split(","),
         title=f"the embedded pair, {kind} prompts, temperature {arguments.temperature}, {device}",
     )
-    config = {
-        option: str(value) if isinstance(value, Path) else value
-        for option, value in vars(arguments).items()
-    }
+    config = config_of(arguments)
     how = json.dumps(
         {
             name: config[name]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import statistics
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,14 +103,6 @@ def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
         torch.cuda.synchronize()
         times.append(began.elapsed_time(ended) / 1e3)
     return 2 * size / min(times)
-
-
-def commit() -> str:
-    """The checked-out commit; empty without a repository."""
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(
-        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    ).stdout.strip()
 
 
 def source() -> str:

@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_parts import Results, commit, copy_bandwidth, parts_in_ms, synchronisations
+from gpu_parts import Results, copy_bandwidth, parts_in_ms, synchronisations
+from provenance import commit, config_of
 from rich.console import Console
 from rich.table import Table
 
@@ -230,8 +231,29 @@ def row_of(name: str, length: str, batch: int, r: dict[str, Any]) -> list[str]:
     return [name, length, str(batch), *figures, f"{r['sampling_share']:.1%}" if parts else ""]
 
 
-def main() -> None:
-    """Run the settings."""
+def told_of_warm_up(r: dict[str, Any]) -> str:
+    """The record of a warm-up, as text."""
+    times = f"in {r['seconds']:.1f} s, again in {r['again']:.1f} s"
+    return f"{r['graphs']} graphs of lengths 0 to {LONGEST} {times}"
+
+
+def told(r: dict[str, Any], host: bool) -> str:
+    """The record of a setting, as a line of text."""
+    line = (
+        f"    {r['ms_per_token']['all']:.2f} ms/token, step {r['step_ms']:.2f} "
+        f"ms, first run {r['first_run_s']:.1f} s"
+    )
+    line += (
+        f", host {r['between_us']['median']:.0f} us between steps (p90 "
+        f"{r['between_us']['p90']:.0f})"
+    )
+    if host:
+        line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
+    return line
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -246,7 +268,12 @@ def main() -> None:
     parser.add_argument("--warm-up", action="store_true")
     parser.add_argument("--host", action="store_true")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
-    parsed = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the settings."""
+    parsed = parse()
     device, console = torch.device("cuda"), Console(width=190, highlight=False)
     bandwidth, peaks = copy_bandwidth(device), measure_peaks(device, torch.bfloat16)
     results = Results(parsed.results, torch.cuda.get_device_name())
@@ -269,15 +296,11 @@ def main() -> None:
             models = Models(*pair, None, [], device, torch.bfloat16)
             shown = name if quantization == "none" else f"{name} {quantization}"
             for batch in parsed.batches if parsed.warm_up else ():
-                key = f"warm-up {shown} {how} batch {batch}"
                 r = results.measured(
-                    key, lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a)
+                    f"warm-up {shown} {how} batch {batch}",
+                    lambda m=models, b=batch, a=arguments: measure_warm_up(m, b, a),
                 )
-                times = f"in {r['seconds']:.1f} s, again in {r['again']:.1f} s"
-                console.print(
-                    f"{shown}, batch {batch}: {r['graphs']} graphs of lengths 0 to {LONGEST} "
-                    f"{times}"
-                )
+                console.print(f"{shown}, batch {batch}: {told_of_warm_up(r)}")
             for length in parsed.lengths:
                 for batch in parsed.batches:
                     bound, tau = bound_of(models, length, batch, bandwidth, arguments)
@@ -295,17 +318,7 @@ def main() -> None:
                         "bound_ms_per_token": bound,
                         "share_of_bound": bound / r["ms_per_token"]["all"],
                     }
-                    line = (
-                        f"    {r['ms_per_token']['all']:.2f} ms/token, step {r['step_ms']:.2f} "
-                        f"ms, first run {r['first_run_s']:.1f} s"
-                    )
-                    line += (
-                        f", host {r['between_us']['median']:.0f} us between steps (p90 "
-                        f"{r['between_us']['p90']:.0f})"
-                    )
-                    if parsed.host:
-                        line += f", {r['synchronisations_per_step']:.2f} synchronisations per step"
-                    console.print(line)
+                    console.print(told(r, parsed.host))
                     table.add_row(*row_of(shown, length, batch, r))
             del pair, models, arguments
     if parsed.lengths:
@@ -317,11 +330,7 @@ def main() -> None:
         "machine": platform.machine(),
     }
     record |= {"copy_bandwidth": bandwidth, "bandwidth": peaks.bandwidth, "flops": peaks.flops}
-    config = {
-        option: str(value) if isinstance(value, Path) else value
-        for option, value in vars(parsed).items()
-    }
-    print(json.dumps(results.write(record | {"config": config})))
+    print(json.dumps(results.write(record | {"config": config_of(parsed)})))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import safetensors
 import torch
+from provenance import commit, config_of
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
@@ -86,8 +86,69 @@ def read_plainly(paths: list[Path], buffer: memoryview) -> int:
     return total
 
 
-def main() -> None:
-    """Run the comparison."""
+def ways(
+    folder: Path, paths: list[Path], buffer: memoryview, device: torch.device, dtype: torch.dtype
+) -> dict[str, Callable[[], object]]:
+    """The ways to load the files, by name."""
+
+    def theirs() -> object:
+        return [load_file(path, device=str(device)) for path in paths]
+
+    def copied() -> object:
+        return [
+            {name: tensor.clone() for name, tensor in load_file(path).items()} for path in paths
+        ]
+
+    own: dict[str, Callable[[], object]] = {
+        "plain reading": lambda: read_plainly(paths, buffer),
+        "bass load_decoder": lambda: load_decoder(folder, device, dtype),
+        "load_file": theirs,
+    }
+    return own | {"load_file, copied": copied} if device.type == "cpu" else own
+
+
+def timed(
+    runs: dict[str, Callable[[], object]], repeats: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of each repeat, in turn."""
+    seconds: dict[str, list[float]] = {what: [] for what in runs}
+    for turn in range(repeats + 1):  # the first is the warm-up
+        for what, run in runs.items():
+            began = time.perf_counter()
+            held = run()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                seconds[what].append(time.perf_counter() - began)
+            del held
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()  # every load includes the allocation of its memory
+    return seconds
+
+
+def table_of(seconds: dict[str, list[float]], total: int, arguments: argparse.Namespace) -> Table:
+    """Median, spread and rate of each way."""
+    median = {what: statistics.median(times) for what, times in seconds.items()}
+    table = Table(
+        "",
+        "seconds",
+        "spread",
+        "GB/s",
+        title=f"{total / 1e9:.2f} GB, {arguments.dtype}, {arguments.device}",
+    )
+    for what, times in seconds.items():
+        rate = (
+            ""
+            if arguments.device == "cpu" and what == "load_file"
+            else f"{total / median[what] / 1e9:.1f}"
+        )
+        table.add_row(what, f"{median[what]:.3f}", f"{min(times):.3f} - {max(times):.3f}", rate)
+    return table
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -99,7 +160,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="where to make the temporary folder")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parse()
     torch.set_num_threads(arguments.threads)
     device, dtype = torch.device(arguments.device), DTYPES[arguments.dtype]
     console = Console()
@@ -115,23 +181,9 @@ def main() -> None:
         buffer = memoryview(bytearray(BUFFER))
         total = read_plainly(paths, buffer)
 
-        def theirs() -> object:
-            return [load_file(path, device=arguments.device) for path in paths]
-
-        def copied() -> object:
-            return [
-                {name: tensor.clone() for name, tensor in load_file(path).items()} for path in paths
-            ]
-
-        runs: dict[str, Callable[[], object]] = {
-            "plain reading": lambda: read_plainly(paths, buffer),
-            "bass load_decoder": lambda: load_decoder(folder, device, dtype),
-            "load_file": theirs,
-        }
-        against = "load_file"
+        runs = ways(folder, paths, buffer, device, dtype)
+        against = "load_file, copied" if device.type == "cpu" else "load_file"
         if device.type == "cpu":
-            against = "load_file, copied"
-            runs[against] = copied
             bandwidth = measure_peaks(device, torch.float32).bandwidth
             console.print(f"{total / 1e9:.2f} GB in {len(paths)} files; read bandwidth of memory "
                 f"{bandwidth / 1e9:.1f} GB/s, "
@@ -146,56 +198,23 @@ def main() -> None:
                 f"thread (ours may use {arguments.threads})."
             )
 
-        seconds: dict[str, list[float]] = {what: [] for what in runs}
-        for turn in range(arguments.repeats + 1):  # the first is the warm-up
-            for what, run in runs.items():
-                began = time.perf_counter()
-                held = run()
-                if device.type == "cuda":
-                    torch.cuda.synchronize()
-                if turn:
-                    seconds[what].append(time.perf_counter() - began)
-                del held
-                gc.collect()
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()  # every load includes the allocation of its memory
-
+        seconds = timed(runs, arguments.repeats, device)
     median = {what: statistics.median(times) for what, times in seconds.items()}
-    table = Table(
-        "",
-        "seconds",
-        "spread",
-        "GB/s",
-        title=f"{total / 1e9:.2f} GB, {arguments.dtype}, {arguments.device}",
-    )
-    for what, times in seconds.items():
-        rate = (
-            ""
-            if device.type == "cpu" and what == "load_file"
-            else f"{total / median[what] / 1e9:.1f}"
-        )
-        table.add_row(what, f"{median[what]:.3f}", f"{min(times):.3f} - {max(times):.3f}", rate)
-    console.print(table)
+    console.print(table_of(seconds, total, arguments))
     ratios = {
         f"ours over {what}": round(median["bass load_decoder"] / median[what], 3)
         for what in (against, "plain reading")
     }
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     record = {
         "benchmark": "load",
-        "commit": commit,
+        "commit": commit(),
         "torch": torch.__version__,
         "safetensors": safetensors.__version__,
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "config": {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in vars(arguments).items()
-        },
+        "config": config_of(arguments),
         "bytes": total,
         "seconds": {what: [round(t, 4) for t in times] for what, times in seconds.items()},
         "ratios": ratios,

@@ -14,11 +14,11 @@ arguments give the same figures, except for the host's time per step (last colum
 import argparse
 import json
 import platform
-import subprocess
 import time
 from typing import Any
 
 import numpy as np
+from provenance import commit
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -56,37 +56,15 @@ def acceptances(constant: list[float]) -> dict[str, Acceptance]:
     return {**{f"{a:g}": Constant(a) for a in constant}, **others}
 
 
-def main() -> None:
-    """Run the simulations."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument(
-        "--acceptances", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
-    )
-    parser.add_argument(
-        "--ratio",
-        type=float,
-        default=None,
-        help="draft step over target step, instead of the measured costs",
-    )
-    parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
-    cost = CostModel() if arguments.ratio is None else CostModel.from_ratio(arguments.ratio)
-    console = Console()
+Cells = dict[str, dict[str, float]]  # by acceptance and batch
 
-    console.print(
-        "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of "
-        "autoregressive decoding; steps 200 to 1000."
-    )
-    for batch in arguments.batches:
-        target, draft = float(cost.target(batch, 0)), cost.draft(batch)
-        console.print(
-            f"  batch {batch}: target step {target:.2f} ms, draft step {draft:.2f} ms (c = "
-            f"{draft / target:.3f})"
-        )
 
+def simulated(
+    arguments: argparse.Namespace, cost: CostModel
+) -> tuple[dict[str, list[float]], Cells, Cells]:
+    """Seconds of the host by policy, percent of the best length by cell and policy, and each cell's
+    bounds.
+    """
     host: dict[str, list[float]] = {name: [] for name in (*policies(), "oracle")}
     relative: dict[str, dict[str, float]] = {}
     bounds: dict[str, dict[str, float]] = {}
@@ -110,42 +88,94 @@ def main() -> None:
                 "plain": float(mean[0]),
             }
             relative[cell] = {name: float(np.mean(values)) for name, values in found.items()}
+    return host, relative, bounds
 
-    for acceptance_name in acceptances(arguments.acceptances):
-        columns = [
-            Column(text, no_wrap=True)
-            for text in ("policy", *(f"b={batch}" for batch in arguments.batches), "host us")
-        ]
-        table = Table(*columns, title=f"acceptance {acceptance_name}, % of best")
-        cells = [bounds[f"{acceptance_name}, batch {batch}"] for batch in arguments.batches]
-        table.add_row("best k", *(str(c["best k"]) for c in cells), "")
-        table.add_row("its ms/token", *(f"{c['best']:.2f}" for c in cells), "")
-        for name in host:
-            values = [
-                relative[f"{acceptance_name}, batch {batch}"][name] for batch in arguments.batches
-            ]
-            table.add_row(
-                name,
-                *(f"{value:.1f}" for value in values),
-                f"{1e6 * float(np.median(host[name])):.0f}",
-            )
-        console.print(table)
-    console.print("Over all cells with a constant acceptance: mean and worst % of best")
-    summary = {}
+
+def table_of(
+    acceptance_name: str,
+    batches: list[int],
+    host: dict[str, list[float]],
+    relative: Cells,
+    bounds: Cells,
+) -> Table:
+    """The policies under one acceptance, by batch."""
+    columns = [
+        Column(text, no_wrap=True)
+        for text in ("policy", *(f"b={batch}" for batch in batches), "host us")
+    ]
+    table = Table(*columns, title=f"acceptance {acceptance_name}, % of best")
+    cells = [bounds[f"{acceptance_name}, batch {batch}"] for batch in batches]
+    table.add_row("best k", *(str(c["best k"]) for c in cells), "")
+    table.add_row("its ms/token", *(f"{c['best']:.2f}" for c in cells), "")
     for name in host:
+        values = [relative[f"{acceptance_name}, batch {batch}"][name] for batch in batches]
+        table.add_row(
+            name,
+            *(f"{value:.1f}" for value in values),
+            f"{1e6 * float(np.median(host[name])):.0f}",
+        )
+    return table
+
+
+def summarized(arguments: argparse.Namespace, relative: Cells, names: list[str]) -> Cells:
+    """Mean and worst percent of the best, by policy, over the cells with a constant acceptance."""
+    summary = {}
+    for name in names:
         values = [
             relative[f"{a:g}, batch {batch}"][name]
             for a in arguments.acceptances
             for batch in arguments.batches
         ]
         summary[name] = {"mean": round(float(np.mean(values)), 2), "worst": round(max(values), 2)}
-        console.print(f"  {name:15} {summary[name]['mean']:7.1f} {summary[name]['worst']:7.1f}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    return summary
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument(
+        "--acceptances", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
+    )
+    parser.add_argument(
+        "--ratio",
+        type=float,
+        default=None,
+        help="draft step over target step, instead of the measured costs",
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the simulations."""
+    arguments = parse()
+    cost = CostModel() if arguments.ratio is None else CostModel.from_ratio(arguments.ratio)
+    console = Console()
+
+    console.print(
+        "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of "
+        "autoregressive decoding; steps 200 to 1000."
+    )
+    for batch in arguments.batches:
+        target, draft = float(cost.target(batch, 0)), cost.draft(batch)
+        console.print(
+            f"  batch {batch}: target step {target:.2f} ms, draft step {draft:.2f} ms (c = "
+            f"{draft / target:.3f})"
+        )
+
+    host, relative, bounds = simulated(arguments, cost)
+    for acceptance_name in acceptances(arguments.acceptances):
+        console.print(table_of(acceptance_name, arguments.batches, host, relative, bounds))
+    console.print("Over all cells with a constant acceptance: mean and worst % of best")
+    summary = summarized(arguments, relative, list(host))
+    for name, of_name in summary.items():
+        console.print(f"  {name:15} {of_name['mean']:7.1f} {of_name['worst']:7.1f}")
     record = {
         "benchmark": "policies",
-        "commit": commit,
+        "commit": commit(),
         "numpy": np.__version__,
         "machine": platform.machine(),
         "config": vars(arguments)

@@ -24,12 +24,12 @@ import math
 import os
 import platform
 import statistics
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from provenance import commit
 from rich.console import Console
 from rich.table import Table
 
@@ -125,8 +125,60 @@ def measure(
     }
 
 
-def main() -> None:
-    """Run the comparison."""
+def quantized(
+    arguments: argparse.Namespace, prompts: list[list[int]], documents: list[list[int]]
+) -> dict[str, dict[str, Any]]:
+    """Figures without quantization, in bfloat16, and under each quantization."""
+    plain = {"dtype": arguments.dtype}
+    found = {"none": measure(arguments, plain, prompts, documents)}
+    if found["none"]["dtype"] != "bfloat16":
+        found["bfloat16"] = measure(arguments, {"dtype": "bfloat16"}, prompts, documents)
+    for name in names("quantization"):
+        if name != "none":
+            found[name] = measure(arguments, plain | {"quantization": name}, prompts, documents)
+    return found
+
+
+def compared(
+    found: dict[str, dict[str, Any]], size: int, count: int, new_tokens: int
+) -> tuple[Table, dict[str, dict[str, Any]]]:
+    """The table and the record of the figures, over `size` bytes and `count` tokens."""
+    base, record = found["none"], {}
+    title = (
+        f"{len(base['output'])} prompts, {new_tokens} new tokens each, compared with "
+        f"{base['dtype']}"
+    )
+    table = Table("", "bytes", "bits/byte", "ppl", "same", "before", "tau", "accepted", title=title)
+    for name, f in found.items():
+        before = [
+            same_before(ours, theirs)
+            for ours, theirs in zip(f["output"], base["output"], strict=True)
+        ]
+        record[name] = {
+            "weight_bytes": f["weight_bytes"],
+            "weight_share": round(f["weight_bytes"][0] / base["weight_bytes"][0], 4),
+            "bits_per_byte": round(f["bits"] / size, 5),
+            "perplexity": round(2 ** (f["bits"] / count), 4),
+            "exact_match": round(sum(n == new_tokens for n in before) / len(before), 4),
+            "median_first_divergence": statistics.median(before),
+            "tau": round(f["tau"], 3),
+            "acceptance": round(f["acceptance"], 4),
+        }
+        r = record[name]
+        cells = (
+            f"{r['bits_per_byte']:.4f}",
+            f"{r['perplexity']:.3f}",
+            f"{r['exact_match']:.0%}",
+            f"{r['median_first_divergence']:g}",
+        )
+        table.add_row(
+            name, f"{r['weight_share']:.0%}", *cells, f"{r['tau']:.2f}", f"{r['acceptance']:.1%}"
+        )
+    return table, record
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,7 +195,12 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parse()
     if arguments.data is None:
         raise SystemExit(
             "Give --data, or set BASS_DATA: a folder with HumanEval.jsonl.gz and mbpp.jsonl."
@@ -169,17 +226,7 @@ def main() -> None:
     )
     prompts = [tokenizer.encode(text) for text in texts[: arguments.prompts]]
 
-    plain = {"dtype": arguments.dtype}
-    found = {"none": measure(arguments, plain, prompts, list(documents.values()))}
-    if found["none"]["dtype"] != "bfloat16":
-        found["bfloat16"] = measure(
-            arguments, {"dtype": "bfloat16"}, prompts, list(documents.values())
-        )
-    for name in names("quantization"):
-        if name != "none":
-            found[name] = measure(
-                arguments, plain | {"quantization": name}, prompts, list(documents.values())
-            )
+    found = quantized(arguments, prompts, list(documents.values()))
     for name, figures in found.items():
         sizes = ", ".join(
             f"{role} {n / 1e6:.1f} MB"
@@ -192,60 +239,18 @@ def main() -> None:
         f"beyond the context of {context}."
     )
 
-    base, record = found["none"], {}
-    title = (
-        f"{len(prompts)} prompts, {arguments.new_tokens} new tokens each, compared with "
-        f"{base['dtype']}"
-    )
-    table = Table("", "bytes", "bits/byte", "ppl", "same", "before", "tau", "accepted", title=title)
-    for name, f in found.items():
-        before = [
-            same_before(ours, theirs)
-            for ours, theirs in zip(f["output"], base["output"], strict=True)
-        ]
-        record[name] = {
-            "weight_bytes": f["weight_bytes"],
-            "weight_share": round(f["weight_bytes"][0] / base["weight_bytes"][0], 4),
-            "bits_per_byte": round(f["bits"] / size, 5),
-            "perplexity": round(2 ** (f["bits"] / count), 4),
-            "exact_match": round(sum(n == arguments.new_tokens for n in before) / len(before), 4),
-            "median_first_divergence": statistics.median(before),
-            "tau": round(f["tau"], 3),
-            "acceptance": round(f["acceptance"], 4),
-        }
-        r = record[name]
-        cells = (
-            f"{r['bits_per_byte']:.4f}",
-            f"{r['perplexity']:.3f}",
-            f"{r['exact_match']:.0%}",
-            f"{r['median_first_divergence']:g}",
-        )
-        table.add_row(
-            name, f"{r['weight_share']:.0%}", *cells, f"{r['tau']:.2f}", f"{r['acceptance']:.1%}"
-        )
+    table, record = compared(found, size, count, arguments.new_tokens)
     console.print(table)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     config = {name: str(value) for name, value in vars(arguments).items() if name != "data"}
-    print(
-        json.dumps(
-            {
-                "benchmark": "quality",
-                "commit": commit,
-                "torch": torch.__version__,
-                "machine": platform.machine(),
-                "config": config
-                | {
-                    "documents": len(documents),
-                    "bytes": size,
-                    "tokens": count,
-                    "baseline": base["dtype"],
-                },
-                "found": record,
-            }
-        )
-    )
+    config |= {"documents": len(documents), "bytes": size, "tokens": count}
+    about = {
+        "benchmark": "quality",
+        "commit": commit(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "config": config | {"baseline": found["none"]["dtype"]},
+    }
+    print(json.dumps(about | {"found": record}))
 
 
 if __name__ == "__main__":

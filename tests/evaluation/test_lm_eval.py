@@ -36,6 +36,24 @@ metric_list: [{{metric: exact_match}}, {{metric: bleu}}]
 """
 
 
+def write_tasks(folder: Path) -> None:
+    """A task of choice and one of writing, about six questions."""
+    data = folder / "questions.jsonl"
+    with (Path(str(DATA)) / "gsm8k_test.jsonl").open() as file:
+        read = [json.loads(line) for line, _ in zip(file, range(6), strict=False)]
+    rows = [
+        {
+            "question": r["question"],
+            "good": r["answer"].split("\n")[0],
+            "bad": "I do not know that.",
+        }
+        for r in read
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, text in (("choice", CHOICE), ("writing", WRITING)):
+        (folder / f"{name}.yaml").write_text(text.format(data=data))
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(DATA is None, reason="BASS_DATA names no folder of evaluation data")
 def test_both_models_of_the_harness_score_alike(
@@ -51,20 +69,7 @@ def test_both_models_of_the_harness_score_alike(
 
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
             monkeypatch.setenv(name, "1")
-        data = tmp_path / "questions.jsonl"
-        with (Path(str(DATA)) / "gsm8k_test.jsonl").open() as file:
-            read = [json.loads(line) for line, _ in zip(file, range(6), strict=False)]
-        rows = [
-            {
-                "question": r["question"],
-                "good": r["answer"].split("\n")[0],
-                "bad": "I do not know that.",
-            }
-            for r in read
-        ]
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        for name, text in (("choice", CHOICE), ("writing", WRITING)):
-            (tmp_path / f"{name}.yaml").write_text(text.format(data=data))
+        write_tasks(tmp_path)
         tasks = TaskManager(include_path=str(tmp_path), include_defaults=False)
 
         def evaluated(model: Any, **options: Any) -> dict[str, Any]:

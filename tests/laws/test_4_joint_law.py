@@ -6,7 +6,7 @@ variation): see `bass.testing.statistics`.
 """
 
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Any
 
 import jaxtyping
@@ -183,10 +183,8 @@ def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
 def test_rows_with_different_options_each_follow_their_own_law(device: torch.device) -> None:
     """Penalties and none, each temperature, cuts and none: in one batch."""
     warps = WARPS[-1], Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)
-    requests = [
-        replace(request, sampling=astuple(warps[i % 2]))
-        for i, request in enumerate(same_prompt(PROMPT, 3, 2 * 53248, seed=6))
-    ]
+    own = [same_prompt(PROMPT, 3, 2 * 53248, 6, sampling=astuple(warp)) for warp in warps]
+    requests = [pair[i % 2] for i, pair in enumerate(zip(*own, strict=True))]
     setup = Setup(TABLE, device, policy=OwnPast(3), warp=RowSampling(), batch=ROWS)
     outcome = setup.outcome(requests)
     for i, warp in enumerate(warps):

@@ -90,8 +90,8 @@ def numbers(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
-def everything() -> None:
-    """Every kernel once, and again where what differs decides what is compiled at all."""
+def products() -> None:
+    """Products of few rows, in each pair of types, and gates."""
     for x, w, scaled in (
         (BF16, BF16, (False, False)),
         (torch.int8, torch.int8, (True, True)),
@@ -115,30 +115,7 @@ def everything() -> None:
             numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16
         )
         if x == w and CAPABILITY == 90:
-            gemm.linear(
-                numbers(8, 4096, dtype=x),
-                numbers(12288, 4096, dtype=w),
-                numbers(12288),
-                x_scale,
-                w_scale,
-                BF16,
-            )
-            gemm.linear(
-                numbers(32, 4096, dtype=x),
-                numbers(4096, 4096, dtype=w),
-                None,
-                x_scale,
-                w_scale,
-                BF16,
-            )
-            gemm.gated(
-                numbers(32, 4096, dtype=x),
-                numbers(22016, 4096, dtype=w),
-                "gelu",
-                x_scale,
-                w_scale,
-                BF16,
-            )
+            hopper_products(x, x_scale, w_scale)
     small_m_gemm.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
     small_m_gemm.linear(
         numbers(64, 4096),
@@ -151,6 +128,38 @@ def everything() -> None:
     for act in ("gelu", "gelu_tanh"):
         small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
         activation.gate(numbers(3, 2200), act)
+
+
+def hopper_products(kind: torch.dtype, x_scale: Any, w_scale: Any) -> None:
+    """Products that prefetch, of one type."""
+    gemm.linear(
+        numbers(8, 4096, dtype=kind),
+        numbers(12288, 4096, dtype=kind),
+        numbers(12288),
+        x_scale,
+        w_scale,
+        BF16,
+    )
+    gemm.linear(
+        numbers(32, 4096, dtype=kind),
+        numbers(4096, 4096, dtype=kind),
+        None,
+        x_scale,
+        w_scale,
+        BF16,
+    )
+    gemm.gated(
+        numbers(32, 4096, dtype=kind),
+        numbers(22016, 4096, dtype=kind),
+        "gelu",
+        x_scale,
+        w_scale,
+        BF16,
+    )
+
+
+def norms_and_stores() -> None:
+    """Norms, quantized rows, and what is rotated and stored."""
     for kind in (None, torch.int8, E4M3) if CAPABILITY >= 89 else (None, torch.int8):
         for norm in (
             Norm(numbers(4096), 1e-5),
@@ -175,6 +184,10 @@ def everything() -> None:
     kv_store.rotate_and_store(window, None, norm, positions, padded, padded)
     for place, page in ((numbers(2, dtype=I64), None), (numbers(2, 5, dtype=I64), 16)):
         kv_store.rotate_and_store(window, both, norm, positions, pool, pool, place, page)
+
+
+def attentions() -> None:
+    """Attention in each layout."""
     for heads, kv_heads, dim, queries, splits in (
         (32, 32, 128, 8, 5),
         (32, 8, 128, 8, 1),
@@ -196,40 +209,47 @@ def everything() -> None:
             numbers(2, 32, dtype=I64),
             *places,
         )
-    if CAPABILITY == 90:
-        for n, rows_of_x in ((2048, 1), (4096, 16)):
-            left = gemm_residual.added(
-                numbers(rows_of_x, 4096),
-                numbers(n, 4096),
-                numbers(n),
-                numbers(rows_of_x, n),
-                numbers(n),
-            )
-            squares = gemm.Squares(left.sums, 1e-5)
-            gemm.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
-            gemm.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
-        for parts, queries, groups, dim, kind in (
-            (1, 8, 1, 128, BF16),
-            (1, 1, 1, 64, BF16),
-            (2, 5, 4, 128, F32),
-            (1, 17, 1, 128, BF16),
-        ):
-            window, slots = (
-                numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind),
-                [numbers(900, 8, dim) for _ in range(2)],
-            )
-            angles, places = (
-                [numbers(64, dim, dtype=F32)] * 2,
-                (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
-            )
-            hopper_attention.ragged(
-                window,
-                *angles,
-                *slots,
-                *places,
-                0.3,
-                *((20, 30.0) if groups == 4 else (None, None)),
-            )
+
+
+def five_launches() -> None:
+    """The kernels of a block in five launches."""
+    for n, rows_of_x in ((2048, 1), (4096, 16)):
+        left = gemm_residual.added(
+            numbers(rows_of_x, 4096),
+            numbers(n, 4096),
+            numbers(n),
+            numbers(rows_of_x, n),
+            numbers(n),
+        )
+        squares = gemm.Squares(left.sums, 1e-5)
+        gemm.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
+        gemm.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
+    for parts, queries, groups, dim, kind in (
+        (1, 8, 1, 128, BF16),
+        (1, 1, 1, 64, BF16),
+        (2, 5, 4, 128, F32),
+        (1, 17, 1, 128, BF16),
+    ):
+        window, slots = (
+            numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind),
+            [numbers(900, 8, dim) for _ in range(2)],
+        )
+        angles, places = (
+            [numbers(64, dim, dtype=F32)] * 2,
+            (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
+        )
+        hopper_attention.ragged(
+            window,
+            *angles,
+            *slots,
+            *places,
+            0.3,
+            *((20, 30.0) if groups == 4 else (None, None)),
+        )
+
+
+def samples() -> None:
+    """Noise, warps, draws and verdicts."""
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
     row = numbers(2, dtype=I64)
     for kind in (BF16, torch.float16, F32):
@@ -244,19 +264,24 @@ def everything() -> None:
         rejection_sampling.verdict(
             numbers(2, 3, dtype=I64), draft, numbers(2, dtype=I64), probs, uniforms, uniforms
         )
+    draft = numbers(2, 3, dtype=I64)
+    rejection_sampling.emit(draft, row, probs[:, 0], uniforms)
+
+
+def rows() -> None:
+    """The state of a batch, and its report."""
     tokens, row, flags, draft = (
         numbers(2, 90, dtype=I64),
         numbers(2, dtype=I64),
         numbers(2, dtype=torch.bool),
         numbers(2, 3, dtype=I64),
     )
-    rejection_sampling.emit(draft, row, probs[:, 0], uniforms)
     embedding.embedded(numbers(90, 2048), tokens)
     batch_state.last(tokens, row, flags, 2)
     batch_state.draft_positions(row, row, 3)
     for chances in (numbers(2, 3, 51200, dtype=F32), None):
         validity.valid_part(row, row, draft, chances, 51200)
-    validity.with_target_flags(row, probs, row)
+    validity.with_target_flags(row, numbers(2, 4, 51200, dtype=F32), row)
     batch_state.window(tokens, row, flags, draft, row)
     batch_state.leading(numbers(2, 3, dtype=torch.bool), row)
     ends = numbers(2, 8, dtype=I64)
@@ -275,6 +300,17 @@ def everything() -> None:
             draft,
             chances,
         )
+
+
+def everything() -> None:
+    """Every kernel once, and again where what differs decides what is compiled at all."""
+    products()
+    norms_and_stores()
+    attentions()
+    if CAPABILITY == 90:
+        five_launches()
+    samples()
+    rows()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ class _Row:
     times: list[float] = field(default_factory=list)
 
 
+def _work(positions: int, drafted: np.ndarray, emitted: np.ndarray) -> Work:
+    kept = int(emitted.sum())
+    return Work(1000 + 10 * positions, 100 * (int(drafted.sum()) + kept), 100 * kept)
+
+
 @st.composite
 def runs(
     draw: st.DrawFn,
@@ -103,28 +108,9 @@ def runs(
         k = int(drafted.max())
         span = draw(st.integers(k + 1, 64))
         positions = int((requests >= 0).sum()) * draw(st.integers(1, span))
-        work = Work(
-            1000 + 10 * positions,
-            100 * int(drafted.sum() + emitted.sum()),
-            100 * int(emitted.sum()),
-        )
-        steps.append(
-            (
-                k,
-                span,
-                positions,
-                requests,
-                drafted,
-                accepted,
-                emitted,
-                seconds,
-                host,
-                now,
-                None,
-                None,
-                work,
-            )
-        )
+        counts = requests, drafted, accepted, emitted
+        work = _work(positions, drafted, emitted)
+        steps.append((k, span, positions, *counts, seconds, host, now, None, None, work))
     return Drawn(steps, lines)
 
 

@@ -89,7 +89,13 @@ class Setup(engine.Setup):
 
 def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMaker:
     def make(setup: Setup, requests: list[Request], scorer: Callable[[str], Scorer]) -> Drafter:
-        outputs = {r.key: r.prompt + greedy(setup.world, r.prompt, r.limit + 4) for r in requests}
+        said: dict[tuple[tuple[int, ...], int], list[int]] = {}  # rows of one prompt share it
+        outputs = {}
+        for r in requests:
+            same = tuple(r.prompt), r.limit
+            if same not in said:
+                said[same] = r.prompt + greedy(setup.world, r.prompt, r.limit + 4)
+            outputs[r.key] = said[same]
         return Scripted(outputs, errs, setup.world.vocab, soft)
 
     return make

@@ -210,12 +210,8 @@ def capped(scores: Tensor, softcap: float) -> Tensor:
     return softcap * torch.tanh(scores / softcap)
 
 
-@contextmanager
-def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device]:
-    """The module's kernels, launched as ever, run here. late: tensors that the kernel before
-    writes.
-    """
-    device = Device(late)
+def language(device: Device) -> dict[str, Any]:
+    """What a module of kernels imports, run by the device."""
     made = SimpleNamespace(
         program_id=lambda axis: device.program[axis], num_programs=lambda axis: device.grid[axis],
         num_warps=lambda: device.warps,
@@ -241,7 +237,7 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
         init=lambda bar, count: None, expect=device.expect, wait=device.wait,
         invalidate=device.invalidate, MBarrierLayout=lambda: "barrier"
     )  # fmt: skip
-    names = {
+    return {
         "gl": made, "mbarrier": barriers,
         "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
         "mma_v2": product, "warpgroup_mma": product, "activated": activated, "capped": capped,
@@ -252,6 +248,15 @@ def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device
             dtype=base.dtype
         ),
     }  # fmt: skip
+
+
+@contextmanager
+def emulated(module: ModuleType, late: Sequence[Tensor] = ()) -> Iterator[Device]:
+    """The module's kernels, launched as ever, run here. late: tensors that the kernel before
+    writes.
+    """
+    device = Device(late)
+    names = language(device)
 
     class Kernel:
         def __init__(self, fn: Any) -> None:

@@ -76,6 +76,14 @@ def agreed(rng: np.random.Generator, drafted: int) -> int:
     return int(wrong.argmax()) if wrong.any() else drafted
 
 
+def judged(
+    rng: np.random.Generator, drafted: list[int], room: list[int]
+) -> tuple[list[int], list[int]]:
+    """How many tokens are accepted and emitted, of which each row has room for so many."""
+    accepted = [min(agreed(rng, d), left) for d, left in zip(drafted, room, strict=True)]
+    return accepted, [min(a + 1, left) for a, left in zip(accepted, room, strict=True)]
+
+
 def simulate(
     rng: np.random.Generator, policy: str, batch: int, tokens: int, repeat: int, slower: float = 1.0
 ) -> tuple[list[StepLine], list[RequestLine], list[DraftLine]]:
@@ -99,15 +107,8 @@ def simulate(
     while any(row >= 0 for row in rows):
         active = [row >= 0 for row in rows]
         drafted = [k if on else 0 for on in active]
-        accepted = [agreed(rng, d) for d in drafted]
-        accepted = [
-            min(a, limits[row] - len(done[row])) if row >= 0 else 0
-            for a, row in zip(accepted, rows, strict=True)
-        ]
-        emitted = [
-            min(a + 1, limits[row] - len(done[row])) if row >= 0 else 0
-            for a, row in zip(accepted, rows, strict=True)
-        ]
+        room = [limits[row] - len(done[row]) if row >= 0 else 0 for row in rows]
+        accepted, emitted = judged(rng, drafted, room)
         held = sum(
             int(prompts[row]) + len(done[row]) + d + 1
             for row, d in zip(rows, drafted, strict=True)
@@ -116,21 +117,9 @@ def simulate(
         seconds = float((0.005 + 0.0004 * k + 1e-5 * held) * rng.uniform(0.97, 1.03) * slower)
         host = float(rng.uniform(2e-4, 5e-4))
         at += seconds + host
-        mark = replace_ints(rows, drafted, accepted, emitted)
-        steps.append(
-            StepLine(
-                *mark[:1],
-                k,
-                64,
-                held,
-                *mark[1:],
-                seconds,
-                host,
-                at,
-                repeat,
-                work_of(k, held, drafted, emitted),
-            )
-        )
+        ids, *counts = replace_ints(rows, drafted, accepted, emitted)
+        work = work_of(k, held, drafted, emitted)
+        steps.append(StepLine(ids, k, 64, held, *counts, seconds, host, at, repeat, work))
         guesses = [[int(token) for token in rng.integers(0, len(WORDS), d)] for d in drafted]
         for b, row in enumerate(rows):
             if row < 0:
@@ -145,14 +134,8 @@ def simulate(
                 )
                 rows[b] = waiting.pop(0) if waiting else -1
                 began[rows[b]] = at
-        drafts.append(
-            DraftLine(
-                repeat,
-                len(steps) - 1,
-                guesses,
-                [[float(rng.uniform(0.05, 1)) for _ in row] for row in guesses],
-            )
-        )
+        probs = [[float(rng.uniform(0.05, 1)) for _ in row] for row in guesses]
+        drafts.append(DraftLine(repeat, len(steps) - 1, guesses, probs))
         k = lengths(policy, k, np.array(accepted))
     return steps, requests, drafts
 

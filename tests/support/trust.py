@@ -29,6 +29,7 @@ from unit import test_testing_broken_drafters as drafters
 from unit import test_testing_broken_in_runs as in_runs
 from unit import test_testing_broken_pairs as pairs
 from unit import test_testing_broken_policies as policies
+from unit import test_testing_broken_verifiers as verifiers
 
 Check = Callable[..., None]
 
@@ -37,7 +38,7 @@ def known() -> Iterator[tuple[str, Check]]:
     """Every broken strategy of the tests, by name, with its check."""
     for check, test, count in (
         (check_drafter, drafters.test_a_drafter_that_breaks_a_law_is_told_which_and_where, 1),
-        (check_verifier, drafters.test_a_verifier_that_breaks_a_law_is_told_which_and_where, 1),
+        (check_verifier, verifiers.test_a_verifier_that_breaks_a_law_is_told_which_and_where, 1),
         (
             check_verifier,
             in_runs.test_a_verifier_that_is_right_in_each_step_alone_is_found_out_in_a_run,
@@ -50,7 +51,7 @@ def known() -> Iterator[tuple[str, Check]]:
         for case in vars(test)["pytestmark"][0].args[1]:
             broken = getattr(case, "values", case)[:count]
             yield f"{check.__name__} {' '.join(map(called, broken))}", bound(check, *broken)
-    for verifier in (drafters.AcceptsAll, drafters.LateBias):
+    for verifier in (verifiers.AcceptsAll, verifiers.LateBias):
         yield (
             f"check_verifier {verifier.__name__}, cuts",
             bound(check_verifier, verifier, rejection_cuts),

@@ -19,12 +19,34 @@ from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-# Calls of a function that are checked, counted anew in each test function: the first ones, then
-# each time that there were four times as many. Odd numbers: calls often come in twos or fours.
-CHECKED = frozenset({1, 2, 3, 4} | {(13 * 4**n - 1) // 3 for n in range(1, 12)})
 EVERY_CALL = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-# in this test function; by code, because a function within a function is made again and again
-calls: dict[CodeType, int] = {}
+# Calls from one check of a function to the next: the first four are checked, then ever fewer. Odd
+# numbers of calls: calls often come in twos or fours.
+GAPS = (1, 1, 1, 1) if EVERY_CALL else (1, 1, 1, 1, *(13 * 4**n for n in range(11)))
+
+
+class Countdown:
+    """Calls of a function that are left until the next check, in this test function."""
+
+    __slots__ = ("checks", "left")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.checks, self.left = 0, 1
+
+    def checked(self) -> None:
+        """Start towards the next check."""
+        if self.checks == 0:
+            started.append(self)
+        self.checks += 1
+        self.left = GAPS[min(self.checks, len(GAPS) - 1)]
+
+
+# by code, because a function within a function is made again and again
+countdowns: dict[CodeType, Countdown] = {}
+started: list[Countdown] = []  # those with a check in this test function
 _jaxtyped = jaxtyping.jaxtyped
 _test = ""
 
@@ -33,7 +55,9 @@ def begin(test: str) -> None:
     """Count again, unless this is another case of the test before."""
     global _test
     if test != _test:
-        calls.clear()
+        for countdown in started:
+            countdown.reset()
+        started.clear()
         _test = test
 
 
@@ -52,15 +76,17 @@ def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
 
 
 def _now_and_then(fn: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
-    code, checked = fn.__code__, None
+    checked, countdown = None, countdowns.setdefault(fn.__code__, Countdown())
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal checked
         __tracebackhide__ = True
-        calls[code] = count = calls.get(code, 0) + 1
-        checks = EVERY_CALL or count in CHECKED
-        if not checks or jaxtyping.config.jaxtyping_disable:
+        countdown.left -= 1  # the way of almost all calls: short, because it is gone so often
+        if countdown.left > 0:
+            return fn(*args, **kwargs)
+        countdown.checked()
+        if jaxtyping.config.jaxtyping_disable:
             return fn(*args, **kwargs)
         if checked is None:  # it takes milliseconds to make, and most functions are not called
             checked = _jaxtyped(fn, typechecker=typechecker)

@@ -3,8 +3,9 @@
 Its figures mean something on a GPU only.
 """
 
-import importlib.util
+import importlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -23,15 +24,11 @@ from unit.test_package import ROOT
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "benchmark_of_attention", ROOT / "benchmarks/attention.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark() -> Iterator[ModuleType]:
+    """The script, which imports modules that lie beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        yield importlib.import_module("attention")
 
 
 @dataclass(frozen=True)

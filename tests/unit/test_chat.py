@@ -21,7 +21,8 @@ from bass.errors import CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
 from bass.text.chat import LONGEST, MOST_MESSAGES, checked_messages
 from unit.checkpoints import Pair, write_checkpoint
-from unit.text_folders import build, llama3_json, write
+from unit.text_flavours import build
+from unit.text_folders import llama3_json, write
 
 transformers.logging.set_verbosity_error()
 TEMPLATES = {

@@ -12,7 +12,7 @@ from bass.cli.strategies import EXPLAINED
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Said
 from unit.distributions import Offer
-from unit.test_cli import on_a_terminal
+from unit.test_cli_terminal import on_a_terminal
 
 Command = Callable[..., Said]
 

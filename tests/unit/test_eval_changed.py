@@ -16,7 +16,7 @@ from bass.provenance import made_with as inputs
 from bass.runs.evaluation_folder import opened, read_manifest
 from support.evaluation_folders import write_evaluation
 from unit.checkpoints import Pair
-from unit.test_eval import BassCommand, arguments
+from unit.test_eval_runs import BassCommand, arguments
 
 OWN = """
 import numpy as np

@@ -1,9 +1,9 @@
-"""From names, mappings and classes to objects; what installed packages offer."""
+"""From names, mappings and classes to objects."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -11,28 +11,17 @@ import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import (
     REQUIRED,
-    class_of,
-    find_class,
     make,
-    names,
     parameters,
-    plugins,
 )
-from bass.attention import BACKENDS
-from bass.caches import CACHES
-from bass.cli.strategies import entries
 from bass.interfaces import (
-    AttentionBackend,
     Drafter,
     DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
-    KVCache,
     StopRule,
-    Verifier,
 )
-from bass.policies import POLICIES, BatchAdaptive, Clamped, Fixed, Lagged
-from unit.distributions import Offer
+from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 
 HERE = __name__
 
@@ -278,159 +267,3 @@ def test_what_stands_for_no_strategy_is_refused_in_a_sentence(case: str) -> None
     kind, spec, words = WRONG[case]
     with pytest.raises(bass.BassError, match=re.escape(words)):
         make(kind, spec)
-
-
-class NoFlag(Verifier):
-    def __call__(self, *_: Any) -> Any: ...
-
-
-class TextFlag(NoFlag):
-    lossless: ClassVar[Any] = "no"
-
-
-class NoView(AttentionBackend[Any, Any]):
-    capturable: ClassVar[bool] = True
-
-    def plan(self, *_: Any) -> Any: ...
-    def run(self, *_: Any) -> Any: ...
-
-
-class NoCapture(NoView):
-    view_type: ClassVar[type] = int
-    capturable: ClassVar[Any] = None
-
-
-class NoLayout(KVCache[Any]):
-    @classmethod
-    def allocate(cls, *_: Any) -> Any: ...
-    def write(self, *_: Any) -> None: ...
-    def view(self, *_: Any) -> Any: ...
-    def rows(self, *_: Any) -> Any: ...
-    def reserve(self, *_: Any) -> None: ...
-    def copy_rows(self, *_: Any) -> None: ...
-
-
-UNSAID: list[tuple[str, type, str, str]] = [
-    (
-        "verifier",
-        NoFlag,
-        "does not declare `lossless`",
-        "write `lossless: ClassVar[bool] = True` or `= False` in the class.",
-    ),
-    (
-        "verifier",
-        TextFlag,
-        "has `lossless = 'no'`, which is not a bool",
-        "write `lossless: ClassVar[bool] = True` or `= False`",
-    ),
-    (
-        "attention",
-        NoView,
-        "does not declare `view_type`",
-        "write `view_type: ClassVar[type] = PaddedView`",
-    ),
-    (
-        "attention",
-        NoCapture,
-        "has `capturable = None`, which is not a bool",
-        "write `capturable: ClassVar[bool] = True` or `= False`",
-    ),
-    (
-        "cache",
-        NoLayout,
-        "does not declare `view_type`",
-        "write `view_type: ClassVar[type] = PaddedView`",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "cls", "true", "remedy"), UNSAID, ids=[cls.__name__ for _, cls, _, _ in UNSAID]
-)
-def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(
-    kind: str, cls: type, true: str, remedy: str
-) -> None:
-    made = [] if KINDS[kind].as_class else [cls()]
-    for spec in (cls, f"{HERE}:{cls.__name__}", {"class_path": cls}, *made):
-        with pytest.raises(bass.BassError, match=re.escape(true)) as error:
-            make(kind, spec)
-        assert f"{cls.__name__}` {true}: {remedy}" in str(error.value)
-        assert str(error.value).count(". ") == 0
-    option: dict[str, Any] = {kind: f"{HERE}:{cls.__name__}"}
-    with pytest.raises(bass.BassError, match=re.escape(true)):
-        bass.load(**option)
-
-
-def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> None:
-    offer("bass.verifiers", quiet=f"{HERE}:NoFlag")
-    entry = next(entry for entry in entries("verifier") if entry.name == "quiet")
-    assert "`quiet`, which fake-strategies 1.2 offers as" in entry.problem
-    assert "does not declare `lossless`" in entry.problem
-    assert entry.lossless is None
-
-
-def test_ours_say_all_that_their_protocols_declare() -> None:
-    for kind, registry in {
-        "verifier": KINDS["verifier"].registry,
-        "cache": CACHES,
-        "attention": BACKENDS,
-    }.items():
-        for cls in registry.values():
-            assert class_of(kind, cls) is cls
-
-
-def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
-    offer("bass.policies", half="offered:Half", deep="offered:Outer.Deep")
-    assert {"half", "deep", "fixed"} <= set(names("policy"))
-    assert (
-        repr(make("policy", {"class_path": "half", "init_args": {"top": 6}}))
-        == "Half(top=6, max_length=8)"
-    )
-    assert find_class("policy", "deep").__qualname__ == "Outer.Deep"
-    assert find_class("policy", "offered:Outer.Deep") is find_class("policy", "deep")
-    with pytest.raises(bass.BassError, match="Did you mean `half`"):
-        make("policy", "hall")
-
-
-def test_a_name_of_ours_means_ours(offer: Offer) -> None:
-    offer("bass.policies", bass="offered:Half")
-    assert find_class("policy", "bass") is BatchAdaptive
-
-
-def test_every_policy_states_its_cost() -> None:
-    assert [
-        name
-        for name, cls in POLICIES.items()
-        if "Cost: " not in " ".join((cls.__doc__ or "").split())
-    ] == []
-
-
-def test_of_two_packages_with_one_name_the_first_found_is_meant(offer: Offer) -> None:
-    offer("bass.policies", half="offered:Outer.Deep", distribution="second")
-    offer("bass.policies", half="offered:Half", distribution="first")
-    assert find_class("policy", "half").__qualname__ == "Half"
-    assert plugins("policy")["half"].value == "offered:Half"
-
-
-BROKEN = {
-    "no-module": ("nowhere:Half", "ModuleNotFoundError: No module named 'nowhere'"),
-    "no-class": ("offered:Nothing", "AttributeError"),
-    "fails": ("fails_on_import:Half", "RuntimeError: not today"),
-    "exits": ("exits_on_import:Half", "SystemExit: 3"),
-    "no-strategy": (
-        "offered:NoStrategy",
-        "is no policy: it must be a class that subclasses `bass.interfaces.DraftLengthPolicy`",
-    ),
-    "no-class-at-all": ("offered:NUMBER", "is no policy"),
-    "no-path": ("???", "Cannot load policy"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_offer_is_refused_with_the_name_of_its_package(offer: Offer, name: str) -> None:
-    value, words = BROKEN[name]
-    offer("bass.policies", **{name: value})
-    with pytest.raises(bass.BassError, match=re.escape(words)) as error:
-        make("policy", name)
-    assert f"`{name}`, which fake-strategies 1.2 offers as `{value}`" in str(error.value)
-    assert make("policy", "fixed") == Fixed(4)

@@ -17,7 +17,8 @@ import bass
 from bass.api.llm import LLM
 from bass.text import StopStrings, Tokenizer, Transcript
 from unit.checkpoints import write_checkpoint
-from unit.text_folders import FLAVOURS, build, strings
+from unit.text_flavours import FLAVOURS, build
+from unit.text_folders import strings
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 # Bytes as tokens with and without a leading space, cleaning of spaces with and without bytes,

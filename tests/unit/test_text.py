@@ -16,7 +16,7 @@ import bass
 from bass.errors import CheckpointError, PairingError
 from bass.text import ChatTemplates, TextStream, Tokenizer, check_same_tokenizer
 from unit.checkpoints import Pair, byte_tokenizer
-from unit.text_folders import build
+from unit.text_flavours import build
 
 BYTES = Tokenizer(byte_tokenizer())
 BROKEN = "\N{REPLACEMENT CHARACTER}"

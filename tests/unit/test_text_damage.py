@@ -13,7 +13,8 @@ from tokenizers import decoders, models
 
 from bass.errors import BassError, CheckpointError
 from bass.text import TextStream, Tokenizer
-from unit.text_folders import build, write
+from unit.text_flavours import build
+from unit.text_folders import write
 
 FILES = {
     "Llama 3": ("tokenizer.json", "tokenizer_config.json"),

@@ -9,7 +9,8 @@ import transformers
 from transformers import AutoTokenizer
 
 from bass.text import TextStream, Tokenizer
-from unit.text_folders import FLAVOURS, build, strings, vocab_and_merges, write
+from unit.text_flavours import FLAVOURS, build
+from unit.text_folders import strings, vocab_and_merges, write
 
 transformers.logging.set_verbosity_error()
 BROKEN = "\N{REPLACEMENT CHARACTER}"

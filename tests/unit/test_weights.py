@@ -1,6 +1,4 @@
-"""Checkpoints as they occur: files, types, names, ties; what is refused in which words; and what
-loading costs in memory.
-"""
+"""Checkpoints as they occur: files, types, names, ties; messages; and the memory of loading."""
 
 import io
 import json

@@ -185,7 +185,7 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
 
 
 def dry_run(ablation: Ablation, console: Screen) -> int:
-    """Print all cells, and an estimate of the time for the pending ones; returns the exit status."""
+    """Print all cells and the estimated time of the pending ones; returns the exit status."""
     pending = ablation.pending
     waiting = {task.id for task in pending}
     rows = [["cell", *ablation.plan.axes, "calls", "sequences", ""]]

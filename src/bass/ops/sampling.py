@@ -8,8 +8,10 @@ draw            the token at which the running sum of p passes u Σ p (inverse t
 token_logprobs  x[token] - log Σ exp(x)
 """
 
+import itertools
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
@@ -18,6 +20,8 @@ from torch import Tensor
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.records import SAMPLING_OPTIONS, History
+
+OFF = np.array(list(SAMPLING_OPTIONS.values()))  # the values without effect
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,13 @@ class Columns:
         if sampling.device.type != "cpu":
             used = frozenset((*SAMPLING_OPTIONS, "greedy", "sampled"))
             return cls(**own, used=used, most=None)
-        values = [set(column) for column in zip(*sampling.tolist(), strict=True)]
-        off = SAMPLING_OPTIONS.items()
-        used = {name for (name, value), all_ in zip(off, values, strict=True) if all_ - {value, 0}}
-        used |= {"greedy"} if 0 in values[0] else set()
-        used |= {"sampled"} if values[0] - {0} else set()
-        return cls(**own, used=frozenset(used), most=int(max(values[1])))
+        values = sampling.numpy()
+        in_use = ((values != OFF) & (values != 0)).any(0)
+        used = set(itertools.compress(SAMPLING_OPTIONS, in_use))
+        greedy = values[:, 0] == 0
+        used |= {"greedy"} if greedy.any() else set()
+        used |= set() if greedy.all() else {"sampled"}
+        return cls(**own, used=frozenset(used), most=int(values[:, 1].max()))
 
 
 def warp(

@@ -33,11 +33,13 @@ from bass.interfaces import (
 )
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.records import CacheBudget, Sequences
+from bass.records import SAMPLING_OPTIONS, CacheBudget, Sequences
 from bass.sampling import RowSampling, Sampling
 from bass.testing.drafters import Scripted
 from bass.testing.worlds import LlamaWorld, Pairing, World
 from bass.verifiers.rejection import Rejection
+
+NO_OPTIONS = tuple(SAMPLING_OPTIONS.values())
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,10 @@ class Setup:
     def engine(self, requests: list[Request]) -> Run:
         """The engine for these requests, with caches of exactly their size."""
         budget = room_for(requests, min(self.batch, len(requests)))
-        ends = [tuple(dict.fromkeys((*r.end_tokens, *self.eos))) for r in requests]
-        requests = [replace(r, end_tokens=own) for r, own in zip(requests, ends, strict=True)]
+        requests = [self._with_options(request) for request in requests]
+        longest = max(len(request.end_tokens) for request in requests)
         sequences = Sequences.empty(
-            budget.batch, int(budget.limits.max()), [], self.device, max(map(len, ends))
+            budget.batch, int(budget.limits.max()), [], self.device, longest
         )
         scorer = self.world.scorer("target", self.pairing, budget, self.device)
         if isinstance(self.drafter, By):
@@ -176,12 +178,22 @@ class Setup:
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
-        if isinstance(self.warp, Sampling):
-            row = tuple(map(float, astuple(self.warp)))
-            requests = [replace(request, sampling=row) for request in requests]
         return Run(
             requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy
         )
+
+    @functools.cached_property
+    def options(self) -> tuple[float, ...] | None:
+        """`Request.sampling` of every request; None if each has its own."""
+        return tuple(map(float, astuple(self.warp))) if isinstance(self.warp, Sampling) else None
+
+    def _with_options(self, request: Request) -> Request:
+        """The request with the end tokens and the options of all."""
+        sampling = request.sampling if self.options is None else self.options
+        if not self.eos and sampling == request.sampling:  # thousands of them: no copies
+            return request
+        ends = tuple(dict.fromkeys((*request.end_tokens, *self.eos)))
+        return replace(request, end_tokens=ends, sampling=sampling)
 
     def reads_on_the_host(self, drafter: Drafter) -> str | None:
         """Why the step cannot be captured in a graph; None if it can."""
@@ -264,10 +276,17 @@ def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 1
     ]
 
 
-def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
+def same_prompt(
+    prompt: list[int],
+    new: int,
+    samples: int,
+    seed: int = 0,
+    sampling: tuple[float, ...] = NO_OPTIONS,
+) -> list[Request]:
     """Samples of one prompt."""
+    fixed, limit = tuple(prompt), len(prompt) + new
     return [
-        Request(prompt, len(prompt) + new, _key(seed, tuple(prompt), i), 0, i)
+        Request(prompt, limit, _key(seed, fixed, i), 0, i, sampling=sampling)
         for i in range(samples)
     ]
 

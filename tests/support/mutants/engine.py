@@ -7,7 +7,7 @@ from support.mutants.killers import (
     DRAWN_FROM,
     EOS,
     EQUAL,
-    INVALID,
+    IMPOSSIBLE,
     LAYOUTS,
     LIMIT,
     LOGPROBS,
@@ -339,7 +339,7 @@ MUTANTS = (
         "checks.check_emitted",
         "np.isnan(report.logprobs) & judged",
         "np.isnan(report.logprobs) & emitted",
-        (f"{INVALID}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
+        (f"{IMPOSSIBLE}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(
         "a step whose report has flags is emitted",

@@ -348,8 +348,8 @@ MUTANTS = (
         "accepted < length",
         "accepted < k",
         (
-            "kernels/test_sampling_kernels.py::test_a_verdict_equals_its_twin",
-            "kernels/test_sampling_kernels.py::test_the_output_law_of_the_kernel_is_the_targets",
+            "kernels/test_rejection_kernels.py::test_a_verdict_equals_its_twin",
+            "kernels/test_rejection_kernels.py::test_the_output_law_of_the_kernel_is_the_targets",
         ),
         trap=13,
     ),
@@ -359,7 +359,7 @@ MUTANTS = (
         "(tl.cumsum(values, 0) > threshold) & (values > 0)",
         "tl.cumsum(values, 0) >= threshold",
         (
-            "kernels/test_sampling_kernels.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",
+            "kernels/test_rejection_kernels.py::test_a_draw_at_the_edge_of_a_cell_belongs_to_the_cell_above",
         ),
     ),
     Mutant(

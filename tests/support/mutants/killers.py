@@ -76,6 +76,7 @@ IN_FIVE = ("kernels/test_five_launches.py::test_blocks_in_five_launches_are_bloc
 SOON = "unit/test_steps_ahead.py"
 TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit"
 INVALID = "laws/test_7_invalid_drafts.py"
+IMPOSSIBLE = "laws/test_7_invalid_targets.py"
 PAIRS = "unit/test_pairs.py"
 ONE_PADDING = (
     f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
@@ -100,12 +101,14 @@ STOPPED = f"{STOP_STRINGS}::test_a_stop_string_ends_a_text_as_the_decoding_of_ev
 PARTS = f"{STOP_STRINGS}::test_tokens_that_end_within_characters_make_the_text_of_every_prefix"
 REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
 ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
-ABLATE, DRAFTED, AGAINST = (f"unit/test_ablate{part}.py" for part in ("", "_drafts", "_plain"))
+ABLATE, RESUMED, DRAFTED, AGAINST = (
+    f"unit/test_ablate{part}.py" for part in ("", "_resumed", "_drafts", "_plain")
+)
 REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
     f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
     f"{DRAFTED}::test_the_probability_of_a_drafted_token_is_that_of_the_distribution_it_was_drawn_from",
     f"{DRAFTED}::test_timing_the_parts_of_a_step_changes_nothing_of_the_run",
     f"{AGAINST}::test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same",
     f"{ABLATE}::test_a_cell_is_held_against_plain_decoding_repeat_by_repeat",
-    f"{ABLATE}::test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew",
+    f"{RESUMED}::test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew",
 )

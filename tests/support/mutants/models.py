@@ -86,6 +86,6 @@ MUTANTS = (
         "quantize_head",
         "decoder.embed.clone",
         "decoder.embed.detach",
-        ("unit/test_quantized.py::test_a_quantization_may_overwrite_what_it_is_given",),
+        ("unit/test_quantized_models.py::test_a_quantization_may_overwrite_what_it_is_given",),
     ),
 )

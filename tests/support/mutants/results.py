@@ -138,7 +138,7 @@ MUTANTS = (
         "model.start(problem.prompt, RequestOptions(**options | own), first)",
         "model.start(problem.prompt, RequestOptions(**options | own))",
         (
-            "unit/test_eval.py::test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call",
+            "unit/test_eval_runs.py::test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call",
         ),
     ),
     Mutant(
@@ -187,14 +187,16 @@ MUTANTS = (
         "read_samples",
         "len((group := found.pop(line.task_id, []))) == line.end",
         "(group := found.pop(line.task_id, []))",
-        ("unit/test_eval.py::test_a_problem_that_lost_a_sample_is_sampled_again",),
+        ("unit/test_eval_runs.py::test_a_problem_that_lost_a_sample_is_sampled_again",),
     ),
     Mutant(
         "a score is kept for another text",
         "evaluate._identity",
         "digest(sample.text)",
         "digest('')",
-        ("unit/test_eval.py::test_scores_that_were_cut_off_or_are_of_another_text_are_made_again",),
+        (
+            "unit/test_eval_runs.py::test_scores_that_were_cut_off_or_are_of_another_text_are_made_again",
+        ),
     ),
     Mutant(
         "few differences that are alike are a certainty",

@@ -1,0 +1,162 @@
+"""Input of an evaluation that is refused, and how its harness scores."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bass.api.llm import load
+from bass.errors import BassError, RequestError
+from bass.evaluation.harness import generated, generation_options, log_likelihood
+from bass.evaluation.record_code import Parser
+from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.tasks import humaneval
+from unit.checkpoints import Pair, Said
+from unit.test_eval import HUMANEVAL
+from unit.test_eval_runs import arguments
+
+BassCommand = Callable[..., Said]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--task", "chess"], "Unknown task `chess`"),
+        (["--data", "nowhere.jsonl"], "`nowhere.jsonl` cannot be read"),
+        (["--methods", "[fast]"], "Unknown method `fast`"),
+        (["--k", "[3]"], "pass@3 needs"),
+        (["--budgets", "[0]"], "more than 0 seconds"),
+        (["--budgets", "[2,-1]"], "more than 0 seconds"),
+        (["--budgets", "[.inf]"], "more than 0 seconds"),
+        (["--shots", "3"], "`shots=3` must leave"),
+        (["--limit", "0"], "`limit=0` must be"),
+        (["--max_new_tokens", "100000"], "prompts have more than"),
+        (["--max_new_tokens", "100000", "--skip_long"], "None of the prompts fits"),
+        (["--program_seconds", "0"], "must be more than 0"),
+        (["--program_seconds", "3000000"], "at most 1,000,000"),
+        (["--program_seconds", "1e300"], "at most 1,000,000"),
+        (["--program_memory", "100000000000000"], "at most 1,073,741,824 MiB"),
+        (["--chess", "1"], "chess"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_writes_nothing(
+    more: list[str], says: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    said = bass_command(*arguments(pair, tmp_path), *more)
+    assert (said.status, said.out) == (2, "")
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_prompt_is_refused_before_any_sample(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    asked = arguments(pair, tmp_path, "humaneval", 1)
+    (tmp_path / "humaneval.jsonl").write_text(json.dumps(HUMANEVAL | {"prompt": ""}) + "\n")
+    said = bass_command(*asked)
+    assert (said.status, "`H/0`" in said.err, (tmp_path / "out").exists()) == (2, True, False)
+
+
+def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: BassCommand) -> None:
+    (tmp_path / "eval.yaml").write_text(
+        "limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8"
+    )
+    said = bass_command("eval", "--config", str(tmp_path / "eval.yaml"))
+    assert said.err.splitlines()[0] == "bass: The command has 3 problems:"
+    assert [words in said.err for words in ("`--limit some`", "`baas`", "`--temprature`")] == [
+        True
+    ] * 3
+    said = bass_command("eval", "--shots", "-1", "--workers", "0")
+    assert said.err.splitlines()[0] == "bass: The command has 5 problems:"
+    wrong = {
+        "--data": ("nowhere.jsonl", "`nowhere.jsonl` cannot be read"),
+        "--temperature": ("-1", "`temperature=-1.0`"),
+        "--top_p": ("7", "`top_p=7.0`"),
+        "--max_new_tokens": ("0", "`max_new_tokens=0`"),
+        "--num_return_sequences": ("0", "`num_return_sequences=0`"),
+        "--program_memory": ("1", "`program_memory=1`"),
+        "--program_seconds": ("0", "`program_seconds=0.0`"),
+        "--limit": ("0", "`limit=0`"),
+    }
+    options = [text for name, (value, _) in wrong.items() for text in (name, value)]
+    output = tmp_path / "out"
+    said = bass_command("eval", "--task", "gsm8k", "--output", str(output), *options)
+    assert said.err.splitlines()[0] == f"bass: The command has {len(wrong)} problems:"
+    for _, words in wrong.values():
+        assert sum(words in line for line in said.err.splitlines()) == 1, (words, said.err)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
+def test_an_option_that_has_to_be_there_is_named(
+    missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+) -> None:
+    asked = arguments(pair, tmp_path)
+    at = asked.index(missing)
+    said = bass_command(*asked[:at], *asked[at + 2 :])
+    assert (said.status, f"`{missing}` is missing" in said.err) == (2, True)
+
+
+def test_log_likelihoods_are_those_that_generation_reports(pair: Pair) -> None:
+    llm = load(pair.target, pair.draft)
+    completion = llm.generate(
+        [1, 2, 3], max_new_tokens=12, temperature=0.0, ignore_eos=True
+    ).completions[0]
+    total, greedy = log_likelihood(llm, [1, 2, 3], completion.token_ids)
+    assert total == pytest.approx(sum(completion.logprobs), rel=1e-4)
+    assert greedy
+    assert not log_likelihood(llm, [1, 2, 3], [completion.token_ids[0] ^ 1])[1]
+
+
+def test_options_of_the_harness_are_used_or_refused() -> None:
+    asked = {"do_sample": False, "until": ["\n", ""], "max_gen_toks": 8, "temperature": 0.7}
+    assert generation_options(asked) | {"top_p": 1.0} == generation_options(asked)
+    assert (generation_options(asked)["temperature"], generation_options(asked)["stop"]) == (
+        0.0,
+        ["\n"],
+    )
+    assert generation_options(asked | {"do_sample": True})["temperature"] == 0.7
+    kept = {"repetition_penalty": 1.2, "frequency_penalty": 0.5, "min_new_tokens": 3}
+    assert generation_options(asked | kept).items() >= kept.items()
+    with pytest.raises(BassError, match="`num_beams` is not supported"):
+        generation_options(asked | {"num_beams": 4})
+
+
+def test_the_harness_gets_each_text_by_its_own_options(pair: Pair) -> None:
+    llm = load(pair.target, pair.draft)
+    positions = llm.models.target.shape.max_positions
+    short, long = ({"until": [], "max_gen_toks": count} for count in (3, 12))
+    asked = [([1, 2, 3], short), ([4, 5], long), ([6, 7, 8] * positions, short)]
+    texts = generated(llm, asked, 0)
+    alone = [generated(llm, [(context[3 - positions :], one)], 0) for context, one in asked]
+    assert [[text] for text in texts] == alone
+    with pytest.raises(RequestError, match=r"`max_gen_toks=100000` leaves no positions"):
+        generated(llm, [([1], {"until": [], "max_gen_toks": 100_000})], 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "solution"),
+    [
+        ('def f(x):\n    """Add 1."""\n', "    return x + 1\n"),
+        ('def f(x):\n  """Add 1."""\n', "  return x + 1\n"),
+        ('def f(x):\n\t"""Add 1."""\n', "\treturn x + 1\n"),
+        ('def f(x):\n    """Add 1."""', "\n    return x + 1\n"),
+        ('def f(x):\n    """Add 1', '."""\n    return x + 1\n'),
+        ('"""Add 1."""\n', "def f(x):\n    return x + 1\n"),
+    ],
+)
+def test_a_right_solution_passes_however_the_prompt_is_indented_and_ends(
+    prompt: str, solution: str
+) -> None:
+    test = "def check(c):\n    assert c(1) == 2\n"
+    record = {"task_id": "t", "prompt": prompt, "entry_point": "f", "test": test}
+    problem = humaneval(record | {"canonical_solution": solution}, 1, Parser())
+    assert Sandbox().check(problem.program(solution)).reason == "passed"
+
+
+def test_a_record_that_is_no_python_is_refused() -> None:
+    record = {"task_id": "t", "prompt": "def f(:\n", "entry_point": "f", "test": "pass"}
+    with pytest.raises(ValueError, match="prompt and solution together are not Python"):
+        humaneval(record | {"canonical_solution": "    return 1\n"}, 1, Parser())
