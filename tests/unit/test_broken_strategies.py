@@ -145,6 +145,21 @@ def test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts(
         setup.outcome(requests)
 
 
+@dataclass(frozen=True)
+class Rewrites(Verifier):
+    """Accepts tokens that nobody drafted."""
+
+    lossless: ClassVar[bool] = False
+
+    def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
+        return Verdict(F.pad((draft.tokens + 1) % TABLE.vocab, (0, 1)), draft.lengths)
+
+
+def test_a_verdict_that_accepts_other_tokens_than_the_drafted_ones(device: torch.device) -> None:
+    with pytest.raises(StrategyError, match="`Rewrites` returned other tokens than the draft's"):
+        run(Setup(TABLE, device, policy=Fixed(2), verifier=Rewrites()))
+
+
 def test_a_verdict_that_counts_for_other_rows(device: torch.device) -> None:
     with pytest.raises(
         StrategyError,

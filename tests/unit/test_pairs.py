@@ -165,4 +165,4 @@ def test_info_says_how_unequal_padding_is_used(
     assert said.status == 0
     assert f"`{own.draft}` can draft for `{own.target}`." in said.out
     assert f"to {size + 64:,} and {size + 3:,} ids" in said.out
-    assert f"proposes the first {size + 3:,}." in said.out
+    assert f"proposes the first {size + 3:,} ids." in said.out

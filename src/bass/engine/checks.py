@@ -17,17 +17,27 @@ def check_draft(step: Step, report: StepReport) -> None:
         raise invalid_draft(step.drafter, found)
 
 
-def check_counts(step: Step, report: StepReport, serving: np.ndarray) -> None:
-    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens or more than were drafted.
+def check_accepted(step: Step, report: StepReport, serving: np.ndarray) -> None:
+    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens, more than were drafted, or
+    other tokens than the drafted ones.
 
-    Such a count would stall its row or corrupt its text.
+    Such a count would stall its row or corrupt its text. Of other tokens, the caches would hold no
+    keys and values.
     """
-    columns = serving, report.verdict, report.drafted
-    for request, accepted, drafted in zip(*(c.tolist() for c in columns), strict=True):
+    counts = serving, report.verdict, report.drafted
+    for request, accepted, drafted in zip(*(c.tolist() for c in counts), strict=True):
         if request >= 0 and not 0 <= accepted <= drafted:
             raise StrategyError(
                 f"`{type(step.verifier).__name__}` accepted {accepted} of {drafted} drafted "
                 "tokens: return a count from 0 to the number of drafted tokens."
+            )
+    if columns := report.draft_tokens.shape[1]:
+        same = report.tokens[:, :columns] == report.draft_tokens
+        accepted = np.arange(columns) < report.accepted[:, None]
+        if (accepted & ~same).any():
+            raise StrategyError(
+                f"`{type(step.verifier).__name__}` returned other tokens than the draft's as "
+                "accepted: return the accepted tokens as drafted, then the next one."
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.engine.checks import check_counts, check_draft, check_emitted
+from bass.engine.checks import check_accepted, check_draft, check_emitted
 from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
@@ -207,7 +207,7 @@ class Run:
         check_draft(self.step, report)
         active = serving >= 0
         report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
-        check_counts(self.step, report, serving)
+        check_accepted(self.step, report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens.copy()
         return Outcome(report, before, serving, clock.idle - started, clock.now)
 

@@ -26,6 +26,7 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+COST = "unit/test_cost_of_runs.py"
 MUTANTS = (
     Mutant(
         "the target's window has the positions of the longest row",
@@ -58,6 +59,31 @@ MUTANTS = (
         "min(self.behind, self.schedule.most_generated) + 1",
         (WITNESS,),
         trap=8,
+    ),
+    Mutant(
+        "after plain steps the draft is fed as many columns as there were steps",
+        "Run._caught_up",
+        "min(self.behind, self.schedule.most_generated) + 2",
+        "self.behind + 2",
+        (f"{COST}::test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have",),
+    ),
+    Mutant(
+        "positions of a user's drafter are counted as they are at the end of the step",
+        "PassLog.add",
+        "window.positions.clone() if self.copies else window.positions",
+        "window.positions",
+        (
+            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were",
+        ),
+    ),
+    Mutant(
+        "the parts of an ensemble are taken for ours",
+        "drafters.ensemble.is_ours",
+        "and all(map(is_ours, parts))",
+        "",
+        (
+            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were[part]",
+        ),
     ),
     Mutant(
         "after plain steps the draft is not told what was committed",

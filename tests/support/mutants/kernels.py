@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(
         "a kernel's top-p is a share of the whole, not of top-k's tokens",
         "_search",
-        "need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE)",
+        "need = top_p * mass_of(listed, size, above, 0.0, top, inverse, TILE, UNROLL)",
         "",
         ("kernels/test_sampling_kernels.py::test_a_warp_equals_its_twin",),
     ),

@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "an end of sequence counts only as the last token",
         "ops.batch_state.commit",
-        "(verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)",
-        "(verdict.tokens[..., None] == rows.end_tokens[:, None]).any(-1)"
+        "(tokens[..., None] == rows.end_tokens[:, None]).any(-1)",
+        "(tokens[..., None] == rows.end_tokens[:, None]).any(-1)"
         " & (offsets == verdict.accepted[:, None])",
         (EOS,),
         trap=15,

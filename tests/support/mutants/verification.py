@@ -296,11 +296,20 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
-        "checks.check_counts",
+        "checks.check_accepted",
         "report.verdict",
         "report.accepted",
         (
             "unit/test_broken_strategies.py::test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts",
+        ),
+    ),
+    Mutant(
+        "a verdict may accept tokens that were not drafted",
+        "checks.check_accepted",
+        "accepted & ~same",
+        "accepted & False",
+        (
+            "unit/test_broken_strategies.py::test_a_verdict_that_accepts_other_tokens_than_the_drafted_ones",
         ),
     ),
 )
