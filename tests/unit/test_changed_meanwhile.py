@@ -41,8 +41,11 @@ OWN = ("late_policy", "late_lengths")
 class Meanwhile(Watch):
     """Makes a change when a cell has completed a share of itself."""
 
-    def __init__(self, cell: str, share: float, change: Change) -> None:
+    def __init__(
+        self, cell: str, share: float, change: Change, after: Change = lambda: None
+    ) -> None:
         self.cell, self.share, self.change, self.done = cell, share, change, False
+        self.after = after  # done when a cell has failed
         self.summaries: dict[str, Summary] = {}
 
     def at(self, task: Task, share: float) -> None:
@@ -52,6 +55,8 @@ class Meanwhile(Watch):
 
     def ended(self, task: Task, summary: Summary) -> None:
         self.summaries[task.id] = summary
+        if summary.state == "failed":
+            self.after()
 
 
 @pytest.fixture
@@ -74,12 +79,14 @@ def forget() -> None:
         sys.modules.pop(name, None)
 
 
-def ablation(pair: Pair, policy: str = "fixed", **flags: bool) -> Ablation:
+def ablation(
+    pair: Pair, policy: str = "fixed", seeds: tuple[int, ...] = (0,), **flags: bool
+) -> Ablation:
     base = {
         "target": str(pair.target), "draft": "one", "policy": policy, "prompts": ["def f("],
         "batch": 2, "max_new_tokens": 6, "repeats": 3, "warm_up": False, "temperature": 1.0,
     }  # fmt: skip
-    axes = {"draft": ["one", "two"]}
+    axes = {"draft": ["one", "two"]} | ({"seed": [*seeds]} if len(seeds) > 1 else {})
     return Ablation(plan({"name": "small", "base": base, "axes": axes}), Path("out"), **flags)
 
 
@@ -129,6 +136,29 @@ def test_a_restored_checkpoint_continues_what_was_complete(pair: Pair, work: Pat
     assert (work / "out/cells" / CELLS[1] / "steps.jsonl").read_text().startswith(steps)
 
 
+def test_a_model_that_was_loaded_from_a_changed_file_is_used_by_no_later_cell(
+    pair: Pair, work: Path
+) -> None:
+    shutil.copytree(work / "two", work / "saved")
+
+    def restored() -> None:
+        shutil.copy(work / "saved/model.safetensors", work / "two/model.safetensors")
+
+    watch = Meanwhile("0000-one-s0", 0, lambda: replaced(work / "two"), restored)
+    found = ablation(pair, seeds=(0, 1)).run(Local(), watch)
+    states = {cell: one.state for cell, one in found.items() if "two" in cell}
+    assert [*states.values()] == ["failed", "done"], states
+    kept = (work / "out/cells/0003-two-s1/steps.jsonl").read_text()
+    shutil.rmtree("out")
+    ablation(pair, seeds=(0, 1)).run(Local(), Meanwhile("", 0, forget))
+    assert drafted(kept) == drafted((work / "out/cells/0003-two-s1/steps.jsonl").read_text())
+
+
+def drafted(steps: str) -> list[tuple[list[int], list[int]]]:
+    lines = [json.loads(line) for line in steps.splitlines()]
+    return [(line["drafted"], line["accepted"]) for line in lines]
+
+
 def test_a_file_that_is_only_touched_is_no_change(pair: Pair, work: Path) -> None:
     def touched() -> None:
         shutil.copytree(work / "two", work / "copy")
@@ -149,6 +179,31 @@ def test_a_module_that_is_edited_before_its_late_import_fails_the_cell(
     ablation(pair, "late_policy:Mine").run(Local(), edit)
     for cell in CELLS:
         assert "(the module `late_lengths` has changed)" in str(edit.summaries[cell].error)
+        assert repeats(cell) == []
+
+
+def test_a_module_that_was_loaded_from_a_changed_file_fails_every_later_cell(
+    pair: Pair, work: Path
+) -> None:
+    late = work / "late_lengths.py"
+
+    def write(length: int) -> None:
+        late.write_text(f"LENGTH = {length}\n", encoding="utf-8")
+
+    imported = (
+        POLICY.replace("        from late", "        write()\n        from late").replace(
+            "import numpy", "from pathlib import Path\nimport numpy"
+        )
+        + f"""
+def write():
+    Path({str(late)!r}).write_text("LENGTH = 4\\n")
+"""
+    )
+    (work / "late_policy.py").write_text(imported, encoding="utf-8")
+    watch = Meanwhile("", 0, forget, lambda: write(2))
+    ablation(pair, "late_policy:Mine").run(Local(), watch)
+    for cell in CELLS:
+        assert "(the module `late_lengths` has changed)" in str(watch.summaries[cell].error)
         assert repeats(cell) == []
 
 

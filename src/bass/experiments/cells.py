@@ -219,7 +219,7 @@ def _generate(
     settings, calls = task.settings, task.settings.calls
     llm = serve(task.load_plan, pairs)
     inputs = Unchanged(task.inputs)
-    check_inputs(inputs)
+    check_inputs(inputs, pairs)
     # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn, since other cells ran in between
@@ -238,7 +238,7 @@ def _generate(
         for event in generation:
             tokens += len(event.token_ids)
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
-        check_inputs(inputs)
+        check_inputs(inputs, pairs)
         _record(task.folder, call, generation, conditions.line(call.number))
         say((call.number + 1) / len(calls))
     if not last:
@@ -256,9 +256,10 @@ def _generate(
     )
 
 
-def check_inputs(inputs: Unchanged) -> None:
-    """Raise `RunFolderError` if an input of a cell has changed."""
+def check_inputs(inputs: Unchanged, pairs: ModelCache) -> None:
+    """Raise `RunFolderError` if an input of a cell has changed, and drop the cached models."""
     if changes := inputs.changes():
+        pairs.clear()
         raise RunFolderError(
             f"An input of this cell is not what it was when the run began ({'; '.join(changes)}): "
             "restore it and give `--retry_failed`, or give `--redo_changed`, which discards the "

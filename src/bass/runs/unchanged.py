@@ -11,8 +11,9 @@ from bass.provenance.sources import Sources
 from bass.runs.changes import other_inputs
 
 _ROLES = ("target", "draft")
-# own modules, by name, that were loaded when their file had this hash: later edits do not run
-_loaded: dict[str, tuple[ModuleType, str]] = {}
+# of each loaded own module, its identity and the hash of its file when it was first seen: later
+# edits of the file do not run, and restoring the file does not change what runs
+_loaded: dict[str, tuple[object, str]] = {}
 
 
 @final
@@ -40,10 +41,19 @@ class Unchanged:
         return other_inputs(self._then, now)
 
     def _hash_of_module(self, module: str, then: str, sources: Sources) -> str:
+        """The hash of a module's file; of a loaded one, when it was first seen loaded."""
         loaded = sys.modules.get(module)
-        if loaded is not None and _loaded.get(module) == (loaded, then):
-            return then
+        known, first = _loaded.get(module, (None, ""))
+        is_known = loaded is not None and known is _identity(loaded)
+        # a package may still import files
+        if is_known and (first != then or not hasattr(loaded, "__path__")):
+            return first
         now = sources.hash_of_module(module)
-        if loaded is not None and now == then:
-            _loaded[module] = loaded, then
+        if loaded is not None and not is_known:
+            _loaded[module] = _identity(loaded), now
         return now
+
+
+def _identity(loaded: ModuleType) -> object:
+    """An object that another import or a reload of the module replaces."""
+    return getattr(loaded, "__spec__", None) or loaded
