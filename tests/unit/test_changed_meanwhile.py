@@ -104,7 +104,7 @@ def repeats(cell: str) -> list[int]:
 
 
 @pytest.mark.parametrize("when", [0.0, 0.4, 0.99])
-def test_a_replaced_checkpoint_fails_the_cells_that_read_it_and_keeps_what_came_before(
+def test_a_replaced_checkpoint_fails_the_cells_that_read_it(
     pair: Pair, work: Path, when: float
 ) -> None:
     watch = Meanwhile(CELLS[1], when, lambda: replaced(work / "two"))
