@@ -209,3 +209,24 @@ def test_a_target_may_exclude_tokens(temperature: float, name: str, device: torc
         assert min(logprobs) > EXCLUDED
     if name == "synthetic":
         assert min(logprobs) == EXCLUDED
+
+
+@dataclass(frozen=True)
+class Overwrites(Verifier):
+    """Judges as `Block`, then writes to the distributions of the target."""
+
+    lossless: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
+        verdict = Block()(draft, target_probs, noise)
+        target_probs.mul_(0.5)
+        return verdict
+
+
+def test_a_verifier_that_writes_to_the_distributions_of_the_target_is_named(
+    device: torch.device,
+) -> None:
+    setup = Setup(TABLE, device, policy=Fixed(2), verifier=Overwrites(), warp=Sampling())
+    words = "`Overwrites` wrote to `target_probs`, which is read-only: .* do not sum to 1"
+    with pytest.raises(StrategyError, match=words):
+        setup.outcome(same_prompt([1, 2], 6, 2))

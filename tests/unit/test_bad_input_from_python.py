@@ -111,6 +111,7 @@ LOADS: dict[str, tuple[dict[str, Any], str]] = {
     "quantization": ({"quantization": "int7"}, "Unknown quantization `int7`"),
     "graphs": ({"cuda_graphs": True}, "cuda_graphs=True"),
     "device of a number": ({"device": "cuda:99"}, "device='cuda:99'"),
+    "another processor": ({"device": "cpu:99"}, "device='cpu:99'"),
     "dtype of torch": ({"dtype": "int8"}, "dtype `int8`"),
 }
 

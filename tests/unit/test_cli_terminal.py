@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,6 +111,47 @@ def test_ctrl_c_before_anything_was_generated(
     said = bass_command("generate", *pair.options, "def f(")
     assert (said.status, said.out) == (130, "")
     assert said.err == "bass: Interrupted before anything was generated.\n"
+
+
+AGAIN = """
+import os, signal, sys, threading
+from bass import cli
+
+def interrupted(argv):
+    threading.Thread(target=again).start()
+    raise KeyboardInterrupt
+
+def again():
+    threading.main_thread().join()  # Python exits, and waits for this thread
+    os.kill(os.getpid(), signal.SIGINT)
+
+cli._dispatch = interrupted
+sys.exit(cli.main())
+"""
+
+
+def test_ctrl_c_while_python_exits_ends_it_without_a_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert done.stderr == "bass: Interrupted before anything was generated.\n"
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_standard_error_that_cannot_be_written_is_status_2_and_loses_no_output(
+    pair: Pair, wrong: bool
+) -> None:
+    command = [sys.executable, "-m", "bass", "generate", *pair.options, "def f("]
+    options = ["--temperature", "-1"] if wrong else []
+    env = one_thread()
+    with open("/dev/full", "w") as full:
+        done, quiet = (
+            subprocess.run([*command, *options], stdout=-1, stderr=to, env=env, check=False)
+            for to in (full, subprocess.DEVNULL)
+        )
+    assert (done.returncode, done.stdout) == (2, quiet.stdout)
+    assert bool(quiet.stdout) is not wrong
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:

@@ -12,9 +12,10 @@ import pytest
 
 import bass
 from bass.errors import BassError
-from unit.checkpoints import Pair, Said
+from unit.checkpoints import Pair, Said, byte_tokenizer
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
+VOCABULARY = byte_tokenizer().get_vocab_size()
 SHORT = {"max_new_tokens": 12, "ignore_eos": True}
 
 
@@ -110,6 +111,14 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
         ({"stop_token_ids": [True]}, "`stop_token_ids` holds True"),
         ({"stop_token_ids": range(2000)}, "`stop_token_ids` has more than 1000 ids"),
         ({"ignore_eos": [True, False]}, r"`ignore_eos=\[True, False\]` must be True or False"),
+        (
+            {"min_new_tokens": 3, "stop_token_ids": range(VOCABULARY)},
+            f"^`min_new_tokens=3` needs a token .* all {VOCABULARY} of the vocabulary end a text",
+        ),
+        (
+            {"min_new_tokens": [0, 3], "stop_token_ids": range(VOCABULARY)},
+            "^Prompt 1: `min_new_tokens=3` needs",
+        ),
         ({"min_tokens": 3}, "Unknown option `min_tokens`: give `min_new_tokens`"),
     ],
 )

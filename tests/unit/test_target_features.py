@@ -60,6 +60,41 @@ def test_features_that_are_no_layers_are_an_error(pair: Pair, layers: Any) -> No
         check_drafter(Reads(layers))
 
 
+@dataclass(frozen=True)
+class Runs(Reads):
+    """Claims to run the first layers of the target."""
+
+    first: Any = 1
+
+    @property
+    def target_features(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def target_layers(self) -> Any:
+        return self.first
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("first", [None, "1", 1.0, True, -1, (1,)], ids=repr)
+def test_a_number_of_layers_that_is_none_is_an_error(pair: Pair, first: Any) -> None:
+    words = r"`Runs.target_layers` is .*: give a number of layers of the target, an integer of 0"
+    method = Runs(first=first)
+    for one in (method, Ensemble((Ngram(), method))):
+        with pytest.raises(StrategyError, match=words):
+            bass.load(pair.target, drafter=one)
+    with pytest.raises(StrategyError, match=words):
+        check_drafter(method)
+
+
+def test_a_number_of_layers_that_is_none_is_an_error_of_a_config(pair: Pair) -> None:
+    words = r"`Runs.target_layers` is -1: give a number of layers of the target, an integer of 0"
+    init = {"class_path": f"{__name__}:Runs", "init_args": {"first": -1}}
+    base = {"target": str(pair.target), "drafter": init, "prompts": [[1, 2]], "max_new_tokens": 4}
+    with pytest.raises(OptionError, match=words):
+        check_checkpoints(plan({"name": "x", "base": base}))
+
+
 def test_a_layer_that_the_target_lacks_is_an_error_before_a_run(pair: Pair) -> None:
     words = "`Reads` reads state `99` of the target"
     with pytest.raises(PairingError, match=words):

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -88,6 +88,17 @@ def check_lengths(least: int, most: int) -> None:
         raise OptionError(
             f"`min_new_tokens={least}` is more than `max_new_tokens={most}`: lower it, or raise "
             "`max_new_tokens`."
+        )
+
+
+def check_end_tokens(least: int, ends: Collection[int], vocabulary: int) -> None:
+    """Raise `OptionError` if a smallest number of new tokens leaves no token, since all end a
+    text.
+    """
+    if least and len(ends) >= vocabulary and {*range(vocabulary)} <= {*ends}:
+        raise OptionError(
+            f"`min_new_tokens={least}` needs a token that ends no text, and all {vocabulary} of "
+            "the vocabulary end a text: give fewer `stop_token_ids`, or `min_new_tokens=0`."
         )
 
 

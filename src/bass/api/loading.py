@@ -102,6 +102,10 @@ class ModelCache:
             self._models, draft=None, quantizations=(self._models.quantizations[0], None)
         )
 
+    def clear(self) -> None:
+        """Drop the cached models."""
+        self._specs = self._models = None
+
 
 @final
 @dataclass(frozen=True)

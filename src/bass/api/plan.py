@@ -15,6 +15,7 @@ from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
+from bass.drafters.validity import layers_of
 from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
@@ -109,8 +110,8 @@ class LoadPlan:
             )
         models = (cache or ModelCache()).models(*self.models)
         check_features(self.parts.drafter, models.target.shape.layers)
-        if self.parts.drafter.target_layers:
-            FirstLayers.check(models.target, self.parts.drafter.target_layers)
+        if first := layers_of(self.parts.drafter):
+            FirstLayers.check(models.target, first)
         return models
 
 
@@ -218,6 +219,8 @@ def find_device(device: str) -> torch.device:
             f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or "
             "`auto`."
         ) from error
+    if found.type == "cpu" and torch.device(device).index:
+        raise OptionError(f"`device={device!r}` does not exist: the processor is `cpu`.")
     if found.type not in ("cpu", "cuda"):
         raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
     return found

@@ -13,6 +13,7 @@ from bass.api.checks import (
     MOST_SEQUENCES,
     PER_PROMPT,
     check_context,
+    check_end_tokens,
     check_lengths,
     check_sequences,
     check_value,
@@ -71,6 +72,7 @@ def requests_for(
     for i, (prompt, limit, own) in enumerate(zip(ids, limits, sampling, strict=True)):
         with of_prompt(i if differ else None):
             check_lengths(own.min_new_tokens, limit)
+            check_end_tokens(own.min_new_tokens, end_tokens, vocabulary)
         check_context(i, len(prompt), limit, positions)
         first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples

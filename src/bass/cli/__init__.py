@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import select
+import signal
 import sys
 import sysconfig
 import traceback
@@ -51,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     An error is one sentence on stderr; several problems of one input have a line each. An
     unexpected exception, of bass or of a user's class, is printed as a traceback, with status 1.
+
+    Interrupted in the command line of this process (`argv=None`), it lets a second Ctrl-C end the
+    process at once.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -58,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         with left_as_found(), said_printably():
-            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+            status = _dispatch(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as error:  # of `--help`, or of a class of the user's
         if error.code is None or isinstance(error.code, int):
             raise
@@ -66,7 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("".join(traceback.format_exception_only(error)).rstrip(), stderr=True)
         return UNEXPECTED
     except BaseException as error:
-        return _failed(error)
+        try:
+            status = _failed(error)
+        except OSError:  # of the standard error
+            _discard_unwritable()
+            status = FAILED
+    if status == INTERRUPTED and argv is None:
+        _discard_unwritable()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -117,10 +129,10 @@ def _failed(error: BaseException) -> int:
         case KeyboardInterrupt():
             return _fail("Interrupted before anything was generated.", INTERRUPTED)
         case BrokenPipeError() if _reader_has_gone():
-            _discard_output()
+            _discard_unwritable()
             return 0
         case OSError() if not _of_own_class(error):
-            _discard_output()
+            _discard_unwritable()
             return _fail(f"Cannot read or write ({error}): free disk space, or name another file.")
         case _:
             say("".join(traceback.format_exception(error)).rstrip(), stderr=True)
@@ -141,9 +153,15 @@ def _of_own_class(error: BaseException) -> bool:
     return any(not one.co_filename.startswith(known) for one in code)
 
 
-def _discard_output() -> None:
-    """Discard buffered output, so that it does not fail again when Python exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard_unwritable() -> None:
+    """Write buffered output, or discard what cannot be written, so that it does not fail again when
+    Python exits.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(message: str, status: int = FAILED) -> int:

@@ -1,5 +1,6 @@
 """`bass eval`: scores a pair on a benchmark, into a folder, and shows the progress."""
 
+import functools
 import json
 import platform
 import signal
@@ -21,16 +22,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from bass import pair
 from bass.analysis.scores import SCORES
 from bass.api.checks import examine
-from bass.api.llm import LLM, load
+from bass.api.llm import LLM, serve
+from bass.api.options import LoadOptions
+from bass.api.plan import LoadPlan
 from bass.cli.described import described
 from bass.cli.generate import INTERRUPTED, caveats
 from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
 from bass.cli.terminal import Screen, console, give
-from bass.errors import OptionError, check_integer, unknown_name
+from bass.errors import OptionError, RequestError, check_integer, unknown_name
 from bass.evaluation.evaluate import (
     METHODS,
     Evaluation,
@@ -53,6 +55,7 @@ from bass.provenance.made_with import (
     source_of_scoring,
 )
 from bass.runs.evaluation_folder import Folder, opened
+from bass.runs.unchanged import Unchanged
 
 _OPTIONS = (
     Option("task", help=f"kind of problems: {', '.join(TASKS)}"),
@@ -117,17 +120,19 @@ def run(parser: Parser, argv: list[str]) -> int:
         config.budgets,
         sandbox(config.program_seconds, config.program_memory, config.workers),
     )
-    llm = load(**load_with)
+    load_plan = LoadPlan.of(LoadOptions(**load_with))
+    inputs = _inputs(load_plan, named.words)
+    llm = serve(load_plan)
     whole = len(evaluation.problems)
     if config.skip_long:
         evaluation = without_long(llm, evaluation, stream_with["max_new_tokens"])
     check(llm, evaluation)
-    about = _about(config, evaluation, llm, named.words)
+    about = _about(evaluation, llm, inputs)
     identity = _identity(config, evaluation, llm, named.specs)
     below = console(stderr=True)
     with opened(Path(config.output), identity, about) as folder:
         try:
-            summary = _evaluated(llm, evaluation, folder, below)
+            summary = _evaluated(llm, evaluation, folder, below, Unchanged(inputs))
         except KeyboardInterrupt:
             below.print(
                 (
@@ -155,7 +160,9 @@ def run(parser: Parser, argv: list[str]) -> int:
     return 0
 
 
-def _evaluated(llm: LLM, evaluation: Evaluation, folder: Folder, screen: Screen) -> dict[str, Any]:
+def _evaluated(
+    llm: LLM, evaluation: Evaluation, folder: Folder, screen: Screen, inputs: Unchanged
+) -> dict[str, Any]:
     """Evaluate with progress bars, and return the summary; a termination signal interrupts."""
     with (
         displayed(_Bars(screen)) as progress,
@@ -166,7 +173,16 @@ def _evaluated(llm: LLM, evaluation: Evaluation, folder: Folder, screen: Screen)
             progress(stage, done, total)
             check_interruption()
 
-        return evaluate(llm, evaluation, folder, take)
+        return evaluate(llm, evaluation, folder, take, functools.partial(_check, inputs))
+
+
+def _check(inputs: Unchanged) -> None:
+    """Raise `RequestError` if an input has changed."""
+    if changes := inputs.changes():
+        raise RequestError(
+            f"An input is not what it was when the evaluation began ({'; '.join(changes)}): "
+            "restore it and repeat the command, which continues, or name another folder."
+        )
 
 
 def without_long(llm: LLM, evaluation: Evaluation, new_tokens: int) -> Evaluation:
@@ -240,17 +256,18 @@ def _identity(
     }
 
 
-def _about(
-    config: Namespace, evaluation: Evaluation, llm: LLM, specs: Sequence[Any]
-) -> dict[str, Any]:
-    device, target, draft = llm.models.device, config.target, config.draft
-    if target is None and draft is None:
-        target, draft = str(pair.TARGET), str(pair.DRAFT)
-    named = {"target": target or str(pair.TARGET)} | (
-        {"draft": draft} if draft and llm.models.draft is not None else {}
+def _inputs(load_plan: LoadPlan, specs: Sequence[Any]) -> dict[str, str]:
+    """The fingerprints of strategies and checkpoints; taken before the models are loaded."""
+    models = {"target": load_plan.target} | (
+        {} if load_plan.draft is None else {"draft": load_plan.draft}
     )
-    strategies = (*vars(llm.parts).values(), *llm.models.quantizations)
-    inputs = fingerprints(strategies, specs, named)
+    quantizations = (spec.quantization for spec in models.values())
+    strategies = (*vars(load_plan.parts).values(), *quantizations)
+    return fingerprints(strategies, specs, {role: one.checkpoint for role, one in models.items()})
+
+
+def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str, Any]:
+    device = llm.models.device
     return {
         "inputs": {SOURCE: source_of_bass(), SCORING: source_of_scoring()} | inputs,
         "problems": len(evaluation.problems),

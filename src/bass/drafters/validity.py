@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.errors import StrategyError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, Warp
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, Verifier, Warp
 from bass.interfaces.answers import FLOATS, INTEGERS, check_complete, check_dense, dtype_name
 from bass.ops.batch_state import (
     IMPOSSIBLE_TOKEN,
@@ -117,6 +117,20 @@ def features_of(method: DraftMethod) -> tuple[int, ...]:
     return tuple(given)
 
 
+def layers_of(method: DraftMethod) -> int:
+    """How many of the target's first layers a method runs.
+
+    Raises `StrategyError` unless it is an integer of 0 or more.
+    """
+    given: object = method.target_layers
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise StrategyError(
+            f"`{type(method).__name__}.target_layers` is {given!r:.60}: give a number of layers "
+            "of the target, an integer of 0 or more."
+        )
+    return given
+
+
 def named(drafter: Drafter) -> str:
     """A drafter's name in messages: its label, or its class if the label is no text."""
     label = drafter.label
@@ -140,9 +154,20 @@ def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
     return StrategyError(f"{label[0].upper()}{label[1:]} returned a draft with {reason}: {cause}.")
 
 
-def invalid_target(warp: Warp, flag: int) -> StrategyError:
-    """The error for a distribution of the target with this flag, which is not 0."""
+def invalid_target(warp: Warp, verifier: Verifier, flag: int) -> StrategyError:
+    """The error for a distribution of the target with this flag, which is not 0.
+
+    The flag is of the distributions after the call of the verifier. Of a warp and a verifier, the
+    user's own one is the cause; of two own ones, it names the warp.
+    """
     reason = next(text for bit, (text, _) in _REASONS.items() if flag & bit)
+    if type(warp).__module__ == "bass.sampling" and not type(verifier).__module__.startswith(
+        "bass.verifiers."
+    ):
+        return StrategyError(
+            f"`{type(verifier).__name__}` wrote to `target_probs`, which is read-only: it then has "
+            f"{reason}; write to a copy."
+        )
     return StrategyError(
         f"`{type(warp).__name__}` returned a distribution of the target with {reason}: a warp must "
         "return finite probabilities that sum to 1, unless the target's logits are NaN."

@@ -68,4 +68,4 @@ def check_emitted(step: Step, report: StepReport, rows: list[int]) -> None:
             "its dtype is too narrow."
         )
     if found := max((report.flags // TARGET * served).tolist()):
-        raise invalid_target(step.warp, found)
+        raise invalid_target(step.warp, step.verifier, found)

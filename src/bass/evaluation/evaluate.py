@@ -175,10 +175,17 @@ def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
 
 
 def sample(
-    llm: LLM, evaluation: Evaluation, method: str, folder: Folder, progress: Progress
+    llm: LLM,
+    evaluation: Evaluation,
+    method: str,
+    folder: Folder,
+    progress: Progress,
+    check_inputs: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Sample]]:
     """Samples of every problem by a method, one problem at a time, so that clocks measure a single
     request. A problem with the prompt of an earlier one gets other samples.
+
+    `check_inputs` raises for a changed input; it is called before samples are written.
     """
     done = folder.samples(method)
     model = METHODS[method](llm)
@@ -217,6 +224,7 @@ def sample(
                     ended,
                 )
             )
+        check_inputs()
         folder.add_samples(method, problem.task_id, group)
         done[problem.task_id] = group
         progress(f"sampling, {method}", i, len(evaluation.problems))
@@ -276,11 +284,16 @@ def evaluate(
     evaluation: Evaluation,
     folder: Folder,
     progress: Progress = lambda stage, done, total: None,
+    check_inputs: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Sample and score with every method; write and return the summary."""
+    """Sample and score with every method; write and return the summary.
+
+    `check_inputs`: of `sample`.
+    """
     layers = check(llm, evaluation)
     drawn = {
-        method: sample(llm, evaluation, method, folder, progress) for method in evaluation.methods
+        method: sample(llm, evaluation, method, folder, progress, check_inputs)
+        for method in evaluation.methods
     }
     scored = {
         method: score(evaluation, method, drawn[method], folder, progress)

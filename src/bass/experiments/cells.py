@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -32,6 +32,7 @@ from bass.runs.made_with import MadeWith
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
+from bass.runs.unchanged import Unchanged
 
 TRACEBACK = "error.txt"  # of a failed cell, next to its summary
 
@@ -46,6 +47,7 @@ class Task:
     """A cell and its run folder.
 
     labels: its value on each axis. made_with: content of its folder's file `made_with.json`.
+    inputs: its recorded fingerprints, by name.
     """
 
     id: str
@@ -53,6 +55,7 @@ class Task:
     settings: Settings
     run: str
     made_with: MadeWith | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -209,9 +212,14 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 def _generate(
     task: Task, pairs: ModelCache, left: list[Call], last: bool, say: Callable[[float], None]
 ) -> Facts | None:
-    """Make these calls. After the last ones of the cell, measure the facts that its lines lack."""
+    """Make these calls. After the last ones of the cell, measure the facts that its lines lack.
+
+    A call is recorded only if the inputs of the cell are as recorded after it.
+    """
     settings, calls = task.settings, task.settings.calls
     llm = serve(task.load_plan, pairs)
+    inputs = Unchanged(task.inputs)
+    check_inputs(inputs, pairs)
     # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn, since other cells ran in between
@@ -230,6 +238,7 @@ def _generate(
         for event in generation:
             tokens += len(event.token_ids)
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
+        check_inputs(inputs, pairs)
         _record(task.folder, call, generation, conditions.line(call.number))
         say((call.number + 1) / len(calls))
     if not last:
@@ -245,6 +254,17 @@ def _generate(
     return Facts.of(
         cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace)
     )
+
+
+def check_inputs(inputs: Unchanged, pairs: ModelCache) -> None:
+    """Raise `RunFolderError` if an input of a cell has changed, and drop the cached models."""
+    if changes := inputs.changes():
+        pairs.clear()
+        raise RunFolderError(
+            f"An input of this cell is not what it was when the run began ({'; '.join(changes)}): "
+            "restore it and give `--retry_failed`, or give `--redo_changed`, which discards the "
+            "results made with what it was and runs their cells again."
+        )
 
 
 def _record(folder: Path, call: Call, generation: Generation, conditions: ConditionLine) -> None:

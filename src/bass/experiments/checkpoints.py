@@ -10,6 +10,7 @@ from bass.api.loading import Checkpoint, ModelSpec, check_pair
 from bass.api.plan import LoadPlan
 from bass.api.requests import prompt_ids
 from bass.checkpoints.hub import HUB_ID
+from bass.drafters.validity import layers_of
 from bass.engine.drafter_context import check_features
 from bass.errors import BassError
 from bass.experiments.config import Plan
@@ -64,7 +65,7 @@ class _Checks:
             load_plan.target,
             load_plan.draft,
             method.needs_draft,
-            method.target_layers,
+            repr(method.target_layers),
             repr(method.target_features),
             frozenset(replaced),
         )
@@ -89,9 +90,9 @@ class _Checks:
             return
         with self.problems.noted():
             check_features(method, target.index.decoder.shape.layers)
-        if method.target_layers:
-            with self.problems.noted():
-                FirstLayers.check(target.index.decoder, method.target_layers)
+        with self.problems.noted():
+            if first := layers_of(method):
+                FirstLayers.check(target.index.decoder, first)
         vocabulary = self._vocabulary(load_plan, target, draft)
         with self.problems.noted():
             check_stops(settings.stops, target.tokenizer is not None)

@@ -69,8 +69,8 @@ class Ablation:
                     watch.ended(task, summary)
             self._write_texts()
             if pending := self.pending:
-                marks = {cell.id: run.made_with(cell) for cell in run.cells}
-                executor.run([replace(task, made_with=marks[task.id]) for task in pending], watch)
+                cells = {cell.id: cell for cell in run.cells}
+                executor.run([_recorded(task, run, cells[task.id]) for task in pending], watch)
             compare_with_plain(run, self.tasks)
             return run.summaries()
 
@@ -140,8 +140,10 @@ class Ablation:
         for task in with_results:
             if not found[task.id]:
                 held.check_own(entries[task.id])
-        for task in stale:
-            discard(task)
+        if self.redo_changed:  # cells that failed with the earlier inputs too
+            for task in self.tasks:
+                if found[task.id] and task.folder.exists():
+                    discard(task)
         if stale:  # the tokenizer may have changed
             with writing(self.folder):
                 (self.folder / TEXTS).unlink(missing_ok=True)
@@ -150,6 +152,12 @@ class Ablation:
             return ours
         reported = notes(theirs, ours) or None
         return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
+
+
+def _recorded(task: Task, run: RunFolder, cell: CellEntry) -> Task:
+    """A cell to run, with what the manifest records of it."""
+    inputs = run.manifest.inputs_of(cell.id)
+    return replace(task, made_with=run.made_with(cell), inputs=inputs)
 
 
 def _requested(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:

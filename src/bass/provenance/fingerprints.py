@@ -1,6 +1,8 @@
 """Short hashes of files and texts."""
 
+import functools
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,18 +26,27 @@ def hash_of(path: Path) -> str:
 
 
 def hash_of_large(path: Path) -> str:
-    """The hash of a file's bytes; beyond `WHOLE` bytes, of its size and evenly spread pieces."""
+    """The hash of a file's bytes; beyond `WHOLE` bytes, of its size and evenly spread pieces.
+
+    A file is read once in a process, and again only if its size or times change.
+    """
     try:
-        size = path.stat().st_size
-        if size <= WHOLE:
-            return hash_of(path)
-        found = hashlib.sha256(str(size).encode())
-        with path.open("rb") as file:
-            for i in range(_SAMPLES):
-                file.seek(i * (size - _SAMPLE) // (_SAMPLES - 1))
-                found.update(file.read(_SAMPLE))
+        status = os.stat(path)
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return _hash_of_large(path, status.st_size, status.st_dev, status.st_ino, times)
     except OSError:
         return UNREADABLE
+
+
+@functools.lru_cache(2**16)
+def _hash_of_large(path: Path, size: int, *_identity: object) -> str:
+    with path.open("rb") as file:
+        if size <= WHOLE:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        found = hashlib.sha256(str(size).encode())
+        for i in range(_SAMPLES):
+            file.seek(i * (size - _SAMPLE) // (_SAMPLES - 1))
+            found.update(file.read(_SAMPLE))
     return found.hexdigest()[:16]
 
 

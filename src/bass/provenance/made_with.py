@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bass.checkpoints.hub import resolve
-from bass.provenance.fingerprints import hash_of, hash_of_large, hash_of_text
+from bass.provenance.fingerprints import UNREADABLE, hash_of, hash_of_large, hash_of_text
 from bass.provenance.own_code import modules_named, modules_of
 from bass.provenance.sources import Sources
 
@@ -73,8 +73,15 @@ def checkpoint(spec: str) -> str:
 
     For large files it reads some bytes in every few megabytes, which any training changes.
     """
-    folder = resolve(spec)
-    files = sorted(
-        path for path in folder.iterdir() if path.suffix in _CHECKPOINT and path.is_file()
-    )
+    return hash_of_checkpoint(resolve(spec))
+
+
+def hash_of_checkpoint(folder: Path) -> str:
+    """The hash of `checkpoint` for a folder; `unreadable` without one."""
+    try:
+        files = sorted(
+            path for path in folder.iterdir() if path.suffix in _CHECKPOINT and path.is_file()
+        )
+    except OSError:
+        return UNREADABLE
     return hash_of_text("\n".join(f"{path.name} {hash_of_large(path)}" for path in files))

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import final
 
-from bass.provenance.fingerprints import hash_of, hash_of_all, hash_of_text
+from bass.provenance.fingerprints import UNREADABLE, hash_of, hash_of_all, hash_of_text
 
 # bass has its own hash, torch is identified by its version, Python's version is only recorded.
 _KNOWN = {"bass", "torch", *sys.stdlib_module_names}
@@ -107,6 +107,15 @@ class Sources:
             if read:
                 waiting += self._imports(name)
         return found
+
+    def hash_of_module(self, name: str) -> str:
+        """The hash that `of` gives for `module NAME`; `unreadable` if it is not found."""
+        place = self._place(name)
+        if place is None or place.file is None:
+            return UNREADABLE
+        if place.installed:
+            return self._whole(name).get(f"module {name}", UNREADABLE)
+        return hash_of(place.archive or place.file)
 
     def _hash_of_package(self, name: str) -> dict[str, str]:
         """The hash of all files of the outermost package (no namespace) of a module; empty if there

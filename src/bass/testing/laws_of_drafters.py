@@ -10,8 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.api.resolve import make
-from bass.drafters.validity import features_of
-from bass.errors import OptionError
+from bass.drafters.validity import features_of, layers_of
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
 from bass.testing import runs
@@ -80,12 +79,8 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     Raises `ExactnessError`; `OptionError` if `drafter` is no drafter.
     """
     made: DraftMethod = make("drafter", drafter)
-    if made.target_layers < 0:
-        raise OptionError(
-            f"`{type(made).__name__}.target_layers` is {made.target_layers}: give 0 or more."
-        )
     proof = Proof(type(made).__name__, examples, seed)
-    layers = max(made.target_layers, max(features_of(made), default=-1) + 1)
+    layers = max(layers_of(made), max(features_of(made), default=-1) + 1)
 
     def watched(drafter: Drafter, vocab: int) -> Drafter:
         return Watched(drafter, proof, vocab)

@@ -3,6 +3,7 @@
 from support.mutants.killers import ANEW, BY_REPEAT, ENDED, LIKEST, PARTS, REPEATED, STOPPED
 from support.mutants.mutant import Mutant
 
+MEANWHILE = "unit/test_changed_meanwhile.py"
 MUTANTS = (
     Mutant(
         "a cell is compared with autoregressive decoding at another batch",
@@ -318,5 +319,21 @@ MUTANTS = (
         "os.waitpid(-process.pid, 0)",
         "raise ChildProcessError",
         ("unit/test_sandbox.py::test_no_process_is_left_to_whom_orphans_come",),
+    ),
+    Mutant(
+        "a change of an input while a run lasts is not noticed",
+        "Unchanged.changes",
+        "other_inputs(self._then, now)",
+        "[]",
+        (f"{MEANWHILE}::test_a_replaced_checkpoint_fails_the_cells_that_read_it",),
+    ),
+    Mutant(
+        "a model that was loaded from a changed file stays cached",
+        "cells.check_inputs",
+        "pairs.clear()",
+        "pass",
+        (
+            f"{MEANWHILE}::test_a_model_that_was_loaded_from_a_changed_file_is_used_by_no_later_cell",
+        ),
     ),
 )

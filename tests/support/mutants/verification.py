@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "a step in which the target is no distribution is emitted",
         "checks.check_emitted",
-        "raise invalid_target(step.warp, found)",
+        "raise invalid_target(step.warp, step.verifier, found)",
         "pass",
         (f"{IMPOSSIBLE}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
     ),
