@@ -51,6 +51,8 @@ LAW = (
 )
 NORMALISED = 1e-3  # tolerance for a sum of probabilities, because of rounding
 NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
+# of these tokens, with a large vocabulary: the first, and each with the one before
+PAIRS = ((0,), (0, 1), (1, 2), (2, 3))
 OPTIONS = (
     (Softmax(1.0), runs.PROMPT),
     (Softmax(1.0), runs.LONG_PROMPT),
@@ -91,7 +93,7 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
         return Watched(drafter, proof, vocab)
 
     setup = Setup(
-        runs.world_for(layers), runs.CPU, policy=ByRow(4), drafter=By(made, watch=watched)
+        runs.greedy_world(layers), runs.CPU, policy=ByRow(4), drafter=By(made, watch=watched)
     )
     runs.prove_greedy(proof, setup, examples // 2)
     if not layers:
@@ -111,9 +113,13 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
 
     law, alike = (MATES, mates) if made.batch_invariant else (AGAIN, again)
     runs.for_requests(proof, law, alike, examples // 4, setup.world.vocab)
-    narrow = setup.but(world=runs.world_for(layers, True), policy=Mostly())
+    narrow, large = (
+        setup.but(world=runs.sampled_world(layers, vocab), policy=Mostly())
+        for vocab in (runs.NARROW, runs.LARGE)
+    )
     for options, prompt in OPTIONS:
         runs.prove_law(proof, narrow, options, LAW, NEW, prompt)
+    runs.prove_law(proof, large, Softmax(1.0), LAW, NEW, parts=PAIRS)
 
 
 @final
