@@ -63,7 +63,7 @@ class Doubtful(Correct):
 
 @dataclass(frozen=True)
 class ByPosition(Verifier):
-    """Tests whole blocks with noise of positions: a later step uses that of rejected tokens again."""
+    """Block, with noise of positions: the next step uses that of rejected tokens again."""
 
     lossless: ClassVar[bool] = True
 
