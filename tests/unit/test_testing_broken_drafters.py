@@ -14,7 +14,7 @@ from bass.testing import ExactnessError, check_drafter
 from bass.testing import laws_of_drafters as drafters
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-MOST = 16  # tokens of a vocabulary of the kit, at most
+MOST = 32  # tokens of a vocabulary of the kit, at most
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,26 @@ class Unwarped(Model):
             return context.draw(probs.square() / probs.square().sum(1, keepdim=True), noise, i)
 
         return ModelDrafter(context.draft(), context.warp, sharper)
+
+
+class TopFive(Model):
+    """Draws from its five most probable tokens, and reports the distribution of all."""
+
+    def build(self, context: Any) -> Drafter:
+        def cut(probs: Any, noise: Any, i: int) -> Any:
+            least = probs.topk(min(5, probs.shape[1]), 1).values[:, -1:]
+            kept = torch.where(probs >= least, probs, 0)
+            return context.draw(kept / kept.sum(1, keepdim=True), noise, i)
+
+        return ModelDrafter(context.draft(), context.warp, cut)
+
+
+class Coarse(Model):
+    """Reports probabilities in steps of about 1/32, and none below."""
+
+    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
+        coarse = (draft.probs * 32).round().clamp(min=1)
+        return replace(draft, probs=coarse / coarse.sum(2, keepdim=True))
 
 
 class LateLie(Model):
@@ -282,6 +302,8 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
     [
         (AnotherDistribution, drafters.LAW, "temperature"),
         pytest.param(Unwarped, drafters.LAW, "temperature", marks=pytest.mark.nightly),
+        (TopFive, drafters.LAW, "24 tokens"),
+        pytest.param(Coarse, drafters.LAW, "24 tokens", marks=pytest.mark.nightly),
         pytest.param(
             LateLie, drafters.LAW, "temperature=1.0, top_p=1.0", marks=pytest.mark.nightly
         ),

@@ -15,6 +15,7 @@ from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
 from bass.testing import check_verifier, laws_of_verified_runs, proof
 from bass.testing.enumeration import rejection_cuts
+from bass.verifiers.block import Block
 from bass.verifiers.rejection import Rejection
 from unit.test_testing_broken_drafters import laws_broken
 
@@ -58,6 +59,20 @@ class Doubtful(Correct):
     def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
         own = step_noise(noise.keys, 0 * noise.first, noise.first, target_probs.shape[1] - 1)
         return super().__call__(draft, target_probs, own)
+
+
+@dataclass(frozen=True)
+class ByPosition(Verifier):
+    """Block, with noise of positions: the next step uses that of rejected tokens again."""
+
+    lossless: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        batch, window = target_probs.shape[:2]
+        own = exponentials(noise.keys, noise.first, window, 1).neg().exp()
+        uniforms = noise.uniforms.clone()
+        uniforms[:, :window, 1] = own.reshape(batch, window)
+        return Block()(draft, target_probs, Noise(noise.keys, noise.first, uniforms))
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,7 @@ class EveryFourth(Verifier):
         (OneNoise, laws_of_verified_runs.LAW),
         pytest.param(EveryThird, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
         pytest.param(Doubtful, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
+        (ByPosition, laws_of_verified_runs.LAW),
         (Remembers, laws_of_verified_runs.MATES),
         (InFloat64, proof.NO_ERROR),
         (EveryFourth, laws_of_verified_runs.LAW),

@@ -6,6 +6,7 @@ between steps; and it is not computed in the engine's precision.
 
 from bass.drafters import Ngram
 from bass.interfaces import Verifier
+from bass.policies import Fixed
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, OwnPast
@@ -14,7 +15,7 @@ from bass.testing.strategies import Work
 from bass.testing.truth import Softmax
 
 LAW = (
-    "the first five tokens of a run are distributed as the target's own: no noise is used in two "
+    "the first tokens of a run are distributed as the target's own: no noise is used in two "
     "steps, and nothing is kept from one step to the next."
 )
 MATES = (
@@ -22,6 +23,7 @@ MATES = (
     "nothing of a row."
 )
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
+COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.coin`, and the draft's length
 
 
 def prove_runs(proof: Proof, verifier: Verifier) -> None:
@@ -43,5 +45,11 @@ def prove_runs(proof: Proof, verifier: Verifier) -> None:
 
 
 def prove_run_law(proof: Proof, setup: Setup) -> None:
-    """Test `LAW` with 768 samples per example, at a false-failure rate of `FALSE_FAILURE`."""
-    runs.prove_law(proof, setup.but(world=runs.narrow(), policy=ByRow(3)), Softmax(1.0), LAW, NEW)
+    """Test `LAW` in two worlds with 768 samples per example, at a false-failure rate of
+    `FALSE_FAILURE` in each.
+    """
+    for world, policy, new in (
+        (runs.narrow(), ByRow(3), NEW),
+        (runs.coin(), Fixed(COIN_LENGTH), COIN_NEW),
+    ):
+        runs.prove_law(proof, setup.but(world=world, policy=policy), Softmax(1.0), LAW, new)

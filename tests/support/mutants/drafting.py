@@ -9,6 +9,7 @@ from support.mutants.killers import (
     INVALID,
     OBSERVED,
     POLICIES,
+    REGISTERED,
     RULED,
     RULES,
     STATES,
@@ -103,6 +104,14 @@ MUTANTS = (
         "probs.append(at)",
         "probs.append(logits[:, 0].softmax(-1))",
         (WARPS,),
+        trap=10,
+    ),
+    Mutant(
+        "the draft is drawn from five tokens and reports the distribution of all",
+        "ModelDrafter.propose",
+        "self.draw(at, noise, i)",
+        ("self.draw(torch.where(at < at.topk(min(5, at.shape[1]))[0][:, -1:], 0, at), noise, i)"),
+        (REGISTERED,),
         trap=10,
     ),
     Mutant(
