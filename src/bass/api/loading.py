@@ -94,7 +94,7 @@ class ModelCache:
             self._specs == (target, draft) or (self._specs[0] == target and draft is None)
         )
         if self._models is None or not known:
-            self._specs = self._models = None  # frees them first: memory may not suffice for both
+            self.clear()  # frees them first: memory may not suffice for both
             self._specs, self._models = (target, draft), Models.read(target, draft)
         if draft is not None or self._models.draft is None:
             return self._models
