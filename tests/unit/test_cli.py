@@ -302,6 +302,18 @@ def test_an_own_class_that_cannot_read_or_write_ends_with_its_traceback(
     assert said.err.splitlines()[-1] == f"{error.__name__}: worker"
 
 
+def test_an_own_error_is_printed_without_a_standard_output_too(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(FAILING.format("BrokenPipeError('worker')"))
+    command = [sys.executable, "-m", "bass", "generate", *pair.options]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command, "--policy", "late:Late", "def f("]
+    done = subprocess.run(
+        closed, cwd=tmp_path, env=one_thread(), capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "BrokenPipeError: worker"
+
+
 def test_info_describes_a_checkpoint_and_its_draft(bass_command: Command, pair: Pair) -> None:
     said = bass_command("info", str(pair.target), "--draft", str(pair.draft))
     assert said.status == 0

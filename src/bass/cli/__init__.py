@@ -141,6 +141,8 @@ def _failed(error: BaseException) -> int:
 
 def _reader_has_gone() -> bool:
     """Whether nobody reads the standard output any more."""
+    if sys.stdout is None:  # closed from the start
+        return False
     watched = select.poll()
     watched.register(sys.stdout.fileno(), select.POLLERR)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
