@@ -112,7 +112,7 @@ CHANGES = {  # what is changed, how it is told, and the cells that depend on it
     "weights": (retrained, "the target `", CELLS),
     "a tokenizer": (edit("target/tokenizer.json", "\n", "\n\n"), "the target `", CELLS),
     "bass itself": (other(inputs, "source_of_bass", "other"), "the source of bass", CELLS),
-    "the device": (other(runner, "device_name", "another GPU"), "the device was cpu", CELLS),
+    "the device": (other(runner, "device_name", "another GPU"), "and is another GPU", CELLS),
 }  # fmt: skip
 
 

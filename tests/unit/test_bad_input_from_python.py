@@ -109,7 +109,7 @@ LOADS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown policy": ({"policy": "baas"}, "`bass`"),
     "contradicting aliases": ({"gamma": 2, "num_assistant_tokens": 3}, "contradict"),
     "quantization": ({"quantization": "int7"}, "Unknown quantization `int7`"),
-    "graphs": ({"cuda_graphs": True}, "cuda_graphs=True"),
+    "graphs": ({"cuda_graphs": True, "device": "cpu"}, "cuda_graphs=True"),
     "device of a number": ({"device": "cuda:99"}, "device='cuda:99'"),
     "another processor": ({"device": "cpu:99"}, "device='cpu:99'"),
     "dtype of torch": ({"dtype": "int8"}, "dtype `int8`"),

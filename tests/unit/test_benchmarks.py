@@ -136,11 +136,11 @@ def test_a_window_that_the_short_rows_cannot_hold_is_refused(
 
 
 def test_it_times_and_checks_every_backend(
-    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str], device: torch.device
 ) -> None:
     toy = [
         "--device",
-        "cpu",
+        str(device),
         "--pairs",
         "toy",
         "--windows",

@@ -159,8 +159,9 @@ def test_the_example_ends_with_its_class(
 
 def test_the_figures_say_what_they_belong_to(bass_command: Command, pair: Pair) -> None:
     said = bass_command(
-        "generate", *pair.options, "def f(", "--policy", "fixed", "--cache", "split"
-    )
+        "generate", *pair.options, "def f(",
+        "--policy", "fixed", "--cache", "split", "--device", "cpu",
+    )  # fmt: skip
     caption = " ".join(said.err.splitlines())
     for word in (
         "Fixed(k=4)",

@@ -99,7 +99,7 @@ STRATEGIES = {
         "verifier: block\ncache: split\nattention: per-row",
         "Block, SplitCache, PerRow",
     ),
-    "auto": ("attention: auto", "SDPA"),
+    "auto": ("attention: auto\ndevice: cpu", "SDPA"),
 }
 
 

@@ -109,7 +109,10 @@ def test_a_layer_and_a_norm_of_ones_own_are_named() -> None:
     assert reasons["products"] == reasons[kernels.FUSED] == "no kernel computes `OwnLayer`"
 
 
-def test_info_and_generate_say_it(bass_command: Callable[..., Said], pair: Pair) -> None:
+def test_info_and_generate_say_it(
+    bass_command: Callable[..., Said], pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     said = bass_command("info", str(pair.target))
     assert f"{'kernels':20}off: `cpu` is no CUDA device\n" in said.out
     said = bass_command(

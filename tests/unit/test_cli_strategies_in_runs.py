@@ -36,6 +36,7 @@ def test_every_kind_reaches_the_run(bass_command: Command, pair: Pair) -> None:
         "0.3",
     ]
     options += ["--verifier", "block", "--cache", "split", "--attention", "per-row"]
+    options += ["--device", "cpu"]
     said = bass_command("generate", *pair.options, "def f(", *options)
     assert said.status == 0, said.err
     caption = " ".join(said.err.split())

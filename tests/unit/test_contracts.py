@@ -32,8 +32,8 @@ class Careless(Drafter):
     def propose(
         self, sequences: Any, lengths: torch.Tensor, k: int, noise: Any, span: int
     ) -> Draft:
-        tokens = torch.full((len(lengths), k), 10**6)
-        asked = torch.arange(k) < lengths[:, None]
+        tokens = torch.full((len(lengths), k), 10**6, device=lengths.device)
+        asked = torch.arange(k, device=lengths.device) < lengths[:, None]
         return Draft(torch.where(asked, 3, tokens), None, torch.full_like(lengths, k + 5))
 
 

@@ -85,7 +85,7 @@ class Spy:
 
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
-    """Watches every decoder there is.
+    """Watches every decoder there is, in runs without graphs: it reads each pass's positions.
 
     Peaks are 1, so that seconds are bytes and shares are FLOPs per second.
     """
@@ -142,6 +142,7 @@ def test_bytes_and_flops_are_those_of_the_passes_that_ran(
         policy=policy,
         stop_rule=rule,
         max_batch_size=3,
+        cuda_graphs=False,
     )
     result = llm.generate(PROMPTS, temperature=0.8, max_new_tokens=[14, 9, 1, 12], ignore_eos=True)
     stats = result.stats
@@ -204,7 +205,11 @@ def test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_w
     method: DraftMethod, spy: Spy, silent_pair: Pair
 ) -> None:
     llm = bass.load(
-        str(silent_pair.target), str(silent_pair.draft), drafter=method, policy=Fixed(3)
+        str(silent_pair.target),
+        str(silent_pair.draft),
+        drafter=method,
+        policy=Fixed(3),
+        cuda_graphs=False,
     )
     stats = llm.generate(PROMPTS, temperature=0.8, max_new_tokens=9, ignore_eos=True).stats
     assert stats.bound_seconds == spy.bytes
@@ -243,7 +248,11 @@ def test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have(
     monkeypatch.setattr(ModelDrafter, "fill", seen)
     monkeypatch.setattr(run, "PREFILL_WINDOW", 3)
     llm = bass.load(
-        str(silent_pair.target), str(silent_pair.draft), policy=After(22), max_batch_size=2
+        str(silent_pair.target),
+        str(silent_pair.draft),
+        policy=After(22),
+        max_batch_size=2,
+        cuda_graphs=False,
     )
     given = llm.generate([[5]] * 9, max_new_tokens=5, ignore_eos=True)
     assert any(step.k for step in given.trace)

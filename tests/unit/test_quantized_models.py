@@ -282,13 +282,13 @@ class Doubled(torch.nn.Module):
 
 @pytest.mark.parametrize("on", [False, True])
 def test_another_module_in_the_place_of_a_linear_layer_is_called_as_it_is(
-    on: bool, monkeypatch: pytest.MonkeyPatch
+    on: bool, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     """Also where kernels serve ours: a subclass may compute something else."""
     monkeypatch.setattr(dispatch, "use_kernels", lambda _: on)
-    x, layer = drawn(2, 3, 16), Linear(16, 8, torch.device("cpu"), torch.float32)
+    x, layer = drawn(2, 3, 16).to(device), Linear(16, 8, device, torch.float32)
     layer.requires_grad_(False).weight.copy_(drawn(8, 16, seed=1))
-    adapted = Adapted(16, 8, torch.device("cpu"), torch.float32)
+    adapted = Adapted(16, 8, device, torch.float32)
     adapted.load_state_dict(layer.state_dict())
     expected = 2 * (x @ layer.weight.T)
     for other in (Doubled(layer), adapted):

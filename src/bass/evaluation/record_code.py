@@ -2,6 +2,7 @@
 
 import ast
 import symtable
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ class Parser:
         return self._read(code, ast.parse)
 
     def scope(self, code: str) -> symtable.SymbolTable:
-        """The names of a module, scope by scope."""
-        return self._read(code, lambda text: symtable.symtable(text, "<code>", "exec"))
+        """The names of a module, scope by scope; a comprehension is a scope of its own."""
+        return self._read(code, _scope)
 
     def _read(self, code: str, parse: Callable[[str], _Parsed]) -> _Parsed:
         check_length(code)
@@ -48,6 +49,25 @@ class Parser:
                 f"it and earlier records have {self.characters:,} characters of code to parse, and "
                 f"{MOST_CODE:,} are the most"
             )
+
+
+def _scope(code: str) -> symtable.SymbolTable:
+    if sys.version_info >= (3, 12):  # which counts a comprehension's variables to its surroundings
+        code = ast.unparse(_AsGenerators().visit(ast.parse(code)))
+    return symtable.symtable(code, "<code>", "exec")
+
+
+class _AsGenerators(ast.NodeTransformer):
+    """Comprehensions become generator expressions of the same names, which keep their scope."""
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> ast.AST:
+        return self.generic_visit(ast.GeneratorExp(node.elt, node.generators))
+
+    visit_SetComp = visit_ListComp
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
+        pair = ast.Tuple([node.key, node.value], ast.Load())
+        return self.generic_visit(ast.GeneratorExp(pair, node.generators))
 
 
 def used(tests: str, code: str, parser: Parser) -> tuple[tuple[str, ...], list[str]]:
