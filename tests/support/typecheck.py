@@ -61,6 +61,10 @@ def begin(test: str) -> None:
         _test = test
 
 
+# Its first call looks for `jax`: here, since the module finder of `bass` would be checked for it.
+_jaxtyped(begin, typechecker=check)
+
+
 def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
     """In place of `jaxtyping.jaxtyped`, which the import hook puts around each function and
     class.
