@@ -130,3 +130,13 @@ def test_peaks_are_measured_over_less_where_there_is_no_room(
         1.0, 2.0
     )
     assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]
+
+
+@pytest.mark.parametrize(("seconds", "side"), [(0.001, 1024), (0.02, 256)])
+def test_a_processor_whose_products_are_slow_is_measured_with_smaller_ones(
+    seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_seconds", lambda *_: seconds)
+    monkeypatch.setattr(cost, "_peaks", lambda _, __, side, size: cost.Peaks(size, side))
+    measured = cost.measure_peaks.__wrapped__(torch.device("cpu"), torch.bfloat16)
+    assert measured == cost.Peaks(2**28, side)

@@ -12,7 +12,7 @@ import pytest
 
 import bass
 from bass.errors import BassError
-from unit.checkpoints import Pair, Said, byte_tokenizer
+from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
 VOCABULARY = byte_tokenizer().get_vocab_size()
@@ -128,6 +128,15 @@ def test_an_option_that_cannot_be_is_one_sentence(
 ) -> None:
     with pytest.raises(BassError, match=words):
         tokens(llm, [A, B], **options)
+
+
+def test_a_draft_of_fewer_ids_needs_a_token_that_ends_no_text_too(tmp_path: Path) -> None:
+    larger = write_checkpoint(tmp_path / "target", byte_tokenizer(), 32, 2, VOCABULARY + 16)
+    draft = write_checkpoint(tmp_path / "draft", byte_tokenizer(), 16, 1, VOCABULARY)
+    with pytest.raises(BassError, match=f"all {VOCABULARY} of the draft's vocabulary end a text"):
+        bass.load(larger, draft).generate(
+            [A], **SHORT, min_new_tokens=3, stop_token_ids=range(VOCABULARY)
+        )
 
 
 def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(

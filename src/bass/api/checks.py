@@ -91,14 +91,14 @@ def check_lengths(least: int, most: int) -> None:
         )
 
 
-def check_end_tokens(least: int, ends: Collection[int], vocabulary: int) -> None:
-    """Raise `OptionError` if a smallest number of new tokens leaves no token, since all end a
-    text.
+def check_end_tokens(least: int, ends: Collection[int], vocabulary: str, size: int) -> None:
+    """Raise `OptionError` if a smallest number of new tokens leaves no token of a vocabulary of
+    this size, since all end a text.
     """
-    if least and len(ends) >= vocabulary and {*range(vocabulary)} <= {*ends}:
+    if least and len(ends) >= size and {*range(size)} <= {*ends}:
         raise OptionError(
-            f"`min_new_tokens={least}` needs a token that ends no text, and all {vocabulary} of "
-            "the vocabulary end a text: give fewer `stop_token_ids`, or `min_new_tokens=0`."
+            f"`min_new_tokens={least}` needs a token that ends no text, and all {size} of "
+            f"{vocabulary} end a text: give fewer `stop_token_ids`, or `min_new_tokens=0`."
         )
 
 

@@ -55,6 +55,7 @@ def requests_for(
     for name in ("num_return_sequences", "seed", "ignore_eos"):
         check_value(name, getattr(options, name))
     vocabulary = models.target.shape.vocab_size
+    drafted = vocabulary if models.draft is None else models.draft.shape.vocab_size
     eos = () if options.ignore_eos else tuple(models.eos)
     end_tokens = tuple(dict.fromkeys((*eos, *stop_token_ids(options.stop_token_ids, vocabulary))))
     listed = _listed(prompts)
@@ -72,7 +73,8 @@ def requests_for(
     for i, (prompt, limit, own) in enumerate(zip(ids, limits, sampling, strict=True)):
         with of_prompt(i if differ else None):
             check_lengths(own.min_new_tokens, limit)
-            check_end_tokens(own.min_new_tokens, end_tokens, vocabulary)
+            check_end_tokens(own.min_new_tokens, end_tokens, "the vocabulary", vocabulary)
+            check_end_tokens(own.min_new_tokens, end_tokens, "the draft's vocabulary", drafted)
         check_context(i, len(prompt), limit, positions)
         first = first_sample + seen[tuple(prompt)]
         seen[tuple(prompt)] += samples

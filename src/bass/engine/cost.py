@@ -197,10 +197,13 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
     """Measure a sum over 4 GiB (256 MiB on a CPU) and a square matrix product, each the best of 5
     runs.
 
-    It takes a quarter of a second on a CPU. Sizes shrink if memory is short.
+    It takes a quarter of a second on a CPU. Sizes shrink if memory is short, and the matrices on a
+    CPU without instructions for the type.
     """
     if device.type == "cpu":
-        return _peaks(device, dtype, 1024, 2**28)
+        square = torch.randn(256, 256).to(dtype)
+        slow = min(_seconds(lambda: square @ square, device) for _ in range(2)) > 0.005
+        return _peaks(device, dtype, 256 if slow else 1024, 2**28)
     for side, size in ((8192, 2**32), (4096, 2**30), (2048, 2**28)):
         try:
             return _peaks(device, dtype, side, size)
