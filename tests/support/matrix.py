@@ -57,7 +57,7 @@ def covering(
     open_ = {met for combination in everything for met in meetings(combination, places)}
     chosen: set[Combination] = set()
     for wanted in range(len(places), 0, -1):  # first those that cover most
-        for combination in everything:
+        for combination in everything if open_ else ():
             met = meetings(combination, places)
             if len(met & open_) >= wanted:
                 chosen.add(combination)

@@ -4,7 +4,7 @@ complex numbers.
 
 import numpy as np
 import torch
-from einops import einsum, rearrange
+from einops import einsum, rearrange, repeat
 from jaxtyping import Float, Int
 
 from bass.models.llama import Llama
@@ -70,22 +70,25 @@ def dense_attention(
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
 ) -> Float[torch.Tensor, "rows queries heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, head by head and query by query, for the queries of the last
-    positions: the one at position i has only the keys up to i within its window.
+    """softmax(cap(scale q kᵀ)) v, query by query, for the queries of the last positions: the one at
+    position i has only the keys up to i within its window.
     """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
+    k, v = (repeat(part, "r l heads d -> r l (heads groups) d", groups=groups) for part in (k, v))
     past = k.shape[1] - q.shape[1]
-    for head in range(q.shape[2]):
-        for query in range(q.shape[1]):
-            end = past + query + 1
-            first = 0 if rule.window is None else max(end - rule.window, 0)
-            keys, values = k[:, first:end, head // groups], v[:, first:end, head // groups]
-            scores = einsum(q[:, query, head], keys, "rows dim, rows keys dim -> rows keys")
-            scores = scores * rule.scale
-            if rule.softcap is not None:
-                scores = rule.softcap * (scores / rule.softcap).tanh()
-            out[:, query, head] = einsum(
-                scores.softmax(-1), values, "rows keys, rows keys dim -> rows dim"
-            )
+    for query in range(q.shape[1]):
+        end = past + query + 1
+        first = 0 if rule.window is None else max(end - rule.window, 0)
+        scores = einsum(
+            q[:, query], k[:, first:end], "rows heads dim, rows keys heads dim -> rows heads keys"
+        )
+        scores = scores * rule.scale
+        if rule.softcap is not None:
+            scores = rule.softcap * (scores / rule.softcap).tanh()
+        out[:, query] = einsum(
+            scores.softmax(-1),
+            v[:, first:end],
+            "rows heads keys, rows keys heads dim -> rows heads dim",
+        )
     return out
