@@ -186,6 +186,26 @@ def test_what_a_time_budget_cuts_off_is_returned_and_marked(llm: bass.LLM) -> No
         assert partial == full[: len(partial)]
 
 
+def test_the_last_events_of_a_time_budget_have_the_text_that_was_held_back(llm: bass.LLM) -> None:
+    """A beginning of a stop string, and samples that never started, included."""
+    options = {"max_new_tokens": 60, "temperature": 1.5, "ignore_eos": True}
+    stop = [
+        c.text[:50] + "never" for c in llm.generate(PROMPTS * 3, **options).completions if c.text
+    ]
+    generation = llm.stream(PROMPTS * 3, stop=stop, time_budget=1e-9, **options)
+    pieces: dict[tuple[int, int], str] = {}
+    last: dict[tuple[int, int], str] = {}
+    for event in generation:
+        key = event.prompt_index, event.sample_index
+        assert key not in last, "an event after the last"
+        pieces[key] = pieces.get(key, "") + event.text
+        if event.finish_reason is not None:
+            last[key] = event.finish_reason
+    completions = generation.result().completions
+    assert set(last.values()) == {"time"}
+    assert pieces == {(c.prompt_index, c.sample_index): c.text for c in completions}
+
+
 def test_an_interrupted_generation_tells_what_it_has(llm: bass.LLM) -> None:
     generation = llm.stream(PROMPTS, max_new_tokens=[2, 200, 200], ignore_eos=True)
     for _, event in zip(range(9), generation, strict=False):

@@ -46,7 +46,6 @@ class Generation:
         ]
         self._events = self._iterate()
         self._error: Exception | None = None
-        self._out_of_time = False
 
     def __iter__(self) -> Iterator[StreamEvent]:
         return self._events
@@ -63,7 +62,6 @@ class Generation:
                 pass
             if self._error is not None:
                 raise self._error
-        reason = "time" if self._out_of_time else "interrupted"
         completions = [
             Completion(
                 prompt_index=request.prompt_index,
@@ -71,7 +69,7 @@ class Generation:
                 text=None if sample.transcript is None else sample.transcript.text,
                 token_ids=list(sample.token_ids),
                 logprobs=list(sample.logprobs),
-                finish_reason=sample.reason or reason,
+                finish_reason=sample.reason or "interrupted",
                 seconds=max(sample.ended - self.run.trace.prefilled.get(index, 0.0), 0.0),
             )
             for index, (request, sample) in enumerate(
@@ -95,8 +93,19 @@ class Generation:
         except Exception as error:
             self._error = error
             raise
-        # Only the time budget ends a run before its samples.
-        self._out_of_time = self.run.time_budget is not None
+        yield from [*self._out_of_time()]
+
+    def _out_of_time(self) -> Iterator[StreamEvent]:
+        """The last events of the samples that the time budget ended: nothing else ends a run before
+        its samples.
+        """
+        for request, sample in zip(self.run.requests, self._samples, strict=True):
+            if sample.reason is None:
+                sample.reason = "time"
+                text = "" if sample.transcript is None else sample.transcript.finish()
+                yield StreamEvent(
+                    request.prompt_index, request.sample_index, text, [], [], sample.reason
+                )
 
     def _take(self, emission: Emission) -> StreamEvent:
         request, sample = self.run.requests[emission.request], self._samples[emission.request]

@@ -52,7 +52,11 @@ class Completion:
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """Tokens that one step committed for one sample; its last event has a `finish_reason`."""
+    """Tokens that one step committed for one sample; its last event has a `finish_reason`.
+
+    Where the time budget ends a sample, that event has no tokens, and the text that was held back
+    in case a stop string, or the rest of a character, followed.
+    """
 
     prompt_index: int
     sample_index: int
