@@ -3,8 +3,9 @@ checker.
 
 A check takes longer than most of the functions that are checked. So a function is checked at its
 first calls in each test function, where wrong types and shapes show, and ever more seldom after
-that; in the nightly tier, at every call. The cases of a parametrised test count as one: what
-differs between them, such as the strategy, is other functions with counts of their own.
+that; one without an annotated shape is not checked. In the nightly tier, all are, at every call.
+The cases of a parametrised test count as one: what differs between them, such as the strategy, is
+other functions with counts of their own.
 """
 
 import dataclasses
@@ -72,7 +73,8 @@ def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
     if fn is None:
         return functools.partial(jaxtyped, typechecker=typechecker)
     if not isinstance(fn, type):
-        return _now_and_then(fn, typechecker)
+        shapes = EVERY_CALL or "jaxtyping" in repr(getattr(fn, "__annotations__", ""))
+        return _now_and_then(fn, typechecker) if shapes else fn
     made = vars(fn).get("__init__")
     if dataclasses.is_dataclass(fn) and made is not None and not hasattr(made, "__wrapped__"):
         fn.__init__ = _now_and_then(made, typechecker)
