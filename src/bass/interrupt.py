@@ -16,7 +16,8 @@ def interruptible(*also: signal.Signals) -> Iterator[Callable[[], None]]:
     """Defers an interruption: the yielded function raises a pending KeyboardInterrupt; call it
     regularly.
 
-    The signals `also` raise it too, and take effect at the end, after the clean-up within.
+    The signals `also` raise it too, and take effect at the end, after the clean-up within. Ignored
+    signals, such as a hangup under `nohup`, stay ignored.
 
     Python silently drops an interruption that occurs in a finalizer or a callback.
     """
@@ -33,7 +34,11 @@ def interruptible(*also: signal.Signals) -> Iterator[Callable[[], None]]:
         if requested:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, take) for number in (signal.SIGINT, *also)}
+    before = {
+        number: signal.signal(number, take)
+        for number in (signal.SIGINT, *also)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield check
     finally:

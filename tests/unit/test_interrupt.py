@@ -51,6 +51,19 @@ def test_a_signal_that_ends_the_process_does_so_after_all_is_tidied_up() -> None
     assert came == ["tidied up", "ended"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    """As `nohup` and a shell's background jobs have it."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with interruptible(signal.SIGHUP) as check:
+            signal.raise_signal(number)
+            check()
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
 def test_elsewhere_than_in_the_main_thread_there_is_nothing_to_heed() -> None:
     told: list[str] = []
 

@@ -13,11 +13,12 @@ from bass.engine.checks import check_accepted, check_draft, check_emitted
 from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
-from bass.engine.schedule import Schedule, StepPlan, requested_lengths
+from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.slots import PREFILL_WINDOW
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
 from bass.interfaces import DraftLengthPolicy
+from bass.interfaces.lengths import requested_lengths
 from bass.ops.batch_state import last
 from bass.records import Feedback, Sequences, Window
 

@@ -13,9 +13,10 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import OptionError, check_integer, is_finite
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.interfaces.lengths import requested_lengths
 
 LONGEST = 32  # maximum of `would`
 
@@ -74,6 +75,16 @@ class CostModel:
         return np.asarray(self.target(batch, k) + np.asarray(k) * self.draft(batch))
 
 
+def _check_rates(of: object, **given: Any) -> None:
+    """Raise `OptionError` unless each is a probability, or several of them."""
+    for name, value in given.items():
+        rates = value if isinstance(value, tuple | list) else (value,)
+        if not rates or not all(is_finite(rate) and 0 <= rate <= 1 for rate in rates):
+            raise OptionError(
+                f"`{type(of).__name__}({name}={value!r:.60})`: give probabilities, from 0 to 1."
+            )
+
+
 @runtime_checkable
 class Acceptance(Protocol):
     """Draws how many drafted tokens would be accepted, int [steps, rows], at most `LONGEST`."""
@@ -88,6 +99,9 @@ class Constant(Acceptance):
 
     a: float = 0.8
 
+    def __post_init__(self) -> None:
+        _check_rates(self, a=self.a)
+
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.full((steps, rows), self.a))
 
@@ -101,6 +115,9 @@ class PerPosition(Acceptance):
 
     rates: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
 
+    def __post_init__(self) -> None:
+        _check_rates(self, rates=self.rates)
+
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         rates = np.array([self.rates[min(i, len(self.rates) - 1)] for i in range(LONGEST)])
         return (random.random((steps, rows, LONGEST)) < rates).cumprod(axis=2).sum(axis=2)
@@ -112,6 +129,9 @@ class PerRow(Acceptance):
     """Row b accepts with probability rates[b modulo their number]."""
 
     rates: tuple[float, ...] = (0.5, 0.7, 0.9)
+
+    def __post_init__(self) -> None:
+        _check_rates(self, rates=self.rates)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.resize(self.rates, rows) * np.ones((steps, 1)))
@@ -125,6 +145,10 @@ class Drifting(Acceptance):
     low: float = 0.4
     high: float = 0.9
     period: int = 800
+
+    def __post_init__(self) -> None:
+        _check_rates(self, low=self.low, high=self.high)
+        check_integer("period", self.period, 1)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         wave = (1 + np.sin(2 * np.pi * np.arange(steps) / self.period)) / 2
@@ -141,6 +165,9 @@ class Bursty(Acceptance):
     low: float = 0.3
     high: float = 0.9
     stay: float = 0.95
+
+    def __post_init__(self) -> None:
+        _check_rates(self, low=self.low, high=self.high, stay=self.stay)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         switches = random.random((steps, rows)) >= self.stay
@@ -160,7 +187,10 @@ class Simulation:
     cost: CostModel = field(repr=False)
 
     def since(self, step: int) -> "Simulation":
-        """Only the steps from `step` on."""
+        """Only the steps from `step` on. Raises `OptionError` if there are none."""
+        check_integer("step", step, 0)
+        if step >= len(self.would):
+            raise OptionError(f"`since({step})` leaves none of the {len(self.would)} steps.")
         return Simulation(
             self.would[step:],
             self.lengths[step:],
@@ -213,15 +243,21 @@ def simulate(
 ) -> Simulation:
     """Run `policy` for `steps` steps of a full batch. It sees step times with a relative normal
     error of `noise`.
+
+    Raises `OptionError`, and `PolicyError` for lengths that the engine would refuse.
     """
+    for name, value, least in (("batch", batch, 1), ("steps", steps, 1), ("seed", seed, 0)):
+        check_integer(name, value, least)
+    if not (is_finite(noise) and noise >= 0):
+        raise OptionError(f"`noise={noise!r}` is out of range: give a number of 0 or more.")
     random = np.random.default_rng(seed)
-    would = acceptance.draw(random, steps, batch)
+    would = _checked(acceptance.draw(random, steps, batch), acceptance, (steps, batch))
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
     state = policy.reset(policy.init(batch), np.arange(batch))
     active = np.ones(batch, dtype=bool)
     requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
     for step in range(steps):
-        requested[step] = lengths = policy.lengths(state)
+        requested[step] = lengths = requested_lengths(policy, state, batch)
         k = int(lengths.max())
         milliseconds[step] = float(cost.step(batch, k)) + (
             cost.draft(batch) if k and not drafting else 0
@@ -232,6 +268,22 @@ def simulate(
             state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000)
         )
     return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
+
+
+def _checked(would: object, acceptance: Acceptance, shape: tuple[int, int]) -> np.ndarray:
+    """What was drawn, if it is integers 0..`LONGEST` of this shape. Raises `OptionError`."""
+    drawn = np.asarray(would)
+    if (
+        drawn.shape != shape
+        or drawn.dtype.kind not in "iu"
+        or drawn.min() < 0
+        or drawn.max() > LONGEST
+    ):
+        raise OptionError(
+            f"`{type(acceptance).__name__}.draw` must return integers from 0 to {LONGEST} of shape "
+            f"{list(shape)}."
+        )
+    return drawn.astype(np.int64)
 
 
 def _geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:

@@ -154,9 +154,18 @@ MUTANTS = (
     Mutant(
         "a closed generation is out of time",
         "Generation.result",
-        "self._out_of_time",
-        "self.run.over",
+        'sample.reason or "interrupted"',
+        'sample.reason or ("time" if self.run.time_budget else "interrupted")',
         (ENDED,),
+    ),
+    Mutant(
+        "a time budget ends a sample without the text that was held back",
+        "Generation._out_of_time",
+        "sample.transcript.finish()",
+        '""',
+        (
+            "unit/test_generation.py::test_the_last_events_of_a_time_budget_have_the_text_that_was_held_back",
+        ),
     ),
     Mutant(
         "a budget's clocks are exchanged",
