@@ -73,8 +73,8 @@ def test_what_is_no_strategy_and_what_does_not_fit_is_refused_in_a_sentence() ->
         check_pair("padded", "per-row")
 
 
-def run(folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-W", "error", "-c", script]
+def run(folder: Path, script: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "error", *flags, "-c", script]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
@@ -117,3 +117,9 @@ def test_without_hypothesis_one_sentence_says_what_to_install(tmp_path: Path) ->
     assert done.stderr.splitlines()[-1].endswith(
         "which is not installed: `pip install 'bass-decoding[testing]'`."
     )
+
+
+def test_without_assertions_one_sentence_refuses_to_check(tmp_path: Path) -> None:
+    done = run(tmp_path, "import bass.testing", "-O")
+    assert done.returncode == 1
+    assert "which `python -O` removes: run without `-O`" in done.stderr.splitlines()[-1]

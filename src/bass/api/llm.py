@@ -182,12 +182,13 @@ class LLM:
         sampling options and the penalties are one value for all prompts, or a list of one per
         prompt. They mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy),
         and in vLLM for presence and frequency penalties. seed: the same call gives the same tokens
-        again. With a policy whose lengths depend on the row's own past alone, such as `fixed`, the
-        same seed, prompt and `sample_index` give the same tokens in any batch. stop: the text ends
-        before any of these strings; the tokens end with the one that completes the string, see
-        `bass.text.Transcript`. stop_token_ids: tokens that end a sample, as an end of sequence
-        does, each the last of its `token_ids`. time_budget: seconds from the start, after which
-        unfinished samples are returned with `finish_reason="time"`.
+        again, unless the policy goes by measured times (`measured`, `goodput`, `bandit`) and the
+        verifier is not coupled. With a policy whose lengths depend on the row's own past alone,
+        such as `fixed`, the same seed, prompt and `sample_index` give the same tokens in any batch.
+        stop: the text ends before any of these strings; the tokens end with the one that completes
+        the string, see `bass.text.Transcript`. stop_token_ids: tokens that end a sample, as an end
+        of sequence does, each the last of its `token_ids`. time_budget: seconds from the start,
+        after which unfinished samples are returned with `finish_reason="time"`.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """

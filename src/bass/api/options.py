@@ -134,7 +134,9 @@ class SamplingOptions:
     frequency_penalty: PerPrompt[float] = option(
         0.0, "subtracted once for each time a token was generated, -2 to 2; 0 = off"
     )
-    seed: int = option(0, "the same seed gives the same tokens again")
+    seed: int = option(
+        0, "the same seed gives the same tokens again, unless the policy goes by measured times"
+    )
     stop: str | Iterable[str] | None = option((), "strings before which a sample's text ends")
     stop_token_ids: Iterable[int] | None = option((), "token ids that end a sample")
     ignore_eos: bool = option(False, "continue after an end-of-sequence token")

@@ -14,8 +14,13 @@ written, so a check is deterministic. Statistical properties state their false-f
 
 import importlib.util
 
-from bass.errors import install
+from bass.errors import BassError, install
 
+if not __debug__:
+    raise BassError(
+        "`bass.testing` checks with `assert`, which `python -O` removes: run without `-O`, and "
+        "with PYTHONOPTIMIZE unset."
+    )
 if importlib.util.find_spec("hypothesis") is None:
     raise ModuleNotFoundError(
         "`bass.testing` draws its cases with Hypothesis, which is not installed: "
