@@ -15,7 +15,7 @@ import pytest
 from bass.analysis.evaluated import read_evaluation
 from bass.errors import BassError, OptionError, RequestError
 from bass.evaluation.tasks import read_problems
-from bass.plain_json import MOST_LINES, MOST_VALUES
+from bass.plain_json import MOST_LINES, MOST_VALUES, parse_json
 from bass.runs.drafts import TEXTS, read_texts
 from bass.runs.evaluation_folder import opened
 from bass.runs.lines import read_lines
@@ -55,6 +55,28 @@ def test_a_data_set_of_tiny_values_is_refused_soon(tmp_path: Path, case: str) ->
     (tmp_path / name).write_bytes(content)
     with cheap(), pytest.raises(RequestError, match=words):
         read_problems("gsm8k", tmp_path / name)
+
+
+STRINGS = {
+    "without a character": ("[" + '"",' * MOST_VALUES + "0]", "the limit is 4,000,000"),
+    "of commas": ("[" + '",",' * (MOST_VALUES - 9) + "[[]],,]", "Expecting value"),
+}
+
+
+@pytest.mark.parametrize("case", STRINGS)
+def test_millions_of_strings_are_counted_soon(case: str) -> None:
+    text, words = STRINGS[case]
+    began = time.process_time()
+    with pytest.raises(ValueError, match=words):
+        parse_json(text)
+    assert time.process_time() - began < 2
+
+
+def test_commas_within_a_text_are_no_values() -> None:
+    text = r"\", [{" * MOST_VALUES
+    written = json.dumps([text, 1])
+    with cheap(megabytes=300):
+        assert parse_json(written) == [text, 1]
 
 
 def test_a_data_set_has_so_many_records_at_most(
