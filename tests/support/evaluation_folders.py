@@ -116,8 +116,9 @@ def _write_method(
                     float(seconds) + 0.1,
                 )
             )
-        state = machine(problem, products[problem % len(products)]) if products else None
-        folder.add_samples(method, task_id, group, state)
+        if products:
+            folder.add_conditions(method, machine(problem, products[problem % len(products)]))
+        folder.add_samples(method, task_id, group)
         easy = np.random.default_rng(problem).beta(passing, 1 - passing)  # the same for all methods
         for sample in group:
             value = float(rng.random() < easy)

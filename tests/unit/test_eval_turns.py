@@ -78,8 +78,9 @@ def test_the_state_of_the_machine_is_that_of_the_last_samples_of_each_problem(
     manifest = json.loads((path / "manifest.json").read_text())
     with opened(path, manifest["config"], {}) as folder:
         folder.samples("batched")
-        folder.add_samples("batched", "P/2", [], machine(2, 0.02))
-        folder.add_samples("batched", "P/2", [], machine(2, 0.03))
+        for product in (0.02, 0.03):
+            folder.add_conditions("batched", machine(2, product))
+        folder.add_samples("batched", "P/2", [])
     found = read_conditions(path, "batched")
     assert [(line.repeat, line.product) for line in found] == [(0, 0.01), (2, 0.03)]
 

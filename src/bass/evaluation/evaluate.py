@@ -205,9 +205,10 @@ def sample(
                 continue
             conditions = Conditions(llm.models.device)
             group = _samples(models[method], evaluation, problem, before[number])
-            state = conditions.line(number)
+            line = conditions.line(number)
             check_inputs()
-            folder.add_samples(method, problem.task_id, group, state)
+            folder.add_conditions(method, line)
+            folder.add_samples(method, problem.task_id, group)
             done[method][problem.task_id] = group
             progress(f"sampling, {method}", len(done[method]), count)
     return done

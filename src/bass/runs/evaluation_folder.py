@@ -157,17 +157,17 @@ class Folder:
         _replace(inside(self.path, method, CONDITIONS), read_conditions(self.path, method))
         return done
 
-    def add_samples(
-        self, method: str, task_id: str, group: list[Sample], state: ConditionLine | None = None
-    ) -> None:
-        """Append all samples of one problem. `state`: of the machine while they were made."""
+    def add_conditions(self, method: str, line: ConditionLine) -> None:
+        """Append the state of the machine during a problem, before its samples are added."""
+        self._append(inside(self.path, method, CONDITIONS), [line])
+
+    def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
+        """Append all samples of one problem."""
         file = inside(self.path, method, SAMPLES)
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
             mark = _made_with(read_manifest(self.path), method)
             write_atomically(inside(self.path, method, made_with.FILE), mark.to_json() + "\n")
-        if state is not None:
-            self._append(inside(self.path, method, CONDITIONS), [state])
         self._append(file, _group(task_id, group))
 
     def scores(self, method: str) -> dict[tuple[str, int, str], float]:
