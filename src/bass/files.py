@@ -1,5 +1,6 @@
 """Crash-safe writes of whole files or of lines, and reads of untrusted files within limits."""
 
+import contextlib
 import errno
 import io
 import os
@@ -69,10 +70,10 @@ def size_in_words(count: int) -> str:
     return f"{count} bytes"
 
 
-def _check_regular(status: os.stat_result) -> None:
+def _check_regular(status: os.stat_result, path: str | None = None) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", path)
 
 
 def append(path: Path, text: str) -> None:
@@ -92,12 +93,24 @@ def append(path: Path, text: str) -> None:
             data = data[file.write(data) :]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically: at any time it is complete, absent, or as before."""
+def check_replaceable(path: Path) -> None:
+    """Raise `OSError`, as `open_regular`, if something else than a regular file is at the path, or
+    at the end of a link there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(os.stat(path), str(path))
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file atomically: at any time it is complete, absent, or as before.
+
+    A link to a file is replaced, and the file is kept. Raises `OSError` as `check_replaceable`.
+    """
+    check_replaceable(path)
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)  # left by a crash, or a link or pipe of an attacker
     with part.open("xb") as file:
-        file.write(text.encode())
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

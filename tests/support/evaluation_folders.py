@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bass.runs.conditions import ConditionLine
 from bass.runs.evaluation_folder import Folder, Sample, Score, digest, opened
 
 SECONDS = {"batched": 1.0, "single": 2.0, "plain": 3.0}  # about which a sample is finished
@@ -32,10 +33,12 @@ def write_evaluation(
     budgets: Sequence[float] = (),
     ks: Sequence[int] = (),
     seed: int = 0,
+    products: Sequence[float | None] = (0.01,),
     **about: Any,
 ) -> Path:
     """Every method answers as well; passing: the share of samples that are right. unscored:
-    problems of the last method without scores.
+    problems of the last method without scores. products: calibrations, which the problems have in
+    turn; none: the state of the machine is not recorded.
     """
     config = {
         "task": task,
@@ -53,6 +56,7 @@ def write_evaluation(
                 samples,
                 passing,
                 slower,
+                products,
                 np.random.default_rng([seed, sorted(SECONDS).index(method)]),
             )
         if unscored:
@@ -79,6 +83,12 @@ def change_manifest(path: Path, manifest: Any) -> None:
         mark.unlink()
 
 
+def machine(number: int, product: float | None) -> ConditionLine:
+    """The state of a machine while a problem was sampled."""
+    began = "2026-01-01T00:00:00.000+00:00"
+    return ConditionLine(number, began, 0.5, 0.25, 2500.0, product, 0.004, None, None, None, None)
+
+
 def _write_method(
     folder: Folder,
     method: str,
@@ -86,6 +96,7 @@ def _write_method(
     samples: int,
     passing: float,
     slower: float,
+    products: Sequence[float | None],
     rng: np.random.Generator,
 ) -> None:
     for problem in range(problems):
@@ -105,6 +116,8 @@ def _write_method(
                     float(seconds) + 0.1,
                 )
             )
+        if products:
+            folder.add_conditions(method, machine(problem, products[problem % len(products)]))
         folder.add_samples(method, task_id, group)
         easy = np.random.default_rng(problem).beta(passing, 1 - passing)  # the same for all methods
         for sample in group:

@@ -29,7 +29,7 @@ HUMANEVAL = {
     "prompt": "def f(x):\n",
     "entry_point": "f",
     "canonical_solution": "",
-    "test": "",
+    "test": "def check(candidate): pass",
 }
 MBPP = {
     "task_id": 1,
@@ -121,7 +121,7 @@ NAMES = [f"{a}{b}" for a in "abcdefghj" for b in "qwtuvxyzklmpbc"]
 SLOW = {
     "an f-string in an open bracket": (
         "humaneval",
-        {"prompt": f"f'{'{1}' * 2_600}';(\\\n", "canonical_solution": ")\n"},
+        {"prompt": f"f'{'{1}' * 2_600}';(\\\n", "canonical_solution": ");f = 1\n"},
     ),
     "names and scopes": (
         "mbpp",

@@ -3,17 +3,18 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bass.api.llm import load
 from bass.errors import BassError, RequestError
 from bass.evaluation.harness import generated, generation_options, log_likelihood
-from bass.evaluation.record_code import Parser
+from bass.evaluation.record_code import LONGEST_CODE, Parser
 from bass.evaluation.sandbox import Sandbox
-from bass.evaluation.tasks import humaneval
+from bass.evaluation.tasks import humaneval, read_problems
 from unit.checkpoints import Pair, Said
-from unit.test_eval import HUMANEVAL
+from unit.test_eval import HUMANEVAL, RECORDS, written
 from unit.test_eval_runs import arguments
 
 BassCommand = Callable[..., Said]
@@ -160,3 +161,49 @@ def test_a_record_that_is_no_python_is_refused() -> None:
     record = {"task_id": "t", "prompt": "def f(:\n", "entry_point": "f", "test": "pass"}
     with pytest.raises(ValueError, match="prompt and solution together are not Python"):
         humaneval(record | {"canonical_solution": "    return 1\n"}, 1, Parser())
+
+
+@pytest.mark.parametrize(
+    ("task", "changed", "says"),
+    [
+        ("humaneval", {"test": "def check(c):\n    assert c(3) == 3\0"}, "null bytes"),
+        ("humaneval", {"test": "def check(c):\nassert c(3) == 3"}, "expected an indented block"),
+        ("humaneval", {"test": "def test(c):\n    pass"}, "its tests do not define `check`"),
+        ("humaneval", {"entry_point": "g"}, "neither its prompt nor its solution defines `g`"),
+        (
+            "humaneval",
+            {"entry_point": "f);import os;print(1"},
+            "defines `f\\);import os;print\\(1`",
+        ),
+        ("humaneval", {"entry_point": ""}, "neither its prompt nor its solution defines ``"),
+        ("mbpp", {"test_imports": ["import math", "import"]}, "invalid syntax|Expected one or"),
+        ("mbpp", {"test_imports": ["import math\0"]}, "null bytes"),
+        ("summaries", {"summary": "Story."}, "its summary has fewer than two words"),
+        ("summaries", {"summary": "一个 故事。"}, "its summary has fewer than two words"),
+    ],
+)
+def test_a_record_that_no_sample_can_solve_is_refused(
+    task: str, changed: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "records.jsonl", RECORDS[task] | changed)
+    with pytest.raises(RequestError, match=rf"Record 1 of .* the task `{task}` \(.*{says}.*: give"):
+        read_problems(task, path)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "solution"),
+    [
+        ("def g(x): return x\ndef f(x):\n", "    return g(x)\n"),
+        ('"""Write f."""\n', "def f(x): return x\n"),
+        ("if True:\n", "    pass\ndef f(x): return x\n"),
+        ("f = lambda x: (\n", "x)\n"),
+    ],
+)
+def test_an_entry_point_may_be_of_the_prompt_or_of_the_solution(prompt: str, solution: str) -> None:
+    record = RECORDS["humaneval"] | {"prompt": prompt, "canonical_solution": solution}
+    assert humaneval(record, 1, Parser()).names == ("f",)
+
+
+def test_tests_that_are_too_long_to_be_parsed_are_only_run() -> None:
+    record = RECORDS["humaneval"] | {"test": f"{HUMANEVAL['test']}#{'x' * LONGEST_CODE}"}
+    assert Sandbox().check(humaneval(record, 1, Parser()).program("    return x\n")).passed

@@ -8,8 +8,8 @@ from bass.analysis.metrics import METRICS, measure, profiles
 from bass.analysis.repeats import Repeat
 from bass.api.llm import load
 from bass.experiments.cells import _record
-from bass.experiments.conditions import Conditions
 from bass.runs.lines import read_lines
+from bass.runs.machine import Conditions
 from bass.runs.records import RequestLine, StepLine
 from bass.runs.run_folder import RunFolder, _request_or_end
 from bass.runs.settings import Call

@@ -1,6 +1,7 @@
 """Reads the folder of an evaluation, finished or not, for its report."""
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
+from bass.analysis.noise import noise
 from bass.analysis.scores import SCORES as KINDS
 from bass.analysis.scores import Scored, scores_within, useful_budgets
 from bass.errors import RequestError, RunFolderError
@@ -28,6 +30,7 @@ from bass.runs.evaluation_folder import (
     Score,
     check_own,
     digest,
+    read_conditions,
     read_lines,
     read_manifest,
     read_samples,
@@ -140,7 +143,7 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
     whole = len(shared) if whole is None else whole
-    notes = []
+    notes = machine(path, list(methods), manifest)
     if len(shared) < whole:
         notes.append(
             f"The evaluation is not finished: {len(shared)} of {whole} problems have scores. "
@@ -158,6 +161,20 @@ def read_evaluation(path: Path) -> Evaluated:
     budgets, ks = _requested(path)
     budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
     return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)
+
+
+def machine(path: Path, methods: Sequence[str], manifest: Mapping[str, Any]) -> list[str]:
+    """Remarks on the machine while these methods were sampled: its noise, changes between sessions,
+    or that its state was not recorded.
+    """
+    lines = {name: read_conditions(path, name) for name in methods}
+    reported = [*noise(itertools.chain(*lines.values()), "request"), *manifest.get("notes", [])]
+    if not all(lines.values()):
+        reported.append(
+            "The state of the machine was not recorded: differences within a time budget may be "
+            "the machine's."
+        )
+    return reported
 
 
 def both(a: Evaluated, b: Evaluated) -> Evaluated:

@@ -29,8 +29,11 @@ def remarks(run: RunFolder) -> list[str]:
     return [*noise(lines), *(run.manifest.notes or [])]
 
 
-def noise(lines: Iterable[ConditionLine]) -> list[str]:
-    """A sentence if the calibrations differ by more than `MOST_SPREAD`."""
+def noise(lines: Iterable[ConditionLine], what: str = "repeat") -> list[str]:
+    """A sentence if the calibrations differ by more than `MOST_SPREAD`.
+
+    `what`: that each line is of.
+    """
     lines = list(lines)
     times = {
         name: [value for line in lines if (value := getattr(line, name)) is not None]
@@ -49,7 +52,7 @@ def noise(lines: Iterable[ConditionLine]) -> list[str]:
     )
     return [
         f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} "
-        "repeats, "
+        f"{what}s, "
         f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} "
         "of its median; "
         f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be "

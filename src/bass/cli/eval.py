@@ -22,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from bass.analysis.evaluated import machine
 from bass.analysis.scores import SCORES
 from bass.api.checks import examine
 from bass.api.llm import LLM, serve
@@ -54,7 +55,7 @@ from bass.provenance.made_with import (
     source_of_bass,
     source_of_scoring,
 )
-from bass.runs.evaluation_folder import Folder, opened
+from bass.runs.evaluation_folder import Folder, opened, read_manifest
 from bass.runs.unchanged import Unchanged
 
 _OPTIONS = (
@@ -135,10 +136,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             summary = _evaluated(llm, evaluation, folder, below, Unchanged(inputs))
         except KeyboardInterrupt:
             below.print(
-                (
-                    f"bass: Interrupted; finished results are in {config.output}, and the same "
-                    "command continues."
-                ),
+                f"bass: Interrupted; finished results are in {config.output}, and the same command "
+                "continues.",
                 markup=False,
             )
             return INTERRUPTED
@@ -150,6 +149,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page with the curves.",
             markup=False,
         )
+    for remark in machine(folder.path, evaluation.methods, read_manifest(folder.path)):
+        below.print(remark, style="yellow", markup=False, soft_wrap=True)
     if skipped := whole - len(evaluation.problems):
         below.print(
             f"bass: {skipped} problems were left out: their prompts do not fit the context.",

@@ -1,18 +1,22 @@
 """`bass report`: writes an HTML page of one run or evaluation, or of a comparison of two."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from bass.analysis.evaluated import both, read_evaluation
 from bass.cli.parsing import MAYBE, ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
-from bass.files import write_atomically
+from bass.files import check_replaceable, write_atomically
 from bass.plain_json import parse_json
 from bass.report.drawing import Plot
 from bass.report.evaluation import page as page_of_evaluation
 from bass.report.page import comparison, page
 from bass.runs.own_files import content
 from bass.runs.run_folder import RunFolder
+
+SUFFIXES = (".html", ".htm")  # of a page
 
 
 def run(parser: Parser, argv: list[str]) -> int:
@@ -50,7 +54,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         raise RunFolderError(
             f"A file of {folders[0]} is nested too deeply: it is damaged, or not part of a run."
         ) from error
-    write_atomically(output, html)
+    _write(output, html)
     for sentence in reported:
         say(sentence)
     say(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
@@ -63,10 +67,20 @@ def run(parser: Parser, argv: list[str]) -> int:
     return 0
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)  # never write through a link
-    with path.open("xb") as file:
-        file.write(content)
+def _write(path: Path, content: str | bytes) -> None:
+    with _replacing(path):
+        write_atomically(path, content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[None]:
+    """Raise `OptionError` for an error of replacing the file at the path."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(
+            f"`{path}` cannot be written ({error.strerror}): name another file."
+        ) from error
 
 
 def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], list[str]]:
@@ -115,7 +129,12 @@ def _check_places(folders: list[Path], output: Path, where: Path | None) -> None
             f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or "
             "name another file."
         )
-    if output.is_dir():
-        raise OptionError(f"`--output {output}` is a folder: name a file in it.")
+    # no file of a run, no device and no pipe of a shell has such a name
+    if output.suffix.lower() not in SUFFIXES:
+        raise OptionError(
+            f"`--output {output}` is no name of a page: give one that ends in {SUFFIXES[0]}."
+        )
+    with _replacing(output):
+        check_replaceable(output)
     if where is not None and where.exists() and not where.is_dir():
         raise OptionError(f"`--plots {where}` is a file: name a folder, which need not exist.")

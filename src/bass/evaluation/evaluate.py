@@ -27,6 +27,7 @@ from bass.evaluation.scoring import exact_match, rouge2
 from bass.evaluation.tasks import Problem
 from bass.runs.evaluation_folder import METHODS as NAMES
 from bass.runs.evaluation_folder import MOST_BUDGETS, Folder, Sample, Score, digest
+from bass.runs.machine import Conditions
 from bass.runs.prompts import occurrences
 from bass.text import Tokenizer
 
@@ -177,58 +178,76 @@ def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
 def sample(
     llm: LLM,
     evaluation: Evaluation,
-    method: str,
     folder: Folder,
     progress: Progress,
     check_inputs: Callable[[], None] = lambda: None,
-) -> dict[str, list[Sample]]:
-    """Samples of every problem by a method, one problem at a time, so that clocks measure a single
-    request. A problem with the prompt of an earlier one gets other samples.
+) -> dict[str, dict[str, list[Sample]]]:
+    """Samples of every problem by every method, one request at a time, so that clocks measure a
+    single request. A problem with the prompt of an earlier one gets other samples.
 
-    `check_inputs` raises for a changed input; it is called before samples are written.
+    The methods take turns, problem by problem and in an order that rotates, so that changes of the
+    machine affect all of them equally. `check_inputs` raises for a changed input; it is called
+    before samples are written.
     """
-    done = folder.samples(method)
-    model = METHODS[method](llm)
-    options = dict(evaluation.options)
-    left = [p for p in evaluation.problems if p.task_id not in done]
-    progress(f"sampling, {method}", len(evaluation.problems) - len(left), len(evaluation.problems))
-    if left:  # one-time costs of the process must not count for the first problem
-        few: dict[str, Any] = {
-            "max_new_tokens": min(WARM_UP_TOKENS, options["max_new_tokens"]),
-            "min_new_tokens": 0,
-            "time_budget": None,
-        }
-        model.generate(left[0].prompt, **options | few)
-    before = occurrences([p.prompt for p in evaluation.problems])
-    earlier = dict(zip([p.task_id for p in evaluation.problems], before, strict=True))
-    for i, problem in enumerate(left, len(done) + 1):
-        own: dict[str, Any] = {"stop": (*problem.stop, *options.get("stop", ()))}
-        first = earlier[problem.task_id] * options["num_return_sequences"]
-        generation = model.start(problem.prompt, RequestOptions(**options | own), first)
-        result = generation.result()
-        prefilled = generation.run.trace.prefilled
-        began = min(prefilled.values(), default=0.0)
-        group = []
-        for index, c in enumerate(result.completions):
-            ended = prefilled.get(index, began) + c.seconds
-            text = c.text or ""
-            group.append(
-                Sample(
-                    problem.task_id,
-                    index,
-                    text,
-                    c.token_ids,
-                    c.mean_logprob,
-                    c.finish_reason,
-                    ended - began,
-                    ended,
-                )
-            )
-        check_inputs()
-        folder.add_samples(method, problem.task_id, group)
-        done[problem.task_id] = group
-        progress(f"sampling, {method}", i, len(evaluation.problems))
+    problems, count = evaluation.problems, len(evaluation.problems)
+    done = {method: folder.samples(method) for method in evaluation.methods}
+    models = {method: METHODS[method](llm) for method in evaluation.methods}
+    for method in evaluation.methods:
+        progress(f"sampling, {method}", len(done[method]), count)
+        left = [p for p in problems if p.task_id not in done[method]]
+        if left:  # one-time costs of the process must not count for the first problem
+            _warm_up(models[method], evaluation, left[0])
+    before = occurrences([p.prompt for p in problems])
+    for number, problem in enumerate(problems):
+        turn = number % len(evaluation.methods)
+        for method in (*evaluation.methods[turn:], *evaluation.methods[:turn]):
+            if problem.task_id in done[method]:
+                continue
+            conditions = Conditions(llm.models.device)
+            group = _samples(models[method], evaluation, problem, before[number])
+            line = conditions.line(number)
+            check_inputs()
+            folder.add_conditions(method, line)
+            folder.add_samples(method, problem.task_id, group)
+            done[method][problem.task_id] = group
+            progress(f"sampling, {method}", len(done[method]), count)
     return done
+
+
+def _warm_up(model: LLM, evaluation: Evaluation, problem: Problem) -> None:
+    few: dict[str, Any] = {
+        "max_new_tokens": min(WARM_UP_TOKENS, evaluation.options["max_new_tokens"]),
+        "min_new_tokens": 0,
+        "time_budget": None,
+    }
+    model.generate(problem.prompt, **dict(evaluation.options) | few)
+
+
+def _samples(model: LLM, evaluation: Evaluation, problem: Problem, before: int) -> list[Sample]:
+    """The samples of one problem, whose prompt `before` earlier problems have."""
+    options = dict(evaluation.options)
+    options["stop"] = (*problem.stop, *options.get("stop", ()))
+    first = before * options["num_return_sequences"]
+    generation = model.start(problem.prompt, RequestOptions(**options), first)
+    result = generation.result()
+    prefilled = generation.run.trace.prefilled
+    began = min(prefilled.values(), default=0.0)
+    group = []
+    for index, c in enumerate(result.completions):
+        ended = prefilled.get(index, began) + c.seconds
+        group.append(
+            Sample(
+                problem.task_id,
+                index,
+                c.text or "",
+                c.token_ids,
+                c.mean_logprob,
+                c.finish_reason,
+                ended - began,
+                ended,
+            )
+        )
+    return group
 
 
 def score(
@@ -291,10 +310,7 @@ def evaluate(
     `check_inputs`: of `sample`.
     """
     layers = check(llm, evaluation)
-    drawn = {
-        method: sample(llm, evaluation, method, folder, progress, check_inputs)
-        for method in evaluation.methods
-    }
+    drawn = sample(llm, evaluation, folder, progress, check_inputs)
     scored = {
         method: score(evaluation, method, drawn[method], folder, progress)
         for method in evaluation.methods

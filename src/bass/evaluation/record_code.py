@@ -79,7 +79,7 @@ def used(tests: str, code: str, parser: Parser) -> tuple[tuple[str, ...], list[s
     scope = parser.scope(tests)
     own_names = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_local()}
     wanted = _global_uses(scope) - own_names
-    names = _bound(parser.scope(code)) & wanted
+    names = bound(parser.scope(code)) & wanted
     if not names:
         raise ValueError("its tests use nothing that its code defines")
     body = parser.tree(code).body if "import" in code else []
@@ -103,7 +103,7 @@ def _global_uses(scope: symtable.SymbolTable) -> set[str]:
     return own.union(*map(_global_uses, scope.get_children()))
 
 
-def _bound(scope: symtable.SymbolTable) -> set[str]:
+def bound(scope: symtable.SymbolTable) -> set[str]:
     """The global names that this scope and nested ones bind, except by an import."""
     module = scope.get_type() == "module"
     own = {
@@ -111,7 +111,7 @@ def _bound(scope: symtable.SymbolTable) -> set[str]:
         for symbol in scope.get_symbols()
         if symbol.is_assigned() and (module or symbol.is_declared_global())
     }
-    return own.union(*map(_bound, scope.get_children()))
+    return own.union(*map(bound, scope.get_children()))
 
 
 def check_length(code: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bass.errors import RequestError, unknown_name
-from bass.evaluation.record_code import Parser, check_length, used
+from bass.evaluation.record_code import LONGEST_CODE, Parser, bound, check_length, used
 from bass.evaluation.sandbox import Program
 from bass.evaluation.sources import locate, read_records
 
@@ -98,22 +98,28 @@ def humaneval(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     (2021): complete a function. Helpers in the prompt belong to the tests, not to the program.
     """
     prompt, entry = _text(record, "prompt"), _text(record, "entry_point")
-    solution = _text(record, "canonical_solution")
+    solution, tests = _text(record, "canonical_solution"), _text(record, "test")
+    before = _stub(prompt, solution, entry, parser)
+    # longer ones, as of extended sets, are only run
+    if len(tests) <= LONGEST_CODE and "check" not in bound(parser.scope(tests)):
+        raise ValueError("its tests do not define `check`")
     return Problem(
         task_id=_text(record, "task_id"),
         prompt=prompt,
         stop=TOP_LEVEL,
-        tests=f"{_text(record, 'test')}\ncheck({entry})\n",
+        tests=f"{tests}\ncheck({entry})\n",
         names=(entry,),
-        before=_stub(prompt, solution, parser),
+        before=before,
         opening=prompt,
         solution=solution,
     )
 
 
-def _stub(prompt: str, solution: str, parser: Parser) -> str:
+def _stub(prompt: str, solution: str, entry: str, parser: Parser) -> str:
     """The prompt as code that runs: its function does nothing, or is the solution if the prompt
     ends within a line or a docstring.
+
+    Raises `ValueError` if neither the prompt nor the solution binds the name `entry`.
     """
     if not prompt.strip():
         return ""  # reported with all other empty prompts
@@ -121,8 +127,10 @@ def _stub(prompt: str, solution: str, parser: Parser) -> str:
     indent = first[: len(first) - len(first.lstrip())] or "    "
     for code in (f"{prompt}{indent}pass\n", f"{prompt}\n{indent}pass\n", prompt + solution):
         with contextlib.suppress(SyntaxError):
-            parser.tree(code)
-            return code
+            scope = parser.scope(code)
+            if entry in bound(scope) or entry in bound(parser.scope(prompt + solution)):
+                return code
+            raise ValueError(f"neither its prompt nor its solution defines `{entry:.80}`")
     raise ValueError("its prompt and solution together are not Python")
 
 
@@ -137,6 +145,7 @@ def mbpp(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     setup = _whole(record.get("test_setup_code") or "")
     imports = [_whole(line) for line in record.get("test_imports", [])]
     names, own = used("\n".join([setup, *tests]), _whole(code), parser)
+    parser.tree("\n".join(imports))
     quoted = f"{text}\n{chr(10).join(tests)}".replace("\\", "\\\\").replace('"""', "'''")
     return Problem(
         task_id=f"MBPP/{record['task_id']}",
@@ -174,6 +183,11 @@ def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
     if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
         raise ValueError("its document and its summary must be texts")
+    if len(re.findall("[a-z0-9]+", summary.lower())) < 2:  # the words of rouge-score
+        raise ValueError(
+            "its summary has fewer than two words of the letters a to z and digits, so ROUGE-2 "
+            "is 0 for any sample"
+        )
     if len(summary) > LONGEST_REFERENCE:
         raise ValueError(
             f"its summary has {len(summary):,} characters, and {LONGEST_REFERENCE:,} are the most"

@@ -22,12 +22,12 @@ from bass.api.loading import ModelCache
 from bass.api.plan import LoadPlan
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
-from bass.experiments.conditions import Conditions
 from bass.experiments.parts import parts_in_ms
 from bass.files import write_atomically
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.runs.lines import append_line, read_lines
+from bass.runs.machine import Conditions
 from bass.runs.made_with import MadeWith
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder

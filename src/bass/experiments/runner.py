@@ -150,7 +150,7 @@ class Ablation:
         kept = len(with_results) > len(stale)
         if not kept:
             return ours
-        reported = notes(theirs, ours) or None
+        reported = notes(vars(theirs), vars(ours)) or None
         return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
 
 

@@ -1,10 +1,13 @@
 """Differences between the inputs of two runs, or of a run and its continuation, in words."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from bass.provenance.fingerprints import UNREADABLE
 from bass.provenance.made_with import SOURCE
 from bass.runs.records import Manifest
+
+_IN_WORDS = {"python": "Python", "platform": "The platform"}
 
 
 def changes(theirs: Manifest, ours: Manifest, cell: str) -> list[str]:
@@ -37,17 +40,17 @@ def other_inputs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def notes(theirs: Manifest, ours: Manifest) -> list[str]:
-    """Sentences on changes that keep the results valid, including earlier ones."""
-    reported = [] if theirs.notes is None else theirs.notes
-    for name, then, now in (
-        ("Python", theirs.python, ours.python),
-        ("The platform", theirs.platform, ours.platform),
-    ):
-        if then != now:
+def notes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Sentences on changes between two manifests that keep the results valid, including earlier
+    ones.
+    """
+    reported = theirs.get("notes") or []
+    for name in ("python", "platform"):
+        then, now = theirs.get(name), ours.get(name)
+        if None not in (then, now) and then != now:
             reported = [
                 *reported,
-                f"{name} was {then} for the first results and is {now} for later ones.",
+                f"{_IN_WORDS[name]} was {then} for the first results and is {now} for later ones.",
             ]
     return list(dict.fromkeys(reported))
 

@@ -3,6 +3,8 @@
 FOLDER/manifest.json        what is evaluated, and how
 FOLDER/METHOD/made_with.json  before its samples: `MadeWith`
 FOLDER/METHOD/samples.jsonl one `Sample` per line; an `End` after those of each problem
+FOLDER/METHOD/conditions.jsonl  one `ConditionLine` per problem, whose `repeat` is the problem's
+                            number from 0; a folder of an older evaluation has none
 FOLDER/METHOD/scores.jsonl  one `Score` per line
 FOLDER/summary.json         written last
 """
@@ -21,6 +23,8 @@ from bass.files import append, file_lines, read_regular, write_atomically
 from bass.plain_json import parse_json
 from bass.provenance.fingerprints import UNREADABLE
 from bass.runs import made_with
+from bass.runs.changes import notes
+from bass.runs.conditions import CONDITIONS, ConditionLine
 from bass.runs.made_with import MadeWith
 from bass.runs.own_files import LOCK, inside, take_lock
 from bass.runs.strict import Json, checked, parsed
@@ -150,7 +154,12 @@ class Folder:
         file = inside(self.path, method, SAMPLES)
         done = read_samples(file)
         _replace(file, [line for task_id, group in done.items() for line in _group(task_id, group)])
+        _replace(inside(self.path, method, CONDITIONS), read_conditions(self.path, method))
         return done
+
+    def add_conditions(self, method: str, line: ConditionLine) -> None:
+        """Append the state of the machine during a problem, before its samples are added."""
+        self._append(inside(self.path, method, CONDITIONS), [line])
 
     def add_samples(self, method: str, task_id: str, group: list[Sample]) -> None:
         """Append all samples of one problem."""
@@ -207,7 +216,10 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
     with lock:
         requested = json.loads(json.dumps(config))
         if manifest.exists():
-            _check(path, read_manifest(path), requested, about)
+            held = read_manifest(path)
+            _check(path, held, requested, about)
+            if reported := notes(held, about):
+                _write(manifest, held | {"notes": reported})
         else:
             _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": requested})
         yield Folder(path)
@@ -225,6 +237,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         not isinstance(found, dict)
         or found.get("kind") != "evaluation"
         or not isinstance(found.get("config"), dict)
+        or not _are_texts(found.get("notes", []))
     ):
         raise RequestError(f"`{file}` is no manifest of an evaluation: name another folder.")
     if found.get("format") != FORMAT:
@@ -234,6 +247,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"wrote it ({found.get('bass', 'unknown version')}), or name another folder."
         )
     return found
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,6 +310,14 @@ def read_samples(file: Path) -> dict[str, list[Sample]]:
         elif isinstance(line, End) and len(group := found.pop(line.task_id, [])) == line.end:
             done[line.task_id] = group
     return done
+
+
+def read_conditions(path: Path, method: str) -> list[ConditionLine]:
+    """The state of the machine during each problem; of a problem that was sampled again, the last
+    one.
+    """
+    lines = read_lines(inside(path, method, CONDITIONS), ConditionLine)
+    return list({line.repeat: line for line in lines}.values())
 
 
 def read_lines(file: Path, kind: type[L], other: type[L] | None = None) -> list[L]:

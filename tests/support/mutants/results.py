@@ -4,6 +4,7 @@ from support.mutants.killers import ANEW, BY_REPEAT, ENDED, LIKEST, PARTS, REPEA
 from support.mutants.mutant import Mutant
 
 MEANWHILE = "unit/test_changed_meanwhile.py"
+TURNS = "unit/test_eval_turns.py"
 MUTANTS = (
     Mutant(
         "a cell is compared with autoregressive decoding at another batch",
@@ -135,12 +136,26 @@ MUTANTS = (
     ),
     Mutant(
         "problems of one prompt have the same samples",
-        "evaluate.sample",
-        "model.start(problem.prompt, RequestOptions(**options | own), first)",
-        "model.start(problem.prompt, RequestOptions(**options | own))",
+        "evaluate._samples",
+        "model.start(problem.prompt, RequestOptions(**options), first)",
+        "model.start(problem.prompt, RequestOptions(**options))",
         (
             "unit/test_eval_runs.py::test_problems_of_one_prompt_get_the_samples_that_it_gets_in_one_call",
         ),
+    ),
+    Mutant(
+        "one method of an evaluation always samples first",
+        "evaluate.sample",
+        "(*evaluation.methods[turn:], *evaluation.methods[:turn])",
+        "evaluation.methods",
+        (f"{TURNS}::test_methods_take_turns_problem_by_problem_also_after_an_interruption",),
+    ),
+    Mutant(
+        "an output replaces a pipe",
+        "write_atomically",
+        "check_replaceable(path)",
+        "pass",
+        ("unit/test_report_output.py::test_a_pipe_in_the_place_of_a_plot_stays",),
     ),
     Mutant(
         "what a batch-wide drafter learned reaches the next call",
