@@ -93,6 +93,18 @@ def append(path: Path, text: str) -> None:
             data = data[file.write(data) :]
 
 
+def check_room(path: Path, text: str) -> None:
+    """Raise `OSError` if `file_lines` could not read the file once this text is appended to it."""
+    size, count = len(text.encode()), text.count("\n")
+    with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
+        size += os.fstat(file.fileno()).st_size
+        count += _line_breaks(file)
+    if size > LARGEST_RUN_BYTES:
+        raise too_large(LARGEST_RUN_BYTES)
+    if count > MOST_RUN_LINES:
+        raise _too_many_lines()
+
+
 def check_replaceable(path: Path) -> None:
     """Raise `OSError`, as `open_regular`, if something else than a regular file is at the path, or
     at the end of a link there.
@@ -109,11 +121,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     check_replaceable(path)
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)  # left by a crash, or a link or pipe of an attacker
-    with part.open("xb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:  # a full disk
+        part.unlink(missing_ok=True)
+        raise
 
 
 def file_lines(path: Path) -> Iterator[bytes]:
@@ -128,13 +144,22 @@ def file_lines(path: Path) -> Iterator[bytes]:
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > LARGEST_RUN_BYTES:
             raise too_large(LARGEST_RUN_BYTES)
-        count = 0
-        while count <= MOST_RUN_LINES and (part := file.read(2**20)):
-            count += part.count(b"\n")
-        if count > MOST_RUN_LINES:
-            raise OSError(errno.EFBIG, f"it has more than {MOST_RUN_LINES:,} lines")
+        if _line_breaks(file) > MOST_RUN_LINES:
+            raise _too_many_lines()
         file.seek(0)
         while line := file.readline(_LONGEST_LINE + 1):
             if len(line) > _LONGEST_LINE:
                 raise too_large(_LONGEST_LINE)
             yield line
+
+
+def _line_breaks(file: BinaryIO) -> int:
+    """The line breaks of a file; it stops counting above `MOST_RUN_LINES`."""
+    count = 0
+    while count <= MOST_RUN_LINES and (part := file.read(2**20)):
+        count += part.count(b"\n")
+    return count
+
+
+def _too_many_lines() -> OSError:
+    return OSError(errno.EFBIG, f"it has more than {MOST_RUN_LINES:,} lines")

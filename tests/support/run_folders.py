@@ -18,11 +18,12 @@ from bass.experiments import runner
 from bass.experiments.cells import Task
 from bass.experiments.config import plan
 from bass.experiments.inputs import Inputs
-from bass.files import write_atomically
+from bass.files import append, write_atomically
 from bass.runs.drafts import DRAFTS, TEXTS, DraftLine
-from bass.runs.lines import append_line
+from bass.runs.lines import jsonl
 from bass.runs.records import CellEntry, EndLine, Facts, Manifest, RequestLine, StepLine, Summary
 from bass.runs.run_folder import RunFolder
+from bass.runs.strict import Json
 
 WORDS = [
     "def ",
@@ -60,6 +61,11 @@ WORDS = [
 COST = PairCost(ModelCost(16_000_000, 16_000_000, 4_096), ModelCost(2_000_000, 2_000_000, 1_024))
 PEAKS = Peaks(4e9, 1e12)
 AGREEMENT = 0.8  # of draft and target, at every position
+
+
+def append_line(path: Path, value: Json) -> None:
+    """Add one line to a file of a run."""
+    append(path, jsonl([value]))
 
 
 def lengths(policy: str, state: int, accepted: np.ndarray) -> int:

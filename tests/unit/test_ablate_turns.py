@@ -16,10 +16,9 @@ from bass.experiments import cells
 from bass.experiments.cells import Task
 from bass.experiments.turns import by_turns
 from bass.runs.conditions import ConditionLine, read_conditions
-from bass.runs.lines import append_line
 from bass.runs.run_folder import RunFolder
 from bass.runs.settings import Settings
-from support.run_folders import write_run
+from support.run_folders import append_line, write_run
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

@@ -16,7 +16,7 @@ from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
 from bass.files import write_atomically
-from bass.runs.lines import append_line, read_lines
+from bass.runs.lines import read_lines
 from bass.runs.records import (
     AgainstPlain,
     CellEntry,
@@ -30,6 +30,7 @@ from bass.runs.records import (
 from bass.runs.run_folder import RunFolder
 from bass.runs.strict import Json
 from support.drawn_runs import FACTS, Drawn, runs
+from support.run_folders import append_line
 
 STEP = StepLine([0, -1], 2, 8, 5, [2, 0], [1, 0], [2, 0], 0.5, 0.25, 1.5, 0, Work(4000, 300, 200))
 REQUEST = RequestLine(

@@ -23,15 +23,17 @@ from bass.api.plan import LoadPlan
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.parts import parts_in_ms
-from bass.files import write_atomically
+from bass.files import append, write_atomically
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
-from bass.runs.lines import append_line, read_lines
+from bass.runs.lines import jsonl, read_lines
 from bass.runs.machine import Conditions
 from bass.runs.made_with import MadeWith
+from bass.runs.own_files import ReplacedError, check_lock, check_room_for
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
+from bass.runs.strict import Json
 from bass.runs.unchanged import Unchanged
 
 TRACEBACK = "error.txt"  # of a failed cell, next to its summary
@@ -47,7 +49,7 @@ class Task:
     """A cell and its run folder.
 
     labels: its value on each axis. made_with: content of its folder's file `made_with.json`.
-    inputs: its recorded fingerprints, by name.
+    inputs: its recorded fingerprints, by name. lock: the process that the run folder's lock names.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Task:
     run: str
     made_with: MadeWith | None = None
     inputs: dict[str, str] = field(default_factory=dict)
+    lock: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -66,6 +69,11 @@ class Task:
     def load_plan(self) -> LoadPlan:
         """The models and strategies of its settings."""
         return self.settings.load_plan()
+
+    def check_lock(self) -> None:
+        """Raise `ReplacedError` if the run folder is no longer the one that this run has locked."""
+        if self.lock is not None:
+            check_lock(Path(self.run), self.lock)
 
     @property
     def turns(self) -> list[list[Call]]:
@@ -85,6 +93,7 @@ def run_turn(
     that. Raises `UnwritableError` if the folder cannot be written, and `RunFolderError` if its
     content is damaged; existing content is kept.
     """
+    task.check_lock()
     with writing(task.folder):
         task.folder.mkdir(parents=True, exist_ok=True)
     with locked(task.folder):
@@ -111,7 +120,7 @@ def run_turn(
             summary = Summary(
                 task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts
             )
-        except (UnwritableError, KeyboardInterrupt):
+        except (ReplacedError, UnwritableError, KeyboardInterrupt):
             raise
         # of a user's class, GeneratorExit too, or out of memory: the other cells still run
         except BaseException as error:
@@ -239,7 +248,9 @@ def _generate(
             tokens += len(event.token_ids)
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
         check_inputs(inputs, pairs)
-        _record(task.folder, call, generation, conditions.line(call.number))
+        line = conditions.line(call.number)
+        task.check_lock()
+        _record(task.folder, call, generation, line)
         say((call.number + 1) / len(calls))
     if not last:
         return None
@@ -273,25 +284,35 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
     They are written after the call, so that no file is written while its steps are timed.
     """
     run, result = generation.run, generation.result()
-    with writing(folder):
-        for step in run.trace.steps:
-            append_line(folder / RunFolder.STEPS, StepLine.of(step, call.number))
-        for i, step in enumerate(
-            run.trace.steps[:WATCHED_STEPS] if call.number == WATCHED_REPEAT else ()
-        ):
-            append_line(folder / DRAFTS, DraftLine.of(step, call.number, i))
-        for i, (request, completion) in enumerate(
-            zip(run.requests, result.completions, strict=True)
-        ):
-            prefilled = run.trace.prefilled.get(i)
-            line = RequestLine.of(
-                completion, i, call.number, len(request.prompt), prefilled, call.seed
+    steps = run.trace.steps
+    drafts = steps[:WATCHED_STEPS] if call.number == WATCHED_REPEAT else ()
+    lines: dict[str, list[Json]] = {
+        RunFolder.STEPS: [StepLine.of(step, call.number) for step in steps],
+        DRAFTS: [DraftLine.of(step, call.number, i) for i, step in enumerate(drafts)],
+        RunFolder.REQUESTS: [
+            RequestLine.of(
+                completion,
+                i,
+                call.number,
+                len(request.prompt),
+                run.trace.prefilled.get(i),
+                call.seed,
             )
-            append_line(folder / RunFolder.REQUESTS, line)
-        append_line(folder / CONDITIONS, conditions)
+            for i, (request, completion) in enumerate(
+                zip(run.requests, result.completions, strict=True)
+            )
+        ],
+        CONDITIONS: [conditions],
+    }
+    texts = {folder / name: jsonl(values) for name, values in lines.items() if values}
+    for path, text in texts.items():
+        check_room_for(path, text, "give fewer repeats or prompts, or a smaller `max_new_tokens`")
+    with writing(folder):
+        for path, text in texts.items():
+            append(path, text)
         # after a crash the mark of the end must not exist without the lines before it
         _sync(folder)
-        append_line(folder / RunFolder.REQUESTS, EndLine(call.number))
+        append(folder / RunFolder.REQUESTS, jsonl([EndLine(call.number)]))
 
 
 @contextlib.contextmanager

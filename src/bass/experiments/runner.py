@@ -21,7 +21,7 @@ from bass.files import write_atomically
 from bass.provenance.environment import cpu_name, here
 from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
-from bass.runs.own_files import inside, take_lock
+from bass.runs.own_files import check_lock, holder, inside, take_lock
 from bass.runs.records import CellEntry, Manifest, Summary
 from bass.runs.run_folder import RunFolder
 from bass.runs.words import called
@@ -68,9 +68,13 @@ class Ablation:
                 else:
                     watch.ended(task, summary)
             self._write_texts()
+            ours = holder(lock)
             if pending := self.pending:
                 cells = {cell.id: cell for cell in run.cells}
-                executor.run([_recorded(task, run, cells[task.id]) for task in pending], watch)
+                executor.run(
+                    [_recorded(task, run, cells[task.id], ours) for task in pending], watch
+                )
+            check_lock(self.folder, ours)
             compare_with_plain(run, self.tasks)
             return run.summaries()
 
@@ -154,10 +158,10 @@ class Ablation:
         return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
 
 
-def _recorded(task: Task, run: RunFolder, cell: CellEntry) -> Task:
+def _recorded(task: Task, run: RunFolder, cell: CellEntry, lock: str) -> Task:
     """A cell to run, with what the manifest records of it."""
     inputs = run.manifest.inputs_of(cell.id)
-    return replace(task, made_with=run.made_with(cell), inputs=inputs)
+    return replace(task, made_with=run.made_with(cell), inputs=inputs, lock=lock)
 
 
 def _requested(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:

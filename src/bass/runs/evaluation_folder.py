@@ -25,8 +25,9 @@ from bass.provenance.fingerprints import UNREADABLE
 from bass.runs import made_with
 from bass.runs.changes import notes
 from bass.runs.conditions import CONDITIONS, ConditionLine
+from bass.runs.lines import jsonl
 from bass.runs.made_with import MadeWith
-from bass.runs.own_files import LOCK, inside, take_lock
+from bass.runs.own_files import LOCK, check_lock, check_room_for, holder, inside, take_lock
 from bass.runs.strict import Json, checked, parsed
 
 FORMAT = 1
@@ -142,9 +143,10 @@ def check_own(path: Path, manifest: Mapping[str, Any], method: str) -> None:
 @final
 @dataclass(frozen=True)
 class Folder:
-    """An output folder that this process has locked."""
+    """An output folder that this process has locked. lock: the process that the lock names."""
 
     path: Path
+    lock: str
 
     def samples(self, method: str) -> dict[str, list[Sample]]:
         """The samples of finished problems, in order of completion; those of an unfinished problem
@@ -165,6 +167,7 @@ class Folder:
         """Append all samples of one problem."""
         file = inside(self.path, method, SAMPLES)
         if not file.exists():
+            check_lock(self.path, self.lock)
             file.parent.mkdir(exist_ok=True)
             mark = _made_with(read_manifest(self.path), method)
             write_atomically(inside(self.path, method, made_with.FILE), mark.to_json() + "\n")
@@ -186,8 +189,11 @@ class Folder:
         _write(self.path / SUMMARY, summary)
 
     def _append(self, file: Path, lines: Sequence[Json]) -> None:
+        check_lock(self.path, self.lock)
         file.parent.mkdir(exist_ok=True)
-        append(file, _jsonl(lines))
+        text = jsonl(lines)
+        check_room_for(file, text, "evaluate fewer problems or samples, or name another folder")
+        append(file, text)
 
 
 @contextmanager
@@ -222,7 +228,7 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
                 _write(manifest, held | {"notes": reported})
         else:
             _write(manifest, {"format": FORMAT, "kind": "evaluation", **about, "config": requested})
-        yield Folder(path)
+        yield Folder(path, holder(lock))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -352,11 +358,7 @@ def _group(task_id: str, group: Sequence[Sample]) -> list[Json]:
 
 def _replace(file: Path, lines: Sequence[Json]) -> None:
     if file.exists():
-        write_atomically(file, _jsonl(lines))
-
-
-def _jsonl(lines: Sequence[Json]) -> str:
-    return "".join(line.to_json() + "\n" for line in lines)
+        write_atomically(file, jsonl(lines))
 
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:

@@ -1,12 +1,12 @@
 """Files of one JSON value per line, appended during a run; an incomplete last line is ignored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar, final
 
 from bass.errors import RunFolderError
-from bass.files import append, file_lines
+from bass.files import file_lines
 from bass.runs.own_files import decoded, inside
 from bass.runs.strict import Json
 
@@ -25,9 +25,9 @@ class Lines(Generic[Value]):
     dropped: str | None = None
 
 
-def append_line(path: Path, value: Json) -> None:
-    """Add one line."""
-    append(path, value.to_json() + "\n")
+def jsonl(values: Iterable[Json]) -> str:
+    """One line for each."""
+    return "".join(value.to_json() + "\n" for value in values)
 
 
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:

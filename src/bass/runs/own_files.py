@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bass.errors import RunFolderError
-from bass.files import read_regular
+from bass.files import check_room, read_regular
 from bass.runs.strict import Json
 
 LARGEST_FILE = 64 << 20  # bytes of a manifest or a summary
 LONGEST_ID = 200  # bytes of a cell's id
 LOCK = "lock"
+
+
+class ReplacedError(RunFolderError):
+    """The folder was deleted or replaced, and another run may write a folder of its name."""
 
 
 def inside(folder: Path, *names: str) -> Path:
@@ -57,6 +61,35 @@ def take_lock(folder: Path) -> BinaryIO:
         lock.close()
         raise
     return lock
+
+
+def holder(lock: BinaryIO) -> str:
+    """The process that the file of a lock names."""
+    lock.seek(0)
+    return lock.read(300).decode(errors="replace")
+
+
+def check_lock(folder: Path, ours: str) -> None:
+    """Raise `ReplacedError` if the folder's lock is no longer that of this run (`holder`)."""
+    try:
+        found = read_regular(inside(folder, LOCK), 300).decode(errors="replace")
+    except OSError:
+        found = ""
+    if found != ours:
+        raise ReplacedError(
+            f"`{folder}` has been deleted or replaced while this run wrote it: this run ends, and "
+            "writes nothing more. Repeat the command, or name another folder with `--output`."
+        )
+
+
+def check_room_for(path: Path, text: str, remedy: str) -> None:
+    """Raise `RunFolderError` if the file would become too large to be read, with this remedy."""
+    try:
+        check_room(path, text)
+    except OSError as error:
+        raise RunFolderError(
+            f"`{path}` would become a file that cannot be read again ({error.strerror}): {remedy}."
+        ) from error
 
 
 def check_cell(cell: str) -> None:
