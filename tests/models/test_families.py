@@ -2,6 +2,7 @@
 writes what it reads.
 """
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,50 +27,73 @@ NEW = 32
 WAYS = [(pairing, k) for k in (3, 0) for pairing in PAIRINGS]  # speculative and plain
 
 
-@dataclass(frozen=True)
+@dataclass
 class Made:
-    """A reference, its folder, the folder of a draft that agrees with it now and then, and what it
-    says to the prompts.
-    """
+    """A reference and its folder."""
 
     case: Case
     model: PreTrainedModel
     folder: Path
-    draft: Path
-    said: list[list[int]]
+
+    @functools.cached_property
+    def said(self) -> list[list[int]]:
+        """What it says to the prompts."""
+        return [greedy(self.model, prompt, NEW) for prompt in PROMPTS]
+
+    @functools.cached_property
+    def draft(self) -> Path:
+        """The folder of a draft that agrees with it now and then."""
+        like = make(self.case)
+        for parameter in like.parameters():
+            generator = torch.Generator().manual_seed(parameter.numel())
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.01)
+        folder = self.folder / "draft"
+        like.save_pretrained(folder)
+        return folder
 
 
-@pytest.fixture(params=CASES, ids=str, scope="module")
+@pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    case: Case = request.param
-    folder, draft = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("draft")
-    model = make(case)
+    folder, model = tmp_path_factory.mktemp("target"), make(request.param)
     model.save_pretrained(folder)
-    said = [greedy(model, prompt, NEW) for prompt in PROMPTS]
-    like = make(case)
-    for parameter in like.parameters():
-        parameter.add_(
-            torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
-            * 0.01
+    return Made(request.param, model, folder)
+
+
+def number(case: Case) -> int:
+    """Of a variant in its family."""
+    return [other for other in CASES if other.family == case.family].index(case)
+
+
+every = pytest.mark.parametrize("made", CASES, ids=str, indirect=True)
+# by day, as many of each family as there are layouts
+some = pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(
+            case, id=str(case), marks=pytest.mark.nightly if number(case) >= len(PAIRINGS) else ()
         )
-    like.save_pretrained(draft)
-    return Made(case, model, folder, draft, said)
+        for case in CASES
+    ],
+    indirect=True,
+)
 
 
+@every
 def test_logits_equal_those_of_transformers(made: Made) -> None:
     assert deviation(made.case, made.folder, made.model) <= 1e-4
 
 
+@some
 @pytest.mark.parametrize(
     "turn", [0, *(pytest.param(i, marks=pytest.mark.nightly) for i in range(1, len(WAYS)))]
 )
 def test_greedy_decoding_equals_that_of_transformers(made: Made, turn: int) -> None:
     """Three prompts of different lengths in one batch.
 
-    By day each variant is decoded speculatively in one layout, and a family's variants in all of
-    them; every night each in every way.
+    By day a family is decoded speculatively in each layout, by a variant each; every night each
+    variant in every way.
     """
-    layout = (CASES.index(made.case) + turn) % len(PAIRINGS)
+    layout = (number(made.case) + turn) % len(PAIRINGS)
     pairing, k = WAYS[turn // len(PAIRINGS) * len(PAIRINGS) + layout]
     llm = bass.load(
         made.folder,
@@ -85,6 +109,7 @@ def test_greedy_decoding_equals_that_of_transformers(made: Made, turn: int) -> N
         assert 0 < result.stats.accepted < result.stats.drafted
 
 
+@every
 def test_a_checkpoint_of_ours_loads_in_transformers(made: Made, tmp_path: Path) -> None:
     decoder = load_decoder(made.folder, torch.device("cpu"), torch.float32)
     save_decoder(decoder, tmp_path, torch.float32)
@@ -97,6 +122,7 @@ def test_a_checkpoint_of_ours_loads_in_transformers(made: Made, tmp_path: Path) 
     assert all(torch.equal(p, decoder.get_parameter(name)) for name, p in same.named_parameters())
 
 
+@some
 def test_the_reference_does_not_repeat_itself(made: Made) -> None:
     """A model that says one token for ever would agree with almost any other."""
     assert len({token for said in made.said for token in said}) >= 6
