@@ -1,6 +1,8 @@
 """Compares a cache with its model: a dictionary from (layer, row, position) to key and value."""
 
+import dataclasses
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,9 +121,10 @@ class Both:
             view = self.cache.view(layer)
             if type(view) is not type(self.cache).view_type:
                 return type(self.cache).view_type.__name__, type(view).__name__
+            read, arrays = READ[type(view)], _arrays(view)
             for (at, b, p), value in self.model.items():
                 if at == layer:
-                    k, v = READ[type(view)](view, b, p)
+                    k, v = read(arrays, b, p)
                     if not ((k == value).all() and (v == -value).all()):
                         place = f"layer {layer}, row {b}, position {p}"
                         return (
@@ -169,3 +172,14 @@ class Both:
             positions.append([start + i if start >= 0 and i < used else -1 for i in range(window)])
         self.write(first, positions)
         return f"write at positions {positions} of the rows from {first} on"
+
+
+def _arrays(view: Any) -> SimpleNamespace:
+    """The fields of a view as NumPy arrays, whose elements are read ten times as fast."""
+    fields = {f.name: getattr(view, f.name) for f in dataclasses.fields(view)}
+    return SimpleNamespace(
+        **{
+            name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+            for name, value in fields.items()
+        }
+    )
