@@ -49,7 +49,7 @@ def noise(lines: Iterable[ConditionLine]) -> list[str]:
     )
     return [
         f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} "
-        "repeats, "
+        "generations, "
         f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} "
         "of its median; "
         f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be "
