@@ -149,10 +149,9 @@ class RunFolder:
         if summary is None or summary.state != "done":
             return
         for name, count in self.line_counts(cell).items():
-            if count != summary.lines.get(name):
+            if count != (then := summary.lines.get(name, 0)):
                 raise RunFolderError(
-                    f"{self.cell_folder(cell) / name} has {count:,} lines, and had "
-                    f"{summary.lines.get(name, 0):,} when its cell ended: {_AGAIN}."
+                    f"{self.cell_folder(cell) / name} has {count:,} lines, and had {then:,} when its cell ended: {_AGAIN}."
                 )
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
