@@ -150,13 +150,13 @@ def test_what_compares_a_cell_with_plain_decoding_is_in_its_summary(folder: RunF
 
 def test_a_summary_of_another_cell_is_one_sentence(folder: RunFolder) -> None:
     other = dataclasses.replace(SUMMARY, cell="0001-plain")
-    path = folder.cell_folder("0000-b1") / RunFolder.SUMMARY
-    write_atomically(path, other.to_json())
+    path = folder.cell_folder("0000-b1")
+    write_atomically(path / RunFolder.SUMMARY, other.to_json())
     with pytest.raises(RunFolderError) as raised:
         folder.summary("0000-b1")
     assert str(raised.value) == (
-        f"{path} is the summary of another cell ('0001-plain'): restore it, or delete the cell's "
-        "folder and give the run's command again, which runs the cell again."
+        f"{path} holds results of another run or cell: delete it, and give the run's command "
+        "again, which runs the cell again."
     )
 
 

@@ -218,6 +218,6 @@ def test_a_summary_that_was_copied_from_another_cell_is_one_sentence(tmp_path: P
     one, other = (run.cell_folder(cell.id) / RunFolder.SUMMARY for cell in run.cells[:2])
     other.write_bytes(one.read_bytes())
     assert json.loads(other.read_text())["cell"] == run.cells[0].id
-    with pytest.raises(RunFolderError, match="is the summary of another cell"):
+    with pytest.raises(RunFolderError, match="holds results of another run or cell"):
         run.read(run.cells[1])
     assert np.isfinite(run.read(run.cells[0])[1].steps[0].at)

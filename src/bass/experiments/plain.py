@@ -17,9 +17,6 @@ from bass.runs.run_folder import RunFolder
 from bass.runs.settings import Settings
 from bass.runs.work import ALIKE
 
-# properties of a step, which takes as long as it takes by more than its draft
-OF_A_STEP = ("cache", "attention", "cuda_graphs")
-
 
 def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
     """The cell of autoregressive decoding for each cell that drafts and has one.
@@ -88,14 +85,13 @@ def _compared(run: RunFolder, task: Task, plain: Task, of_plain: dict[int, Repea
         for number, generation in sorted(_generations(run, task.id).items())
     ]
     found = independent(task.settings.calls, generations, AGAINST_PLAIN)
-    likeness = _likeness(plain.load_plan, task.load_plan)
     return AgainstPlain(
         task.id,
         plain.id,
         found.metrics,
         found.repeats,
         found.prompts,
-        [name for name, same in likeness.items() if not same and name in OF_A_STEP],
+        unlike(plain.load_plan, task.load_plan),
         run.fingerprint(task.id, plain.id),
     )
 
@@ -107,6 +103,13 @@ def _is_plain(load_plan: LoadPlan) -> bool:
 def _decoding(settings: Settings, load_plan: LoadPlan) -> str:
     """A key of the decoded work, the target and the device."""
     return repr((load_plan.target.key, *(getattr(settings, name) for name in ALIKE)))
+
+
+def unlike(plain: LoadPlan, own: LoadPlan) -> list[str]:
+    """The properties of a step, other than its draft, in which a cell differs from its
+    counterpart.
+    """
+    return [name for name, same in _likeness(plain, own).items() if not same and name != "noise"]
 
 
 def _likeness(plain: LoadPlan, own: LoadPlan) -> dict[str, bool]:

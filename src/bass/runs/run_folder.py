@@ -23,10 +23,12 @@ from bass.runs.records import (
 )
 from bass.runs.strict import checked, parsed
 
-_AGAIN = (
-    "restore it, or delete the cell's folder and give the run's command again, which runs the "
-    "cell again"
-)
+
+def _of_another(folder: Path) -> RunFolderError:
+    return RunFolderError(
+        f"{folder} holds results of another run or cell: delete it, and give the run's command "
+        "again, which runs the cell again."
+    )
 
 
 def _joined(own: list[dict[str, float]], more: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -103,10 +105,7 @@ class RunFolder:
         if path.exists() and MadeWith.from_json(
             decoded(content(path), str(path)), str(path)
         ) != self.made_with(cell):
-            raise RunFolderError(
-                f"{folder} holds results of another run or cell: delete it, and give the run's "
-                "command again, which runs the cell again."
-            )
+            raise _of_another(folder)
 
     def summary(self, cell: str) -> Summary | None:
         """The results of a cell, with its comparison with autoregressive decoding if there is one;
@@ -117,9 +116,7 @@ class RunFolder:
             return None
         summary = Summary.from_json(decoded(content(path), str(path)), str(path))
         if summary.cell != cell:
-            raise RunFolderError(
-                f"{path} is the summary of another cell ({summary.cell!r:.100}): {_AGAIN}."
-            )
+            raise _of_another(path.parent)
         against = self.against_plain(cell)
         # made of earlier results of one of the two cells
         if against is None or against.made_of != self.fingerprint(cell, against.plain):
@@ -151,7 +148,9 @@ class RunFolder:
         for name, count in self.line_counts(cell).items():
             if count != (then := summary.lines.get(name, 0)):
                 raise RunFolderError(
-                    f"{self.cell_folder(cell) / name} has {count:,} lines, and had {then:,} when its cell ended: {_AGAIN}."
+                    f"{self.cell_folder(cell) / name} has {count:,} lines, and had {then:,} when "
+                    "its cell ended: restore it, or delete the cell's folder and give the run's "
+                    "command again, which runs the cell again."
                 )
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
