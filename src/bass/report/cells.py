@@ -95,6 +95,14 @@ class Cell:
         """The complete generations, in order."""
         return repeats_of(self.lines, None if self.summary is None else self.summary.facts)
 
+    @functools.cached_property
+    def requests(self) -> list[tuple[int, int, int, int]]:
+        """Of each request: its generation and number, the length of its prompt, and its seed."""
+        return sorted(
+            (line.repeat, line.request, line.prompt_tokens, line.seed)
+            for line in self.lines.requests
+        )
+
 
 def read_cells(run: RunFolder) -> list[Cell]:
     """All cells of the plan, in its order."""

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bass.analysis.metrics import Metric
-from bass.analysis.repeats import Repeat
 from bass.analysis.statistics import LEVEL, Comparison, compare
 from bass.report.cells import Cell
 
@@ -95,8 +94,4 @@ def _values(
 
 def same_work(a: Cell, b: Cell) -> bool:
     """Whether both cells have the same requests, so that their repeats can be paired."""
-    return [_work(one) for one in a.generations] == [_work(one) for one in b.generations]
-
-
-def _work(generation: Repeat) -> list[tuple[int, int, int]]:
-    return sorted((line.request, line.prompt_tokens, line.seed) for line in generation.requests)
+    return a.requests == b.requests

@@ -1,5 +1,6 @@
 """The winning setting, its lead, and the confidence."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -67,7 +68,7 @@ class Winner:
         """
         return bool(self.others) and self.best.doubt is None and not self.level
 
-    @property
+    @functools.cached_property
     def level(self) -> list[Cell]:
         """The others over which the lead of the fastest is not shown, in order."""
         return [cell for cell in self.others if not self._is_clear(cell)]
