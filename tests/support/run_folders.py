@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bass.analysis.metrics import measure, over_repeats
+from bass.analysis.independent import independent
 from bass.analysis.repeats import Repeat
 from bass.engine.cost import ModelCost, PairCost, Peaks, Work
 from bass.experiments import runner
@@ -23,6 +23,7 @@ from bass.runs.drafts import DRAFTS, TEXTS, DraftLine
 from bass.runs.lines import jsonl
 from bass.runs.records import CellEntry, EndLine, Facts, Manifest, RequestLine, StepLine, Summary
 from bass.runs.run_folder import RunFolder
+from bass.runs.settings import Call
 from bass.runs.strict import Json
 
 WORDS = [
@@ -268,7 +269,7 @@ def write_cell(
     failed: bool = False,
 ) -> None:
     """The files of a cell that ended. `drawn`: its repeats."""
-    where, of_repeats = folder / "cells" / cell.id, []
+    where, calls, generations = folder / "cells" / cell.id, [], []
     drafts_anything = any(sum(step.drafted) for steps, _, _ in drawn for step in steps)
     timed = (
         {"draft": 2.0, "verify": 3.0, "sample": 0.5, "host": 0.4}
@@ -284,10 +285,14 @@ def write_cell(
         ):
             for line in lines:
                 append_line(where / name, line)
-        of_repeats.append(measure(Repeat([step.record() for step in steps], requests, facts)))
+        generations.append(Repeat([step.record() for step in steps], requests, facts))
+        rows = [*range(len(requests))]
+        calls.append(Call(repeat, [[1] for _ in rows], 1, repeat, 0, rows))
+    found, counts = independent(calls, generations), RunFolder(folder).line_counts(cell.id)
     done = Summary(
-        cell.id, cell.settings, "done", None, over_repeats(of_repeats), of_repeats, 1.0, facts
-    )
+        cell.id, cell.settings, "done", None, found.metrics, found.repeats, 1.0, facts,
+        found.prompts, counts,
+    )  # fmt: skip
     if failed:
         told = "Out of memory: lower the batch."
         done = replace(done, state="failed", error=told, metrics={}, repeats=[])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import bass
-from bass.analysis.metrics import AGAINST_PLAIN, METRICS
+from bass.analysis.metrics import AGAINST_PLAIN, METRICS, means, measure
+from bass.analysis.repeats import repeats_of
 from bass.api.loading import Models
 from bass.engine.parts import PARTS
 from bass.provenance.environment import bass_version
@@ -44,7 +45,11 @@ def test_a_run_folder_holds_every_step_every_request_and_a_summary(
             steps = [line for line in lines.steps if line.repeat == repeat]
             kept = sum(len(line.tokens) for line in lines.requests if line.repeat == repeat)
             assert sum(sum(step.emitted) for step in steps) == kept
-        assert len(summary.repeats) == 4
+        assert (len(summary.repeats), len(summary.prompts)) == (2, 2)  # two generations each
+        assert summary.lines == {
+            "steps.jsonl": len(lines.steps),
+            "requests.jsonl": len(lines.requests) + 4,
+        }
         assert {"all", "tokens_per_second", "mbu"} <= set(summary.metrics) <= set(METRICS)
     assert len(run.summaries()) == 6
 
@@ -140,14 +145,20 @@ def test_a_cell_is_held_against_plain_decoding_repeat_by_repeat(whole_run: Path)
             == {"padded": "0000-plain-padded", "split": "0001-plain-split"}[cell.rpartition("-")[2]]
         )
         assert {"speedup", "speedup_all", "exact_match_rate"} <= summary.metrics.keys()
-        for own, plain in zip(summary.repeats, summaries[against.plain].repeats, strict=True):
-            assert own["speedup"] == pytest.approx(
-                own["tokens_per_second"] / plain["tokens_per_second"]
-            )
-            for name in ("first", "last", "all"):
-                assert own[f"speedup_{name}"] == pytest.approx(plain[name] / own[name])
+        own, plain = (
+            [measure(one) for one in repeats_of(run.lines(one))] for one in (cell, against.plain)
+        )
+        ratios = [
+            {"speedup": b["tokens_per_second"] / a["tokens_per_second"]}
+            | {f"speedup_{name}": a[name] / b[name] for name in ("first", "last", "all")}
+            for a, b in zip(plain, own, strict=True)
+        ]
+        for i, repeat in enumerate(summary.repeats):
+            for name, value in means(ratios[2 * i : 2 * i + 2]).items():
+                assert repeat[name] == pytest.approx(value)
         for name in AGAINST_PLAIN:
-            values = [repeat[name] for repeat in summary.repeats if name in repeat]
+            ones = summary.prompts if METRICS[name].over == "prompts" else summary.repeats
+            values = [one[name] for one in ones if name in one]
             assert (name in summary.metrics) == bool(values)
             assert not values or summary.metrics[name] == pytest.approx(np.mean(values))
 

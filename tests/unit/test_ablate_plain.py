@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bass.experiments.cells import Task
 from bass.experiments.config import plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
-from bass.experiments.plain import counterparts
+from bass.experiments.plain import counterparts, unlike
 from bass.problems import Problems
 from bass.runs.settings import Settings
 
@@ -79,6 +79,20 @@ def test_a_cell_is_not_held_against_what_decodes_something_else(
     pair = [Task("own", {}, own, "run"), Task("plain", {}, plain, "run")]
     assert counterparts(pair) == {"own": "plain"}
     assert counterparts([pair[0], Task("plain", {}, other, "run")]) == {}
+
+
+@pytest.mark.parametrize(("changes", "names"), [
+    ({}, []),
+    ({"drafter": "ngram", "verifier": "coupled"}, []),
+    ({"attention": "flex"}, ["attention"]),
+    ({"cache": "split", "attention": "per-row"}, ["cache", "attention"]),
+])  # fmt: skip
+def test_a_cell_and_its_counterpart_are_unlike_in_what_a_step_has_besides_drafts(
+    changes: dict[str, Any], names: list[str]
+) -> None:
+    own = Settings(cache="padded", attention="sdpa")
+    plain = replace(own, policy=PLAIN)
+    assert unlike(plain.load_plan(), replace(own, **changes).load_plan()) == names
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,24 @@ def refused(said: Said, words: str) -> None:
     assert said.status == 2
     assert re.fullmatch(r"bass: [^\n]+\.\n", said.err), said.err
     assert words in said.err
+
+
+@pytest.mark.parametrize("name", ["requests.jsonl", "steps.jsonl"])
+def test_a_finished_cell_without_its_lines_is_named_and_runs_again_once_deleted(
+    ablate: Command, copied_run: Path, bass_command: Command, name: str
+) -> None:
+    cell = copied_run / "cells" / "0000-plain-padded"
+    (cell / name).write_bytes(b"".join((cell / name).read_bytes().splitlines(True)[:-1]))
+    for path in copied_run.glob("cells/*/against_plain.json"):
+        path.unlink()
+    words = (
+        "when its cell ended: restore it, or delete the cell's folder and give the run's command"
+    )
+    refused(ablate(), words)
+    refused(bass_command("report", str(copied_run)), words)
+    shutil.rmtree(cell)
+    assert ablate().status == 0
+    assert "speedup" in RunFolder(copied_run).summaries()["0002-bass-padded"].metrics
 
 
 def unfinished(copied_run: Path, cell: str) -> Path:
@@ -185,7 +204,7 @@ def test_the_folder_of_another_run_is_refused(ablate: Command, copied_run: Path,
 
 
 VERSIONS = {
-    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 3"),
+    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 4"),
     "bass": ({"bass": "0.0.1"}, "(bass was 0.0.1 and is "),
     "device": ({"device": "a GPU"}, "the device was a GPU and is "),
 }

@@ -186,7 +186,7 @@ def test_the_noisiest_part_of_a_machine_is_told() -> None:
     ]
     [told] = noise(lines)
     assert (
-        "a fixed matrix product on the GPU, timed before each of 4 repeats, took 1 to 1.7 ms"
+        "a fixed matrix product on the GPU, timed before each of 4 generations, took 1 to 1.7 ms"
         in told
     )
     assert "Other processes" not in told

@@ -3,6 +3,7 @@ told apart.
 """
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -52,9 +53,14 @@ MANIFEST = Manifest(
 SUMMARY = Summary(
     "0000-b1", {"batch": 1}, "done", None, {"all": 0.5}, [{"all": 0.5}, {}], 3.0, FACTS
 )
-AGAINST = AgainstPlain(
-    "0000-b1", "0001-plain", {"speedup": 2.0}, [{"speedup": 2.0}, {"speedup": 2.5}]
+SUMMARY = dataclasses.replace(
+    SUMMARY, prompts=[{"tau": 2.0}], lines={"steps.jsonl": 1, "requests.jsonl": 3}
 )
+MADE_OF = hashlib.sha256(SUMMARY.to_json().encode()).hexdigest()
+AGAINST = AgainstPlain(
+    "0000-b1", "0001-plain", {"speedup": 2.0}, [{"speedup": 2.0}, {"speedup": 2.5}],
+    [{"speedup_limit": 3.0}], ["cache"], MADE_OF,
+)  # fmt: skip
 TIMED = dataclasses.replace(FACTS, parts_ms={"draft": 1.5, "host": 0.0}, parts_k=3)
 VALUES: list[Json] = [
     STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2),
@@ -136,12 +142,23 @@ def test_what_compares_a_cell_with_plain_decoding_is_in_its_summary(folder: RunF
         {"all": 0.5, "speedup": 2.0},
         [{"all": 0.5, "speedup": 2.0}, {"speedup": 2.5}],
     )
-    assert dataclasses.replace(found, metrics=SUMMARY.metrics, repeats=SUMMARY.repeats) == SUMMARY
-    write_atomically(
-        cell / RunFolder.AGAINST_PLAIN, dataclasses.replace(AGAINST, repeats=[{}]).to_json()
+    assert (found.prompts, found.unlike) == ([{"tau": 2.0, "speedup_limit": 3.0}], ["cache"])
+    # it is of an earlier life of one of the two cells
+    later = dataclasses.replace(SUMMARY, seconds=4.0)
+    write_atomically(cell / RunFolder.SUMMARY, later.to_json())
+    assert folder.summary("0000-b1") == later
+
+
+def test_a_summary_of_another_cell_is_one_sentence(folder: RunFolder) -> None:
+    other = dataclasses.replace(SUMMARY, cell="0001-plain")
+    path = folder.cell_folder("0000-b1")
+    write_atomically(path / RunFolder.SUMMARY, other.to_json())
+    with pytest.raises(RunFolderError) as raised:
+        folder.summary("0000-b1")
+    assert str(raised.value) == (
+        f"{path} holds results of another run or cell: delete it, and give the run's command "
+        "again, which runs the cell again."
     )
-    # it is of an earlier life of the cell, which had another number of repeats
-    assert folder.summary("0000-b1") == SUMMARY
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"\xff"])
@@ -284,7 +301,7 @@ def test_another_format_version_is_refused_before_anything_else_is_read(
     with pytest.raises(RunFolderError) as caught:
         _ = RunFolder(folder.path).manifest
     assert str(caught.value) == (
-        f"{path} has the format version {version!r}, and this `bass` reads version 3: use the "
+        f"{path} has the format version {version!r}, and this `bass` reads version 4: use the "
         "`bass` that wrote it (9.9), or run the "
         "experiment again."
     )

@@ -62,7 +62,9 @@ def evaluate(pair: Pair, tmp_path: Path, bass_command: Command) -> Callable[[], 
     data = tmp_path / "q.jsonl"
     data.write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}) + "\n", "utf-8")
     options = ("--task", "gsm8k", "--data", str(data), "--output", str(tmp_path / "ev"))
-    return lambda: bass_command("eval", *pair.options[:4], *options, "-n", "3", "--max_new_tokens", "4")
+    return lambda: bass_command(
+        "eval", *pair.options[:4], *options, "-n", "3", "--max_new_tokens", "4"
+    )
 
 
 def test_an_evaluation_ends_where_its_folder_is_replaced(

@@ -10,8 +10,8 @@ from bass.analysis.metrics import (
     METRICS,
     OF_A_CALL,
     PROFILES,
+    means,
     measure,
-    over_repeats,
     profiles,
 )
 from bass.analysis.repeats import Repeat
@@ -140,7 +140,7 @@ def test_a_limit_is_a_positive_time() -> None:
 
 
 def test_a_cell_has_the_mean_of_its_repeats_where_a_metric_applies() -> None:
-    assert over_repeats([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {
+    assert means([{"all": 1.0}, {"all": 9.0, "mfu": 0.5}, {"all": 2.0}]) == {
         "all": 4.0,
         "mfu": 0.5,
     }
@@ -160,7 +160,7 @@ def test_the_page_of_metrics_has_every_definition() -> None:
         (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
     )
     rows = [
-        f"| `{m.name}` | {m.unit} | {m.heading}, {m.shown_unit} | {m.better} | {m.doc} |"
+        f"| `{m.name}` | {m.unit} | {m.heading}, {m.shown_unit} | {m.better} | {m.over} | {m.doc} |"
         for m in METRICS.values()
     ]
     rows += [f"| `{name}` | {doc} |" for name, doc in OF_A_CALL.items()]

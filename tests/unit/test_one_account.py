@@ -25,7 +25,7 @@ def test_stats_and_metrics_of_a_run_folder_agree(
     options = {"max_new_tokens": 6, "ignore_eos": True, "time_budget": time_budget}
     generation = llm.stream([1, 2, 3], num_return_sequences=3, **options)
     stats = generation.result().stats.as_dict()
-    call = Call(0, [[1, 2, 3]], 3, 0)
+    call = Call(0, [[1, 2, 3]], 3, 0, 0, [0])
     _record(tmp_path, call, generation, Conditions(llm.models.device).line(0))
     steps = read_lines(tmp_path / RunFolder.STEPS, StepLine.from_json).values
     lines = read_lines(tmp_path / RunFolder.REQUESTS, _request_or_end).values

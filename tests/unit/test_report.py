@@ -103,7 +103,7 @@ def test_the_letters_of_a_step() -> None:
 def test_the_picture_accounts_for_every_token_of_every_request(run: RunFolder) -> None:
     for cell in read_cells(run):
         steps = [step for step in cell.lines.steps if step.repeat == 0]
-        painted = picture(cell.title, steps, cell.repeats[0].requests, {})
+        painted = picture(cell.title, steps, cell.generations[0].requests, {})
         committed: dict[int, int] = {}
         for step in painted["steps"]:
             for index, letters in zip(step["requests"], step["kinds"], strict=True):
@@ -111,16 +111,20 @@ def test_the_picture_accounts_for_every_token_of_every_request(run: RunFolder) -
                     letter in "ACBP" for letter in letters
                 )
         committed.pop(-1, None)
-        assert committed == {line.request: len(line.tokens) for line in cell.repeats[0].requests}
+        assert committed == {
+            line.request: len(line.tokens) for line in cell.generations[0].requests
+        }
         assert {index: request["tokens"] for index, request in painted["requests"].items()} == {
-            line.request: line.tokens for line in cell.repeats[0].requests
+            line.request: line.tokens for line in cell.generations[0].requests
         }
 
 
 def test_a_picture_of_a_long_run_is_its_beginning_and_says_so(run: RunFolder) -> None:
     cell = read_cells(run)[-1]
     steps = [step for step in cell.lines.steps if step.repeat == 0]
-    whole, part = (picture("", steps, cell.repeats[0].requests, {}, size) for size in (10**9, 1500))
+    whole, part = (
+        picture("", steps, cell.generations[0].requests, {}, size) for size in (10**9, 1500)
+    )
     count = len(part["steps"])
     assert 0 < count < len(whole["steps"]) == len(steps)
     assert part["steps"] == whole["steps"][:count]
@@ -137,16 +141,16 @@ def test_rejected_tokens_are_told_where_they_were_noted(run: RunFolder) -> None:
         0, 0, [list(range(d)) for d in step.drafted], [[0.5] * d for d in step.drafted]
     )
     assert (
-        picture("", [step], cell.repeats[0].requests, {0: line})["steps"][0]["tokens"]
+        picture("", [step], cell.generations[0].requests, {0: line})["steps"][0]["tokens"]
         == line.tokens
     )
-    assert "blanks" not in picture("", [step], cell.repeats[0].requests, {0: line})["note"]
-    assert "blanks" in picture("", [step], cell.repeats[0].requests, {})["note"]
+    assert "blanks" not in picture("", [step], cell.generations[0].requests, {0: line})["note"]
+    assert "blanks" in picture("", [step], cell.generations[0].requests, {})["note"]
     with pytest.raises(RunFolderError, match=r"drafts\.jsonl"):
         picture(
             "",
             [step],
-            cell.repeats[0].requests,
+            cell.generations[0].requests,
             {0: DraftLine(0, 0, [[] for _ in step.drafted], None)},
         )
 
@@ -208,7 +212,7 @@ def test_the_summary_names_the_fastest_setting_with_its_lead(run: RunFolder) -> 
     for place, winner in winners(cells).items():
         of_batch = [cell for cell in cells if place == f"batch {cell.batch}"]
         assert len(of_batch) == 3
-        means = {cell.label: np.mean(cell.values("all")) for cell in of_batch}
+        means = {cell.label: cell.value("all") for cell in of_batch}
         assert winner.best.label == min(means, key=means.__getitem__)
         assert winner.plain is not None
         found = winner.over(winner.plain)
@@ -276,7 +280,7 @@ def test_what_a_plot_shows_is_in_the_lines_of_the_run(run: RunFolder) -> None:
     drawn = {plot.name: plot for plot in plots(cells)}
     latency = panels(drawn["latency"])
     assert lines(latency["plain"])["first"].get_ydata() == pytest.approx(
-        [1e3 * np.mean(cell.values("first")) for cell in cells if cell.label == "plain"]
+        [1e3 * cell.value("first") for cell in cells if cell.label == "plain"]
     )
     assert lines(latency["bass"])["plain, all"].get_ydata() == pytest.approx(
         lines(latency["plain"])["all"].get_ydata()
@@ -296,7 +300,7 @@ def test_what_a_plot_shows_is_in_the_lines_of_the_run(run: RunFolder) -> None:
     ]  # pyright: ignore
     labels = [str(label.get_text()) for label in bars.get_yticklabels()]
     repeats = {
-        cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.repeats]) for cell in cells
+        cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.generations]) for cell in cells
     }
     assert ends == pytest.approx([repeats[label] for label in labels], rel=0.02)
 

@@ -305,7 +305,7 @@ def test_a_difference_is_better_worse_or_neither_as_its_metric_says(better: str)
             metric,
             1.0,
             2.0,
-            Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True),
+            Comparison(Interval((low + high) / 2, low, high, 0.95, "student"), 1.0, True, 3),
             same_work=True,
         ).verdict
 

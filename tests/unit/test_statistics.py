@@ -18,11 +18,9 @@ from bass.analysis.statistics import (
     FEW,
     bootstrap,
     compare,
-    compare_requests,
     interval,
     intervals,
     mean,
-    mean_by_request,
     ratio,
     student,
     student_quantile,
@@ -210,19 +208,26 @@ def test_many_comparisons_at_once_share_their_false_alarms() -> None:
     assert alone > 1 - 0.95**20 - slack(0.64, 150)
 
 
-def test_requests_are_paired_by_their_number_and_averaged_over_repeats() -> None:
-    a = [{0: 1.0, 1: 5.0, 2: 9.0}, {0: 3.0, 1: 5.0}]
-    b = [{1: 6.0, 0: 4.0, 3: 7.0}]
-    assert mean_by_request(a) == {0: 2.0, 1: 5.0, 2: 9.0}
-    found = compare_requests(a, b)
-    assert found.paired
-    assert found.difference.estimate == ((4 - 2) + (6 - 5)) / 2
-    assert found.relative == pytest.approx(1.5 / 3.5)
-
-
-def test_a_difference_without_any_noise_is_beyond_it() -> None:
-    assert compare(np.full(3, 1.0), np.full(3, 2.0), paired=False).beyond_noise
-    assert not compare(np.full(3, 1.0), np.full(3, 1.0), paired=False).beyond_noise
+@pytest.mark.parametrize(("count", "paired", "beyond"), [
+    (2, True, False), (5, True, False), (6, True, True), (FEW, True, True),
+    (3, False, False), (4, False, True),
+])  # fmt: skip
+def test_equal_differences_are_beyond_noise_only_if_there_are_enough(
+    count: int, paired: bool, beyond: bool
+) -> None:
+    """Six pairs differ in one direction with probability 2 to the -5; any four of eight values are
+    the largest, or the smallest, with 2 / 70.
+    """
+    a = np.full(count, 3.2)
+    b = a - 0.3 + (1e-15 * np.arange(count) if count < FEW else 0)  # equal but for rounding
+    found = compare(a, b, paired)
+    assert (found.beyond_noise, found.count, found.difference.method) == (
+        beyond, count, "permutation"
+    )  # fmt: skip
+    assert found.difference.estimate == pytest.approx(-0.3)
+    assert not compare(a, b, paired, among=100).beyond_noise or count >= FEW
+    same = compare(a, a, paired)
+    assert (same.beyond_noise, same.chance, same.difference.estimate) == (False, 1.0, 0.0)
     assert math.isnan(compare(np.zeros(3), np.ones(3), paired=True).relative)
 
 
@@ -235,8 +240,8 @@ def test_statistics_take_the_last_axes() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(OptionError, match="at least 2 values, and was given 1"):
         interval(np.array([1.0]))
-    with pytest.raises(OptionError, match="at least 2 values, and was given 0"):
-        compare_requests([{0: 1.0}], [{1: 1.0}])
+    with pytest.raises(OptionError, match="at least 2 values, and was given 1"):
+        compare(np.ones(1), np.ones(1), paired=True)
     with pytest.raises(OptionError, match="of 3 and 4 values"):
         compare(np.zeros(3), np.zeros(4), paired=True)
     with pytest.raises(OptionError, match="`among=0`"):

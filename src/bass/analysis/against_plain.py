@@ -4,14 +4,18 @@ batch. None without one to compare with.
 The docstrings are the definitions of docs/metrics.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
 from bass.analysis.acceptance import token_acceptance_rate
 from bass.analysis.repeats import Repeat
 from bass.analysis.speed import first, last, mean_of_all, tokens_per_second
-from bass.runs.records import RequestLine
+from bass.analysis.statistics import student
+from bass.runs.records import RequestLine, Summary
+from bass.runs.words import listed
+
+_OF_A_STEP = {"cuda_graphs": "use of CUDA graphs"}  # names of `Summary.unlike` in words
 
 
 def speedup(repeat: Repeat) -> float | None:
@@ -42,8 +46,9 @@ def speedup_all(repeat: Repeat) -> float | None:
 
 
 def speedup_limit(repeat: Repeat) -> float | None:
-    """The most that speedup can be: tokens per step over that of autoregressive decoding, since no
-    step takes less time than a plain one.
+    """Tokens per step over that of autoregressive decoding: the most that speedup can be where both
+    have the same cache, attention and use of CUDA graphs, since then no step takes less time than
+    a plain one.
     """
     own, plain = _both(repeat, _tokens_per_step)
     return own / plain if own and plain else None
@@ -53,27 +58,55 @@ def _tokens_per_step(repeat: Repeat) -> float | None:
     return repeat.tokens / repeat.counts.steps if repeat.counts.steps else None
 
 
-def impossible(metrics: Mapping[str, float]) -> str | None:
-    """Why a cell's speed-up is impossible, or None; `metrics`: the cell's.
+def impossible(summary: Summary) -> str | None:
+    """Why a cell's speed-up is impossible; None if it is possible, or may be by noise."""
+    excess = _beyond_limit(summary)
+    if excess is None or summary.unlike:
+        return None
+    name, found, most = excess
+    return (
+        f"a speed-up of {found:.2f} (`{name}`) is impossible, since a step emitted {most:.2f} "
+        "times as many tokens as a step of autoregressive decoding and takes at least as long: "
+        "the machine was busy, so delete the cell and its plain counterpart, and run them again"
+    )
+
+
+def not_of_drafts(summary: Summary) -> str | None:
+    """What else a speed-up is due to, if it is more than drafts can give and the cell of
+    autoregressive decoding has other steps.
+    """
+    excess = _beyond_limit(summary)
+    if excess is None or not summary.unlike:
+        return None
+    name, found, most = excess
+    other = listed([_OF_A_STEP.get(one, one) for one in summary.unlike])
+    return (
+        f"a speed-up of {found:.2f} (`{name}`) is not that of drafts alone, since a step emitted "
+        f"{most:.2f} times as many tokens as a step of autoregressive decoding, which has another "
+        f"{other}: add a cell of autoregressive decoding with the same"
+    )
+
+
+def _beyond_limit(summary: Summary) -> tuple[str, float, float] | None:
+    """The name and value of a speed-up that is more than its limit by more than noise, over
+    repeats, and the limit. None with a single repeat.
 
     A mean over requests can exceed the ratio of all tokens, but not the ratio of any request's
     tokens per step.
     """
-    limit = metrics.get("speedup_limit")
-    if limit is None:
-        return None
-    of_requests = max(limit, metrics.get("tau_of_requests", 0.0))
-    for name, most in (("speedup", limit), ("speedup_all", of_requests)):
-        found = metrics.get(name, 0.0)
-        if round(found, 2) > round(most, 2):  # as printed
-            return (
-                f"a speed-up of {found:.2f} (`{name}`) is impossible, since a step emitted "
-                f"{most:.2f} times as many tokens as a step of autoregressive decoding and takes "
-                "at least as long: the machine was busy, so delete the cell and its plain "
-                "counterpart, "
-                "and run them "
-                "again"
-            )
+    for name, bounds in (
+        ("speedup", ("speedup_limit",)),
+        ("speedup_all", ("speedup_limit", "tau_of_requests")),
+    ):
+        pairs = [
+            (one[name], max(one.get(bound, 0.0) for bound in bounds))
+            for one in summary.repeats
+            if name in one and "speedup_limit" in one
+        ]
+        if len(pairs) > 1:
+            found, most = np.array(pairs).T
+            if student(found - most).low > 0 and round(found.mean(), 2) > round(most.mean(), 2):
+                return name, float(found.mean()), float(most.mean())
     return None
 
 

@@ -7,7 +7,9 @@ run folder, a dash in a table), and is never 0.
 
 measure(repeat)           the value of each metric that applies
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
-over_repeats(measured)    a cell's value of each: the mean of its repeats
+means(measured)           the mean of each, over the measurements in which it applies
+
+`bass.analysis.independent` makes the values of a cell of them.
 """
 
 import inspect
@@ -22,6 +24,7 @@ from bass.analysis.repeats import Repeat
 from bass.analysis.units import number, shown
 
 Better = Literal["lower", "higher", "neither"]
+Over = Literal["repeats", "prompts", "one value"]
 
 
 @final
@@ -29,13 +32,14 @@ Better = Literal["lower", "higher", "neither"]
 class Metric:
     """A number of a repeat; None where it does not apply. `heading`: its name in tables.
 
-    `by_request`, if given: the values of single requests, whose mean is the metric. Intervals over
-    requests and paired comparisons use them.
+    over: the independent values of its interval, see `bass.analysis.independent`. `by_request`, if
+    given: the values of single requests, whose mean is the metric.
     """
 
     name: str
     unit: str
     better: Better
+    over: Over
     doc: str
     function: Callable[[Repeat], float | None]
     by_request: Callable[[Repeat], dict[int, float]] | None = None
@@ -76,14 +80,31 @@ def _metric(
     unit: str,
     better: Better,
     function: Callable[[Repeat], float | None],
+    over: Over = "prompts",
     name: str = "",
     by_request: Callable[[Repeat], dict[int, float]] | None = None,
 ) -> Metric:
-    return Metric(name or function.__name__, unit, better, _doc(function), function, by_request)
+    name = name or function.__name__
+    return Metric(name, unit, better, over, _doc(function), function, by_request)
+
+
+def _time(
+    unit: str,
+    better: Better,
+    function: Callable[[Repeat], float | None],
+    name: str = "",
+    by_request: Callable[[Repeat], dict[int, float]] | None = None,
+) -> Metric:
+    """A time, or a number that depends on one."""
+    return _metric(unit, better, function, "repeats", name, by_request)
 
 
 def _mean(
-    name: str, unit: str, better: Better, by_request: Callable[[Repeat], dict[int, float]]
+    name: str,
+    unit: str,
+    better: Better,
+    by_request: Callable[[Repeat], dict[int, float]],
+    over: Over = "prompts",
 ) -> Metric:
     """The mean over requests."""
 
@@ -91,9 +112,8 @@ def _mean(
         values = list(by_request(repeat).values())
         return float(np.mean(values)) if values else None
 
-    return Metric(
-        name, unit, better, f"Mean over requests. {_doc(by_request)}", function, by_request
-    )
+    doc = f"Mean over requests. {_doc(by_request)}"
+    return Metric(name, unit, better, over, doc, function, by_request)
 
 
 _HEADINGS = {
@@ -105,13 +125,13 @@ _HEADINGS = {
 }
 
 _AGAINST_PLAIN = (
-    _metric("ratio", "higher", against_plain.speedup),
-    _metric("ratio", "higher", against_plain.speedup_first),
-    _metric("ratio", "higher", against_plain.speedup_last),
-    _metric("ratio", "higher", against_plain.speedup_all),
+    _time("ratio", "higher", against_plain.speedup),
+    _time("ratio", "higher", against_plain.speedup_first),
+    _time("ratio", "higher", against_plain.speedup_last),
+    _time("ratio", "higher", against_plain.speedup_all),
     _metric("ratio", "neither", against_plain.speedup_limit),
-    _metric("ratio", "lower", against_plain.draft_cost_ratio),
-    _metric("ratio", "higher", against_plain.predicted_speedup),
+    _time("ratio", "lower", against_plain.draft_cost_ratio),
+    _time("ratio", "higher", against_plain.predicted_speedup),
     _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
     _metric("tokens", "higher", against_plain.first_divergence),
 )
@@ -123,8 +143,8 @@ _METRICS = (
     _metric("tokens", "neither", acceptance.accepted),
     _metric("tokens", "neither", acceptance.emitted),
     _metric("tokens", "neither", speed.tokens),
-    _metric("seconds", "lower", speed.seconds),
-    _metric("seconds", "lower", speed.prefill_seconds),
+    _time("seconds", "lower", speed.seconds),
+    _time("seconds", "lower", speed.prefill_seconds),
     _metric("tokens per call", "higher", acceptance.tau),
     _mean("tau_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
     _metric("tokens per call", "higher", acceptance.accepted_per_call),
@@ -136,28 +156,29 @@ _METRICS = (
     _metric("share", "neither", acceptance.share_without_draft),
     _metric("share", "lower", acceptance.padding_waste),
     _metric("share", "lower", acceptance.cache_padding_waste),
-    _metric("seconds per token", "lower", speed.first),
-    _metric("seconds per token", "lower", speed.last),
-    _metric("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
-    _mean("ttft", "seconds", "lower", speed.first_token_times),
-    _mean("tpot", "seconds per token", "lower", speed.times_per_output_token),
-    _metric("seconds", "lower", speed.itl_p50),
-    _metric("seconds", "lower", speed.itl_p99),
-    _metric("tokens per second", "higher", speed.tokens_per_second),
+    _time("seconds per token", "lower", speed.first),
+    _time("seconds per token", "lower", speed.last),
+    _time("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
+    _mean("ttft", "seconds", "lower", speed.first_token_times, "repeats"),
+    _mean("tpot", "seconds per token", "lower", speed.times_per_output_token, "repeats"),
+    _time("seconds", "lower", speed.itl_p50),
+    _time("seconds", "lower", speed.itl_p99),
+    _time("tokens per second", "higher", speed.tokens_per_second),
     _mean(
         "tokens_per_second_per_user",
         "tokens per second",
         "higher",
         speed.tokens_per_second_of_requests,
+        "repeats",
     ),
-    _metric("tokens per second", "higher", speed.decode_tokens_per_second),
-    _metric("requests per second", "higher", speed.goodput),
-    _metric("share", "lower", speed.host_share),
+    _time("tokens per second", "higher", speed.decode_tokens_per_second),
+    _time("requests per second", "higher", speed.goodput),
+    _time("share", "lower", speed.host_share),
     _metric("seconds", "lower", speed.bound_seconds),
-    _metric("share", "higher", speed.mbu),
-    _metric("share", "higher", speed.mfu),
-    _metric("share", "higher", speed.mfu_kept),
-    _metric("bytes", "lower", speed.peak_memory_bytes),
+    _time("share", "higher", speed.mbu),
+    _time("share", "higher", speed.mfu),
+    _time("share", "higher", speed.mfu_kept),
+    _metric("bytes", "lower", speed.peak_memory_bytes, "one value"),
     *_AGAINST_PLAIN,
 )
 
@@ -205,8 +226,8 @@ def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
     return {name: list(profile.function(repeat)) for name, profile in PROFILES.items()}
 
 
-def over_repeats(measured: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over repeats of each metric, over those in which it applies."""
+def means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric, over the measurements in which it applies."""
     return {
         name: float(np.mean(values))
         for name in METRICS

@@ -29,7 +29,7 @@ def remarks(run: RunFolder) -> list[str]:
     return [*noise(lines), *(run.manifest.notes or [])]
 
 
-def noise(lines: Iterable[ConditionLine], what: str = "repeat") -> list[str]:
+def noise(lines: Iterable[ConditionLine], what: str = "generation") -> list[str]:
     """A sentence if the calibrations differ by more than `MOST_SPREAD`.
 
     `what`: that each line is of.

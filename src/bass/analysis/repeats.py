@@ -1,4 +1,4 @@
-"""The input of metrics: a repeat of a cell, and the repeat that it is compared with."""
+"""The input of metrics: a generation of a cell, and the one that it is compared with."""
 
 import functools
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Rows:
 @final
 @dataclass(frozen=True)
 class Repeat:
-    """One repeat of a cell.
+    """One generation of a cell; a repeat of the cell has one, or one for each prompt.
 
     `plain`: autoregressive decoding of the same requests at the same batch, for metrics that
     compare. `facts`: for MFU, MBU and memory. `limits`: for goodput. Without one of them, the
@@ -142,7 +142,7 @@ class Repeat:
 def repeats_of(
     lines: CellLines, facts: Facts | None = None, limits: Limits = NO_LIMITS
 ) -> list[Repeat]:
-    """The repeats of a cell that ended, in order."""
+    """The generations of a cell that ended, in order."""
     steps: dict[int, list[StepRecord]] = {number: [] for number in lines.repeats}
     requests: dict[int, list[RequestLine]] = {number: [] for number in lines.repeats}
     for step in lines.steps:

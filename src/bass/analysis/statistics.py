@@ -1,12 +1,7 @@
 """Intervals of means, and comparisons of two runs. Deterministic given the data and the seed.
 
-An interval is over independent draws:
-
-    requests   for the value of drafts (tau, acceptance): prompts differ, repeats of greedy decoding
-               do not. Samples of one prompt are correlated, so average them first, as
-               `mean_by_request` averages repeats.
-    repeats    for times. The requests of a batch share its steps, so their times are correlated:
-               an interval over requests would be far too narrow.
+An interval is over independent values: which those of a metric are is defined in
+`bass.analysis.independent`.
 
 The method from `FEW` values on is the bias-corrected and accelerated bootstrap (BCa, Efron 1987),
 which supports pooled rates and skew. Below, it is Student's t: a bootstrap interval of n values
@@ -33,6 +28,7 @@ from bass.errors import OptionError
 
 FEW = 30
 RESAMPLES = 2000
+ROUNDING = 1e-9  # relative
 LEVEL = 0.95
 
 Statistic = Callable[[Float[np.ndarray, "... n columns"]], Float[np.ndarray, "..."]]
@@ -43,7 +39,7 @@ Statistic = Callable[[Float[np.ndarray, "... n columns"]], Float[np.ndarray, "..
 class Interval:
     """An estimate with its confidence interval at `level`.
 
-    `method`: `student` or `bootstrap`.
+    `method`: `student`, `bootstrap`, or `permutation` for a difference without spread.
     """
 
     estimate: float
@@ -60,17 +56,25 @@ class Comparison:
     `relative`: the difference over the mean of a (NaN if that is 0).
 
     For two equal runs, the probability of a false alarm is 1 - `interval.level`, over all
-    comparisons of the family.
+    comparisons of the family. count: the independent values, of the run that has fewer. chance:
+    where they have no spread, the probability of such a difference between equal runs.
     """
 
     difference: Interval
     relative: float
     paired: bool
+    count: int
+    chance: float | None = None
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the interval of the difference excludes 0."""
-        return not self.difference.low <= 0 <= self.difference.high
+        """Whether the interval of the difference excludes 0. If it has no width, since the values
+        have no spread, whether they are too many for chance: six pairs at 95 %.
+        """
+        by = self.difference
+        if self.chance is None:
+            return not by.low <= 0 <= by.high
+        return by.estimate != 0 and self.chance <= 1 - by.level
 
 
 def mean(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."]:
@@ -81,6 +85,11 @@ def mean(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."]
 def ratio(values: Float[np.ndarray, "... n columns"]) -> Float[np.ndarray, "..."]:
     """The sum of the first column over the sum of the second: a pooled rate, such as tau."""
     return np.asarray(values[..., 0].sum(-1) / values[..., 1].sum(-1))
+
+
+def without_spread(values: Float[np.ndarray, " n"]) -> bool:
+    """Whether all values are equal but for rounding, so that they have no interval."""
+    return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())
 
 
 def interval(values: Float[np.ndarray, " n"], level: float = LEVEL, seed: int = 0) -> Interval:
@@ -182,9 +191,11 @@ def compare(
 ) -> Comparison:
     """Whether the mean of `b` differs from that of `a` by more than noise.
 
-    paired: value i of both is of the same request (or prompt, or seed), and the test uses their
-    differences; otherwise it is Welch's t. among: the number of simultaneous comparisons; each gets
-    1/among of the false alarms (Bonferroni), so that 1 - level is the probability of any.
+    paired: value i of both is of the same prompt (or seed), and the test uses their differences;
+    otherwise it is Welch's t. Differences (or values of each run) without spread have no interval:
+    there it is the permutation test, which counts the rearrangements that differ as much. among:
+    the number of simultaneous comparisons; each gets 1/among of the false alarms (Bonferroni), so
+    that 1 - level is the probability of any.
     """
     if among < 1:
         raise OptionError(
@@ -196,38 +207,30 @@ def compare(
             f"A paired comparison of {len(a)} and {len(b)} values: give one of each run for the "
             "same requests in the same order."
         )
-    difference = interval(b - a, level, seed) if paired else _welch(a, b, level)
-    base = abs(float(a.mean()))
-    return Comparison(difference, difference.estimate / base if base else math.nan, paired)
+    count, base = min(len(a), len(b)), abs(float(a.mean()))
+    _check(count, level)
+    chance = _chance(a, b, paired)
+    if chance is not None:
+        center = 0.0 if chance == 1 else float(b.mean() - a.mean())
+        difference = Interval(center, center, center, level, "permutation")
+    else:
+        difference = interval(b - a, level, seed) if paired else _welch(a, b, level)
+    relative = difference.estimate / base if base else math.nan
+    return Comparison(difference, relative, paired, count, chance)
 
 
-def compare_requests(
-    a: list[dict[int, float]],
-    b: list[dict[int, float]],
-    level: float = LEVEL,
-    among: int = 1,
-    seed: int = 0,
-) -> Comparison:
-    """Compare two runs by their common requests, given one dictionary for each repeat of a run."""
-    first, second = mean_by_request(a), mean_by_request(b)
-    both = sorted(first.keys() & second.keys())
-    return compare(
-        np.array([first[r] for r in both]),
-        np.array([second[r] for r in both]),
-        True,
-        level,
-        among,
-        seed,
-    )
+def _chance(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], paired: bool) -> float | None:
+    """The share of rearrangements of values without spread that differ as much as they do; None for
+    values with spread.
 
-
-def mean_by_request(repeats: list[dict[int, float]]) -> dict[int, float]:
-    """Each request's mean over the repeats that have it."""
-    requests = sorted({request for values in repeats for request in values})
-    return {
-        request: float(np.mean([values[request] for values in repeats if request in values]))
-        for request in requests
-    }
+    Of n pairs, each may be swapped; of unpaired ones, any n of all n + m may be the first run's.
+    """
+    size = ROUNDING * max(np.abs(a).max(), np.abs(b).max())
+    if any(np.ptp(values) > size for values in ([b - a] if paired else [a, b])):
+        return None
+    if abs(b.mean() - a.mean()) <= size:
+        return 1.0
+    return 2.0 ** (1 - len(a)) if paired else 2 / math.comb(len(a) + len(b), len(a))
 
 
 def _welch(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], level: float) -> Interval:

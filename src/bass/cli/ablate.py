@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bass.analysis.against_plain import impossible
+from bass.analysis.against_plain import impossible, not_of_drafts
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
 from bass.api.options import help_of, named_elsewhere
@@ -132,7 +132,7 @@ def print_outcome(ablation: Ablation, summaries: Mapping[str, Summary], seconds:
     doubts = [
         f"{cell}: {doubt}."
         for cell, summary in summaries.items()
-        if (doubt := impossible(summary.metrics)) is not None
+        if (doubt := impossible(summary) or not_of_drafts(summary))
     ]
     folder = RunFolder(ablation.folder)
     for remark in [*doubts, *remarks(folder), *claims(folder.manifest)]:

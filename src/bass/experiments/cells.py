@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from bass.analysis.metrics import measure, over_repeats
+from bass.analysis.independent import independent
 from bass.analysis.repeats import repeats_of
 from bass.api.generation import Generation
 from bass.api.llm import serve
@@ -114,12 +114,7 @@ def run_turn(
             facts = _generate(task, pairs, left, last, say)
             if facts is None:
                 return None
-            repeats = repeats_of(run.lines(task.id), facts, task.settings.limits)
-            measured = [measure(repeat) for repeat in repeats]
-            seconds = earlier + time.perf_counter() - began
-            summary = Summary(
-                task.id, task.labels, "done", None, over_repeats(measured), measured, seconds, facts
-            )
+            summary = _done(task, run, facts, earlier + time.perf_counter() - began)
         except (ReplacedError, UnwritableError, KeyboardInterrupt):
             raise
         # of a user's class, GeneratorExit too, or out of memory: the other cells still run
@@ -137,6 +132,17 @@ def run_turn(
                 )
         finish(task, summary)
     return summary
+
+
+def _done(task: Task, run: RunFolder, facts: Facts, seconds: float) -> Summary:
+    """The summary of a cell whose calls have all ended."""
+    lines = run.lines(task.id)
+    calls = [task.settings.calls[number] for number in lines.repeats]
+    found = independent(calls, repeats_of(lines, facts, task.settings.limits))
+    return Summary(
+        task.id, task.labels, "done", None, found.metrics, found.repeats, seconds, facts,
+        found.prompts, run.line_counts(task.id),
+    )  # fmt: skip
 
 
 def failed(task: Task, error: str, seconds: float) -> Summary:

@@ -2,17 +2,16 @@
 cell's folder.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bass.analysis.metrics import AGAINST_PLAIN, measure, over_repeats
+from bass.analysis.independent import independent
+from bass.analysis.metrics import AGAINST_PLAIN
 from bass.analysis.repeats import Repeat, repeats_of
 from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task, writing
 from bass.experiments.load_plans import LoadPlans
 from bass.files import write_atomically
-from bass.runs.own_files import content
 from bass.runs.records import AgainstPlain
 from bass.runs.run_folder import RunFolder
 from bass.runs.settings import Settings
@@ -39,7 +38,9 @@ def counterparts(tasks: Sequence[Task]) -> dict[str, str]:
         )
         if candidates:
             # `max` takes the first of equals
-            nearest, _ = max(candidates, key=lambda one, own=load_plan: _likeness(one[1], own))
+            nearest, _ = max(
+                candidates, key=lambda one, own=load_plan: [*_likeness(one[1], own).values()]
+            )
             found[task.id] = nearest.id
     return found
 
@@ -49,37 +50,49 @@ def compare_with_plain(run: RunFolder, tasks: Sequence[Task]) -> None:
     it from cells without a counterpart.
     """
     found = counterparts(tasks)
-    stale: dict[str, list[str]] = {}
+    stale: dict[str, list[Task]] = {}
     for task in tasks:
         path, plain = task.folder / RunFolder.AGAINST_PLAIN, found.get(task.id)
         if plain is None or not (_is_done(run, task.id) and _is_done(run, plain)):
             with writing(task.folder):
                 path.unlink(missing_ok=True)
-        elif (made := run.against_plain(task.id)) is None or made.made_of != _fingerprint(
-            run, task.id, plain
+        elif (made := run.against_plain(task.id)) is None or made.made_of != run.fingerprint(
+            task.id, plain
         ):
-            stale.setdefault(plain, []).append(task.id)
-    for plain, cells in stale.items():
-        lines = run.lines(plain)
-        of_plain = dict(zip(lines.repeats, repeats_of(lines), strict=True))
-        for cell in cells:
-            made = _compared(run, cell, plain, of_plain)
-            with writing(run.cell_folder(cell)):
+            stale.setdefault(plain, []).append(task)
+    plains = {task.id: task for task in tasks}
+    for plain, compared in stale.items():
+        of_plain = _generations(run, plain)
+        for task in compared:
+            made = _compared(run, task, plains[plain], of_plain)
+            with writing(task.folder):
                 write_atomically(
-                    run.cell_folder(cell) / RunFolder.AGAINST_PLAIN, made.to_json(indent=1) + "\n"
+                    task.folder / RunFolder.AGAINST_PLAIN, made.to_json(indent=1) + "\n"
                 )
 
 
-def _compared(run: RunFolder, cell: str, plain: str, of_plain: dict[int, Repeat]) -> AgainstPlain:
-    """Compare each repeat with the one of the same prompts and seed."""
+def _generations(run: RunFolder, cell: str) -> dict[int, Repeat]:
+    """Those of a finished cell, by the number of their call."""
+    run.check_whole(cell, run.summary(cell))
     lines = run.lines(cell)
-    repeats = zip(lines.repeats, repeats_of(lines), strict=True)
-    measured = [
-        measure(replace(repeat, plain=of_plain[number]), AGAINST_PLAIN)
-        for number, repeat in repeats
+    return dict(zip(lines.repeats, repeats_of(lines), strict=True))
+
+
+def _compared(run: RunFolder, task: Task, plain: Task, of_plain: dict[int, Repeat]) -> AgainstPlain:
+    """Compare each generation with the one of the same prompts and seed."""
+    generations = [
+        replace(generation, plain=of_plain[number])
+        for number, generation in sorted(_generations(run, task.id).items())
     ]
+    found = independent(task.settings.calls, generations, AGAINST_PLAIN)
     return AgainstPlain(
-        cell, plain, over_repeats(measured), measured, _fingerprint(run, cell, plain)
+        task.id,
+        plain.id,
+        found.metrics,
+        found.repeats,
+        found.prompts,
+        unlike(plain.load_plan, task.load_plan),
+        run.fingerprint(task.id, plain.id),
     )
 
 
@@ -92,24 +105,24 @@ def _decoding(settings: Settings, load_plan: LoadPlan) -> str:
     return repr((load_plan.target.key, *(getattr(settings, name) for name in ALIKE)))
 
 
-def _likeness(plain: LoadPlan, own: LoadPlan) -> tuple[bool, bool, bool, bool]:
+def unlike(plain: LoadPlan, own: LoadPlan) -> list[str]:
+    """The properties of a step, other than its draft, in which a cell differs from its
+    counterpart.
+    """
+    return [name for name, same in _likeness(plain, own).items() if not same and name != "noise"]
+
+
+def _likeness(plain: LoadPlan, own: LoadPlan) -> dict[str, bool]:
+    """Whether the two agree in each property, the most important first."""
     a, b = plain.parts, own.parts
-    same_noise = a.verifier.coupled == b.verifier.coupled
-    return (
-        same_noise,
-        a.cache is b.cache,
-        a.attention == b.attention,
-        plain.cuda_graphs == own.cuda_graphs,
-    )
+    return {
+        "noise": a.verifier.coupled == b.verifier.coupled,
+        "cache": a.cache is b.cache,
+        "attention": a.attention == b.attention,
+        "cuda_graphs": plain.cuda_graphs == own.cuda_graphs,
+    }
 
 
 def _is_done(run: RunFolder, cell: str) -> bool:
     summary = run.summary(cell)
     return summary is not None and summary.state == "done"
-
-
-def _fingerprint(run: RunFolder, *cells: str) -> str:
-    """A hash of summaries; times of files are unreliable, since a clock may go backwards."""
-    return hashlib.sha256(
-        b"".join(content(run.cell_folder(cell) / RunFolder.SUMMARY) for cell in cells)
-    ).hexdigest()

@@ -144,6 +144,7 @@ class Ablation:
         for task in with_results:
             if not found[task.id]:
                 held.check_own(entries[task.id])
+                held.check_whole(task.id, held.summary(task.id))
         if self.redo_changed:  # cells that failed with the earlier inputs too
             for task in self.tasks:
                 if found[task.id] and task.folder.exists():

@@ -1,4 +1,4 @@
-"""The bars of a report: the time of a repeat, and of a step, by part."""
+"""The bars of a report: the time of a generation, and of a step, by part."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,24 +17,24 @@ MOST_BARS = 16  # beyond it, only the bars of one batch are shown
 
 
 def parts(cells: Sequence[Cell]) -> Plot | None:
-    """The time of a repeat by part."""
+    """The time of a generation by part."""
     bars = {
         cell: {
-            name: float(1e3 * np.mean([of(repeat) for repeat in cell.repeats]))
+            name: float(1e3 * np.mean([of(repeat) for repeat in cell.generations]))
             for name, of in PARTS.items()
         }
         for cell in cells
-        if cell.repeats and cell.lines.steps
+        if cell.generations and cell.lines.steps
     }
     caption = (
-        "Mean time of a repeat by part. Prefill: until the end of the first prefill. Steps: "
+        "Mean time of a generation by part. Prefill: until the end of the first prefill. Steps: "
         "drafting and verifying on the device. "
     )
     caption += (
         "Host: bookkeeping and the policy. Other: prefills of later requests, and the consumer of "
         "events."
     )
-    figure = _bars(bars, "ms of a repeat")
+    figure = _bars(bars, "ms of a generation")
     return figure and Plot("parts", "Time by part", caption, figure)
 
 

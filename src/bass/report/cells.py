@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from bass.analysis.against_plain import impossible
-from bass.analysis.metrics import over_repeats
+from bass.analysis.against_plain import impossible, not_of_drafts
+from bass.analysis.independent import metrics
+from bass.analysis.metrics import METRICS
 from bass.analysis.repeats import Repeat, repeats_of
 from bass.runs.records import CellEntry, Manifest, Summary
 from bass.runs.run_folder import CellLines, RunFolder
@@ -63,13 +64,13 @@ class Cell:
         """Whether it has drafts."""
         return any(any(step.drafted) for step in self.lines.steps)
 
-    def values(self, name: str) -> list[float]:
-        """The metric of every repeat that has it."""
-        return (
-            []
-            if self.summary is None
-            else [repeat[name] for repeat in self.summary.repeats if name in repeat]
-        )
+    def values(self, name: str) -> dict[int, float]:
+        """The independent values of the metric, by the number of the repeat or prompt."""
+        over = METRICS[name].over
+        if self.summary is None or over == "one value":
+            return {}
+        ones = self.summary.repeats if over == "repeats" else self.summary.prompts
+        return {i: one[name] for i, one in enumerate(ones) if name in one}
 
     def value(self, name: str) -> float | None:
         """The cell's value of the metric; None if it has none."""
@@ -78,16 +79,29 @@ class Cell:
     @property
     def doubt(self) -> str | None:
         """Why its speed-up over autoregressive decoding is impossible; None if it is possible."""
-        return impossible(self._metrics)
+        return self.summary and impossible(self.summary)
+
+    @property
+    def remark(self) -> str | None:
+        """What its speed-up is due to besides drafts, if it is more than drafts can give."""
+        return self.summary and not_of_drafts(self.summary)
 
     @functools.cached_property
     def _metrics(self) -> dict[str, float]:
-        return {} if self.summary is None else over_repeats(self.summary.repeats)
+        return {} if self.summary is None else metrics(self.summary.repeats, self.summary.prompts)
 
     @functools.cached_property
-    def repeats(self) -> list[Repeat]:
-        """The complete repeats, in order."""
+    def generations(self) -> list[Repeat]:
+        """The complete generations, in order."""
         return repeats_of(self.lines, None if self.summary is None else self.summary.facts)
+
+    @functools.cached_property
+    def requests(self) -> list[tuple[int, int, int, int]]:
+        """Of each request: its generation and number, the length of its prompt, and its seed."""
+        return sorted(
+            (line.repeat, line.request, line.prompt_tokens, line.seed)
+            for line in self.lines.requests
+        )
 
 
 def read_cells(run: RunFolder) -> list[Cell]:

@@ -22,8 +22,8 @@ MOST_REPORTED = 20  # settings in sentences, those with differences first
 class Line:
     """One metric of one setting in two runs.
 
-    `found`: None with too few repeats. `same_work`: whether both decode the same work; otherwise
-    there is no verdict.
+    `found`: None with fewer than two independent values. `same_work`: whether both decode the same
+    work; otherwise there is no verdict.
     """
 
     metric: Metric
@@ -45,7 +45,7 @@ class Line:
         if self.found is None:
             return "too few values"
         if not self.found.beyond_noise:
-            return "within the noise"
+            return "too few values" if (self.found.chance or 1.0) < 1 else "within the noise"
         if self.metric.better == "neither":
             return "differs"
         return (
@@ -60,17 +60,26 @@ class Line:
         return f"{100 * (self.b / self.a - 1):+.1f} %" if self.a > 0 else ""
 
     @property
+    def within(self) -> str:
+        """The interval of the difference, or why there is none."""
+        if self.found is None:
+            return ""
+        if self.found.chance is not None:
+            return f"{self.found.count} {self.metric.over}, no spread"
+        unit, by = self.metric.unit, self.found.difference
+        return f"{number(by.low, unit)} to {number(by.high, unit)}"
+
+    @property
     def cells(self) -> list[str]:
         """The cells of a table row."""
         unit, by = self.metric.unit, self.found and self.found.difference
-        within = f"{number(by.low, unit)} to {number(by.high, unit)}" if by else ""
         difference = number(by.estimate if by else self.b - self.a, unit)
         return [
             f"{self.metric.name} ({shown(unit)})",
             number(self.a, unit),
             number(self.b, unit),
             difference,
-            within,
+            self.within,
             self.relative,
             self.verdict,
         ]
@@ -90,7 +99,9 @@ def compared(both: Sequence[Pair], names: Sequence[str]) -> Mapping[str, list[Li
 
 
 def _line(metric: Metric, pair: Pair, x: float, y: float, among: int = 1) -> Line:
-    return Line(metric, x, y, difference(pair.a, pair.b, metric, among), pair.same_work)
+    return Line(
+        metric, x, y, difference(pair.a, pair.b, metric, pair.same_work, among), pair.same_work
+    )
 
 
 def summed_up(both: Sequence[Pair]) -> list[str]:
@@ -119,8 +130,7 @@ def summed_up(both: Sequence[Pair]) -> list[str]:
 
 
 def _change(line: Line) -> str:
-    unit, by = line.metric.unit, line.found and line.found.difference
-    within = f" (difference {number(by.low, unit)} to {number(by.high, unit)})" if by else ""
+    unit, within = line.metric.unit, line.within and f" (difference {line.within})"
     return (
         f"{number(line.a, unit)} to {number(line.b, unit)} {shown(unit)}, {line.relative}{within}"
     )

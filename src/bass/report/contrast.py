@@ -1,5 +1,5 @@
-"""Differences of two cells, with intervals: over requests for the value of drafts, over repeats for
-times (reasons: `bass.analysis.statistics`).
+"""Differences of two cells, with intervals over independent values: see
+`bass.analysis.independent`.
 """
 
 import math
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from jaxtyping import Float
 
 from bass.analysis.metrics import Metric
-from bass.analysis.repeats import Repeat
-from bass.analysis.statistics import LEVEL, Comparison, compare, compare_requests
+from bass.analysis.statistics import LEVEL, Comparison, compare
 from bass.report.cells import Cell
 
 MOST_TIMES = 100  # a larger bound only shows that there are too few repeats
@@ -58,37 +58,40 @@ def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
     The interval is that of the logarithm to first order: log(mean) changes by the sum of
     (x_i - mean) / (n mean).
     """
-    own, others = (np.array(one.values(metric.name)) for one in (cell, other))
+    paired = same_work(cell, other)
+    own, others = _values(cell, other, metric, paired)
     a, b = cell.value(metric.name), other.value(metric.name)
     if not a or not b:
         return None
     if min(len(own), len(others)) < 2:
         return Lead(b / a, None, None)
     # an estimate of 0
-    around = compare(own / a, others / b, same_work(cell, other), LEVEL, among).difference
+    around = compare(own / a, others / b, paired, LEVEL, among).difference
     return Lead(b / a, *(b / a * math.exp(min(x, 50)) for x in (around.low, around.high)))
 
 
-def difference(a: Cell, b: Cell, metric: Metric, among: int = 1) -> Comparison | None:
-    """b minus a. None with too few repeats, or too few requests."""
-    if metric.by_request is not None and "second" not in metric.unit:
-        first, second = ([metric.by_request(repeat) for repeat in cell.repeats] for cell in (a, b))
-        shared = {request for values in first for request in values} & {
-            request for values in second for request in values
-        }
-        return compare_requests(first, second, LEVEL, among) if len(shared) > 1 else None
-    x, y = np.array(a.values(metric.name)), np.array(b.values(metric.name))
-    return (
-        compare(x, y, same_work(a, b), LEVEL, among)
-        if min(len(x), len(y)) > 1 and len(x) == len(a.repeats)
-        else None
-    )
+def difference(
+    a: Cell, b: Cell, metric: Metric, same_prompts: bool, among: int = 1
+) -> Comparison | None:
+    """b minus a, paired by repeat or prompt where both have the same. None with fewer than two
+    values.
+    """
+    paired = same_prompts if metric.over == "prompts" else same_work(a, b)
+    x, y = _values(a, b, metric, paired)
+    return compare(x, y, paired, LEVEL, among) if min(len(x), len(y)) > 1 else None
+
+
+def _values(
+    a: Cell, b: Cell, metric: Metric, paired: bool
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]:
+    """The values of both cells, of those that both have if they are to be paired."""
+    x, y = a.values(metric.name), b.values(metric.name)
+    if paired:
+        both = sorted(x.keys() & y.keys())
+        x, y = ({i: values[i] for i in both} for values in (x, y))
+    return np.array([*x.values()]), np.array([*y.values()])
 
 
 def same_work(a: Cell, b: Cell) -> bool:
-    """Whether the repeats of both cells have the same requests, so that they can be paired."""
-    return [_work(repeat) for repeat in a.repeats] == [_work(repeat) for repeat in b.repeats]
-
-
-def _work(repeat: Repeat) -> list[tuple[int, int, int]]:
-    return sorted((line.request, line.prompt_tokens, line.seed) for line in repeat.requests)
+    """Whether both cells have the same requests, so that their repeats can be paired."""
+    return a.requests == b.requests

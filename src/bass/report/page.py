@@ -8,7 +8,7 @@ import numpy as np
 
 from bass.analysis.metrics import COLUMNS, METRICS, Metric
 from bass.analysis.noise import remarks
-from bass.analysis.statistics import LEVEL, interval
+from bass.analysis.statistics import LEVEL, interval, without_spread
 from bass.analysis.units import NOTHING
 from bass.errors import RunFolderError
 from bass.report.cells import Cell, read_cells
@@ -28,6 +28,7 @@ from bass.runs.words import counted
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000
+OVER = "Means: of times over repeats, of the rest over prompts."
 MOST_COMPARED = 100  # settings for which two runs are compared by every metric
 
 
@@ -140,8 +141,8 @@ def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[s
         for text in ("", "A", "B", "B - A", f"{100 * LEVEL:.0f} % interval", "change", "")
     ]
     note = (
-        "Means over repeats. Intervals are per metric: of twenty metrics without a difference, "
-        "one appears different by chance."
+        f"{OVER} Intervals are per metric: of twenty metrics without a difference, one appears "
+        "different by chance."
     )
     note += (
         f" Of {len(common)} settings only the {len(COLUMNS)} main metrics are shown."
@@ -216,17 +217,17 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
             f"{len(failed)} of {counted(len(cells), 'cell')} failed, `{failed[0].entry.id}` with: "
             f"{failed[0].summary and failed[0].summary.error}"
         )
-    warned += [f"{cell.title}: {doubt}." for cell in cells if (doubt := cell.doubt) is not None]
+    warned += [f"{cell.title}: {text}." for cell in cells if (text := cell.doubt or cell.remark)]
     warned += claims(run.manifest)
     return warned + [note for cell in cells for note in cell.lines.notes]
 
 
 def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
-    """The table of all finished cells, each value with its interval over repeats."""
+    """The table of all finished cells, each value with its interval."""
     shown = [
         METRICS[name]
         for name in COLUMNS
-        if name != "speedup_all" and any(cell.values(name) for cell in cells)
+        if name != "speedup_all" and any(cell.value(name) is not None for cell in cells)
     ]
     plain = {
         cell: None if cell.place not in found else found[cell.place].plain_for(cell)
@@ -240,23 +241,27 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
             values.insert(1, _times_plain(cell, plain[cell], found.get(cell.place)))
         winner = found.get(cell.place)
         best = winner is not None and winner.clear and winner.best is cell
-        rows.append({"best": best, "cells": [cell.label, cell.batch, *values, len(cell.repeats)]})
+        counts = [] if cell.summary is None else [cell.summary.repeats, cell.summary.prompts]
+        rows.append({"best": best, "cells": [cell.label, cell.batch, *values, *map(len, counts)]})
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
     if compared:
         heads.insert(1, {"text": "speed-up", "unit": "x plain"})
     rivals = (
         "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
     )
-    note = (
-        f"Means over the repeats; below each its {100 * LEVEL:.0f} % interval over repeats, where "
-        "there are two or more. Bold: the "
-    )
-    note += f"fastest {rivals}, where its lead is beyond the noise."
+    note = f"{OVER} Below each its {100 * LEVEL:.0f} % interval, where there are two or more. "
+    note += f"Bold: the fastest {rivals}, where its lead is beyond the noise."
     if compared:
         note += (
             " Speed-up: over the fastest autoregressive decoding there, as the summary defines it."
         )
-    heads = [{"text": "setting"}, {"text": "batch"}, *heads, {"text": "repeats"}]
+    heads = [
+        {"text": "setting"},
+        {"text": "batch"},
+        *heads,
+        {"text": "repeats"},
+        {"text": "prompts"},
+    ]
     return {
         "title": "Figures",
         "note": note,
@@ -269,11 +274,13 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
 
 def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
     """A value, and below it its interval."""
-    values = cell.values(metric.name)
+    values = np.array([*cell.values(metric.name).values()])
     shown = {"text": metric.show(cell.value(metric.name))}
-    if len(values) > 1:
-        around = interval(np.array(values))
-        most = 1.0 if metric.unit == "share" and max(values) <= 1 else np.inf
+    if len(values) > 1 and without_spread(values):
+        shown["small"] = "no spread"
+    elif len(values) > 1:
+        around = interval(values)
+        most = 1.0 if metric.unit == "share" and values.max() <= 1 else np.inf
         shown["small"] = (
             f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
         )
@@ -300,7 +307,7 @@ def unmeasured(cells: Sequence[Cell]) -> dict[str, Any]:
         why = (
             cell.summary.error
             if cell.summary is not None
-            else f"not finished: {counted(ended, 'repeat')} ended"
+            else f"not finished: {counted(ended, 'generation')} ended"
         )
         rows.append({"best": False, "cells": [cell.entry.id, why]})
     return {
@@ -326,13 +333,13 @@ def paint(
 
     painted, notes = [], []
     for cell in sorted(cells, key=rank)[:MOST_PICTURES]:
-        if not cell.repeats:
+        if not cell.generations:
             continue
         first = cell.lines.repeats[0]
         drafts, dropped = read_drafts(run.cell_folder(cell.entry.id), first)
         notes += [dropped] if dropped else []
         steps = [step for step in cell.lines.steps if step.repeat == first]
-        painted.append(picture(cell.title, steps, cell.repeats[0].requests, drafts))
+        painted.append(picture(cell.title, steps, cell.generations[0].requests, drafts))
     return [one for one in painted if one["steps"]], notes
 
 

@@ -53,7 +53,7 @@ def picture(
     drafts: Mapping[int, DraftLine],
     most_bytes: int = MOST_BYTES,
 ) -> dict[str, Any]:
-    """One repeat of a cell as data for the page: its first steps, as many as fit into
+    """One generation of a cell as data for the page: its first steps, as many as fit into
     `most_bytes`.
     """
     painted: list[dict[str, Any]] = []

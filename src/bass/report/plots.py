@@ -109,16 +109,16 @@ def _by_batch(
     ylabel: str,
     reference: str | None = None,
 ) -> "Figure | None":
-    """A line for each metric: the mean over repeats by batch, with bars from minimum to maximum."""
+    """A line for each metric, by batch, with bars from the minimum to the maximum of its values."""
     names = {
         metric: name
         for metric, name in metrics.items()
-        if any(cell.values(metric) for cell in cells)
+        if any(cell.value(metric) is not None for cell in cells)
     }
     groups = {
         label: group
         for label, group in by_label(cells).items()
-        if any(cell.values(metric) for metric in names for cell in group)
+        if any(cell.value(metric) is not None for metric in names for cell in group)
     }
     if not groups:
         return None
@@ -138,7 +138,7 @@ def _by_batch(
             found = [
                 (batches.index(c.batch), c.value(metric), min(values), max(values))
                 for c in group
-                if (values := c.values(metric))
+                if (values := [*c.values(metric).values(), c.value(metric)]) != [None]
             ]
             if not found:
                 continue
@@ -202,7 +202,7 @@ def acceptance(cells: Sequence[Cell]) -> Plot | None:
         return None
     figure, panels = facets([*groups], "position in the draft", "% accepted")
     for label, group in groups.items():
-        records = [step for cell in group for repeat in cell.repeats for step in repeat.steps]
+        records = [step for cell in group for one in cell.generations for step in one.steps]
         rates, reached = acceptance_by_position(records)
         judged = np.concatenate([judged_lengths(record) for record in records])
         accepted = np.concatenate([record.accepted for record in records])
@@ -232,13 +232,13 @@ def acceptance(cells: Sequence[Cell]) -> Plot | None:
 
 
 def draft_length(cells: Sequence[Cell]) -> Plot | None:
-    """Mean drafted tokens per active row, step by step, of the first repeat."""
-    chosen, batch = at_one_batch([c for c in cells if c.speculative and c.repeats])
+    """Mean drafted tokens per active row, step by step, of the first generation."""
+    chosen, batch = at_one_batch([c for c in cells if c.speculative and c.generations])
     if not chosen:
         return None
     figure, panels = facets([cell.label for cell in chosen], "step", "drafted per active row")
     for cell in chosen:
-        steps = cell.repeats[0].steps[:MOST_POINTS]
+        steps = cell.generations[0].steps[:MOST_POINTS]
         mean = [float(step.drafted.sum() / max(step.active.sum(), 1)) for step in steps]
         options: dict[str, Any] = {"drawstyle": "steps-mid", "marker": "", "linewidth": 1.2}
         series(panels[cell.label], 0, range(1, len(mean) + 1), mean, "drafted", **options)
@@ -246,10 +246,12 @@ def draft_length(cells: Sequence[Cell]) -> Plot | None:
     _finish(figure, panels)
     cut = (
         f" Its first {MOST_POINTS} steps."
-        if any(len(cell.repeats[0].steps) > MOST_POINTS for cell in chosen)
+        if any(len(cell.generations[0].steps) > MOST_POINTS for cell in chosen)
         else ""
     )
-    caption = f"Tokens drafted per active row in each step of the first repeat, batch {batch}.{cut}"
+    caption = (
+        f"Tokens drafted per active row in each step of the first generation, batch {batch}.{cut}"
+    )
     return Plot("draft-length", "Draft length over time", caption, figure)
 
 
@@ -269,7 +271,7 @@ def tokens(cells: Sequence[Cell]) -> Plot | None:
         "budget-tokens",
         "Tokens within a time budget",
         caption,
-        "tokens of a repeat",
+        "tokens of a generation",
         _tokens,
     )
 
@@ -302,7 +304,7 @@ def _budget(
         name,
         title,
         (
-            f"{caption.format(batch)} From the beginning of a repeat, all repeats "
+            f"{caption.format(batch)} From the beginning of a generation, all of them "
             f"together.{_grey(chosen)}"
         ),
         figure,
@@ -318,7 +320,9 @@ def _finished(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tokens(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    emitted = sorted((step.at, sum(step.emitted) / len(cell.repeats)) for step in cell.lines.steps)
+    emitted = sorted(
+        (step.at, sum(step.emitted) / len(cell.generations)) for step in cell.lines.steps
+    )
     at, count = np.array([(0.0, 0.0), *emitted]).T
     kept = thinned(len(at))
     return at[kept], count.cumsum()[kept]

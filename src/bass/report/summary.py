@@ -1,5 +1,6 @@
 """The winning setting, its lead, and the confidence."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -14,6 +15,7 @@ from bass.runs.words import listed
 # the metric that ranks settings: seconds per token, the mean of all sequences
 DECIDES = METRICS["all"]
 MOST_REPORTED = 6  # places, out of up to hundreds
+MOST_LEVEL = 3  # settings of a place over which the lead may be noise
 RATIO = (  # the only one on the page
     f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
     "mean over sequences, from the end of the "
@@ -64,9 +66,26 @@ class Winner:
         """Whether the fastest is faster than every other beyond the noise; False without another
         cell, or with an impossible speed-up.
         """
-        if self.best.doubt is not None:
-            return False
-        found = None if self.second is None else self.over(self.second)
+        return bool(self.others) and self.best.doubt is None and not self.level
+
+    @functools.cached_property
+    def level(self) -> list[Cell]:
+        """The others over which the lead of the fastest is not shown, in order."""
+        return [cell for cell in self.others if not self._is_clear(cell)]
+
+    @property
+    def beats_all_drafts(self) -> bool | None:
+        """For autoregressive decoding as the fastest: whether it is faster than every setting that
+        drafts for the same target beyond the noise. None if there is none, or another is the
+        fastest.
+        """
+        drafting = [
+            cell for cell in self.others if cell.speculative and self.plain_for(cell) is self.best
+        ]
+        return all(map(self._is_clear, drafting)) if drafting else None
+
+    def _is_clear(self, other: Cell) -> bool:
+        found = self.over(other)
         return found is not None and found.clear
 
 
@@ -114,13 +133,13 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
     if len(found) > MOST_REPORTED:
         reported.append(f"The table has {len(found) - MOST_REPORTED} more places.")
     leads = _leads(found)
-    alone = [place for place, one in leads.items() if one.low is None]
+    alone = [place for place, ones in leads.items() if any(one.low is None for one in ones)]
     if alone:
         reported.append(
             f"At {_places(alone, found)} a setting has one repeat, which does not show whether "
             "the lead is noise: take more repeats."
         )
-    if len(alone) < len(leads):
+    if any(one.low is not None for ones in leads.values() for one in ones):
         reported.append(
             f"In brackets: {100 * LEVEL:.0f} % intervals over repeats, which account for the "
             "selection of the fastest among several."
@@ -144,12 +163,11 @@ def _head(found: Mapping[str, Winner]) -> str:
     clear = {place: winner for place, winner in rivals.items() if winner.clear}
     if not clear:
         where = _places([*rivals], found)
-        if all(lead.low is None for lead in _leads(rivals).values()):
+        if all(lead.low is None for leads in _leads(rivals).values() for lead in leads):
             return (
-                "One repeat of each setting does not show which is the fastest at "
-                f"{_places([*rivals], found)}: take more repeats."
+                f"One repeat of each setting does not show which is the fastest at {where}: take "
+                "more repeats."
             )
-        where = _places([*rivals], found)
         return (
             f"At {where} the lead of the fastest setting is within the noise: take more repeats "
             "before you rely on it."
@@ -193,16 +211,13 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
             f"At {_places([*unsure], found)} the fastest is {by} times as fast as autoregressive "
             "decoding, which is beyond the noise."
         )
-    lost = [
-        place
-        for place, winner in found.items()
-        if not winner.best.speculative
-        and any(c.speculative and winner.plain_for(c) is winner.best for c in winner.others)
-    ]
-    if lost:
-        reported.append(
-            f"At {_places(lost, found)} no drafting setting is faster than autoregressive decoding."
-        )
+    for beaten, verb in ((True, "is"), (False, "is shown to be")):
+        where = [place for place, winner in found.items() if winner.beats_all_drafts is beaten]
+        if where:
+            reported.append(
+                f"At {_places(where, found)} no drafting setting {verb} faster than "
+                "autoregressive decoding."
+            )
     return reported
 
 
@@ -217,14 +232,13 @@ def _range(times: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _leads(found: Mapping[str, Winner]) -> dict[str, Lead]:
-    """The leads over the second fastest of each place."""
-    every = {
-        place: winner.over(winner.second)
+def _leads(found: Mapping[str, Winner]) -> dict[str, list[Lead]]:
+    """The leads over the others of each place that has others."""
+    return {
+        place: [lead for other in winner.others if (lead := winner.over(other)) is not None]
         for place, winner in found.items()
-        if winner.second is not None
+        if winner.others
     }
-    return {place: lead for place, lead in every.items() if lead is not None}
 
 
 def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
@@ -244,11 +258,21 @@ def _places(places: Sequence[str], found: Mapping[str, Winner]) -> str:
 def _of_place(place: str, winner: Winner) -> str:
     took = f"{number(winner.best.value(DECIDES.name), DECIDES.unit)} {shown(DECIDES.unit)}"
     reported = [f"{place[0].upper()}{place[1:]}: {winner.best.choice} takes {took}"]
-    for other in dict.fromkeys((winner.plain, winner.second)):
+    level = [cell for cell in winner.level if _has_interval(winner, cell)]
+    named = dict.fromkeys((winner.plain, winner.second, *level[:MOST_LEVEL]))
+    for other in named:
         if other is not None and (found := winner.over(other)) is not None:
             name = other.choice if other.speculative else f"{other.choice} (nothing drafted)"
             doubt = "" if found.clear or found.low is None else ", which is within the noise"
             if other is winner.plain and winner.best.doubt is not None:
                 doubt = ", which is impossible"
             reported.append(f"{found.in_words()} as {name}{doubt}")
+    more = len([cell for cell in level if cell not in named])
+    if more:
+        reported.append(f"with a lead within the noise over {more} more")
     return f"{', '.join(reported)}{'' if winner.others else ', and is the only setting there'}."
+
+
+def _has_interval(winner: Winner, other: Cell) -> bool:
+    lead = winner.over(other)
+    return lead is not None and lead.low is not None

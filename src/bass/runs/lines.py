@@ -30,6 +30,14 @@ def jsonl(values: Iterable[Json]) -> str:
     return "".join(value.to_json() + "\n" for value in values)
 
 
+def count_lines(path: Path) -> int:
+    """The number of complete lines; 0 without a file."""
+    try:
+        return sum(line.endswith(b"\n") for line in file_lines(inside(path.parent, path.name)))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
     """The lines of a jsonl file, each read by `read(text, where)`; none without a file."""
     values: list[Value] = []
@@ -41,5 +49,9 @@ def read_lines(path: Path, read: Callable[[str, str], Value]) -> Lines[Value]:
                 return Lines(values, dropped)
             values.append(read(decoded(line, where), where))
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.") from error
+        raise _unreadable(path, error) from error
     return Lines(values)
+
+
+def _unreadable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be read ({error.strerror}): {Json.REMEDY}.")

@@ -63,11 +63,20 @@ def occurrences(prompts: Sequence[Prompt]) -> list[int]:
     """For each prompt, the number of equal prompts before it."""
     seen: Counter[str | tuple[int, ...]] = Counter()
     before = []
-    for prompt in prompts:
-        key = prompt if isinstance(prompt, str) else tuple(prompt)
+    for key in map(_key, prompts):
         before.append(seen[key])
         seen[key] += 1
     return before
+
+
+def numbers(prompts: Sequence[Prompt]) -> list[int]:
+    """For each prompt, its number among the different ones, from 0."""
+    seen: dict[str | tuple[int, ...], int] = {}
+    return [seen.setdefault(_key(prompt), len(seen)) for prompt in prompts]
+
+
+def _key(prompt: Prompt) -> str | tuple[int, ...]:
+    return prompt if isinstance(prompt, str) else tuple(prompt)
 
 
 def _is_prompt(one: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The lines and files of a run folder, format version 3, and their reader.
+"""The lines and files of a run folder, format version 4, and their reader.
 
     FOLDER/manifest.json    what was requested, on which machine: `Manifest`
     FOLDER/cells/ID/        of each cell:
@@ -15,7 +15,7 @@ writes: it is left out and reported in `Lines.dropped`.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -27,7 +27,7 @@ from bass.errors import RunFolderError
 from bass.runs.own_files import check_cell
 from bass.runs.strict import Json
 
-FORMAT = 3
+FORMAT = 4
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
@@ -248,11 +248,12 @@ class Facts(Json):
 @final
 @dataclass(frozen=True)
 class Summary(Json):
-    """The results of a cell. `metrics`: of the cell, by name in `METRICS`; `repeats`: the same for
-    each repeat, in order.
+    """The results of a cell. `metrics`: of the cell, by name in `METRICS`; `repeats`, `prompts`:
+    the independent values that they are means of, see `bass.analysis.independent`.
 
     A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
-    file has none of those that compare with autoregressive decoding; `RunFolder.summary` adds them.
+    file has none of those that compare with autoregressive decoding, and no `unlike`;
+    `RunFolder.summary` adds them. lines: how many lines each of its files has.
     """
 
     cell: str
@@ -263,6 +264,9 @@ class Summary(Json):
     repeats: list[dict[str, float]]
     seconds: float
     facts: Facts | None = None
+    prompts: list[dict[str, float]] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    unlike: list[str] | None = None  # as in `AgainstPlain`
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -278,13 +282,16 @@ class Summary(Json):
 class AgainstPlain(Json):
     """The metrics of a cell that compare with autoregressive decoding, as in its `Summary`.
 
-    plain: the cell it is compared with. made_of: a hash of the two summaries.
+    plain: the cell it is compared with. unlike: the properties of a step, other than the draft, in
+    which the two differ: `cache`, `attention`, `cuda_graphs`. made_of: a hash of the two summaries.
     """
 
     cell: str
     plain: str
     metrics: dict[str, float]
     repeats: list[dict[str, float]]
+    prompts: list[dict[str, float]]
+    unlike: list[str]
     made_of: str = ""
 
 

@@ -1,13 +1,15 @@
 """Reads a run folder."""
 
 import functools
+import hashlib
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, final
 
 from bass.errors import RunFolderError
 from bass.runs import made_with
-from bass.runs.lines import read_lines
+from bass.runs.lines import count_lines, read_lines
 from bass.runs.made_with import MadeWith
 from bass.runs.own_files import check_cell, content, decoded, inside
 from bass.runs.records import (
@@ -20,6 +22,18 @@ from bass.runs.records import (
     Summary,
 )
 from bass.runs.strict import checked, parsed
+
+
+def _of_another(folder: Path) -> RunFolderError:
+    return RunFolderError(
+        f"{folder} holds results of another run or cell: delete it, and give the run's command "
+        "again, which runs the cell again."
+    )
+
+
+def _joined(own: list[dict[str, float]], more: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The metrics of both, by repeat or prompt."""
+    return [one | other for one, other in itertools.zip_longest(own, more, fillvalue={})]
 
 
 def _request_or_end(text: str, where: str) -> RequestLine | EndLine:
@@ -91,10 +105,7 @@ class RunFolder:
         if path.exists() and MadeWith.from_json(
             decoded(content(path), str(path)), str(path)
         ) != self.made_with(cell):
-            raise RunFolderError(
-                f"{folder} holds results of another run or cell: delete it, and give the run's "
-                "command again, which runs the cell again."
-            )
+            raise _of_another(folder)
 
     def summary(self, cell: str) -> Summary | None:
         """The results of a cell, with its comparison with autoregressive decoding if there is one;
@@ -104,12 +115,43 @@ class RunFolder:
         if not path.exists():
             return None
         summary = Summary.from_json(decoded(content(path), str(path)), str(path))
+        if summary.cell != cell:
+            raise _of_another(path.parent)
         against = self.against_plain(cell)
-        # left from earlier results of the cell
-        if against is None or len(against.repeats) != len(summary.repeats):
+        # made of earlier results of one of the two cells
+        if against is None or against.made_of != self.fingerprint(cell, against.plain):
             return summary
-        repeats = [one | more for one, more in zip(summary.repeats, against.repeats, strict=True)]
-        return replace(summary, metrics=summary.metrics | against.metrics, repeats=repeats)
+        return replace(
+            summary,
+            metrics=summary.metrics | against.metrics,
+            repeats=_joined(summary.repeats, against.repeats),
+            prompts=_joined(summary.prompts, against.prompts),
+            unlike=against.unlike,
+        )
+
+    def fingerprint(self, *cells: str) -> str:
+        """A hash of summaries; times of files are unreliable, since a clock may go backwards."""
+        paths = [self.cell_folder(cell) / self.SUMMARY for cell in cells]
+        return hashlib.sha256(b"".join(content(one) for one in paths if one.exists())).hexdigest()
+
+    def line_counts(self, cell: str) -> dict[str, int]:
+        """The number of lines of each of a cell's files, without an incomplete last one."""
+        folder = self.cell_folder(cell)
+        return {name: count_lines(folder / name) for name in (self.STEPS, self.REQUESTS)}
+
+    def check_whole(self, cell: str, summary: Summary | None) -> None:
+        """Raise an error for a finished cell whose files have fewer lines, or more, than when it
+        ended.
+        """
+        if summary is None or summary.state != "done":
+            return
+        for name, count in self.line_counts(cell).items():
+            if count != (then := summary.lines.get(name, 0)):
+                raise RunFolderError(
+                    f"{self.cell_folder(cell) / name} has {count:,} lines, and had {then:,} when "
+                    "its cell ended: restore it, or delete the cell's folder and give the run's "
+                    "command again, which runs the cell again."
+                )
 
     def against_plain(self, cell: str) -> AgainstPlain | None:
         """The comparison of a cell with autoregressive decoding; None without such a cell in the
@@ -142,6 +184,7 @@ class RunFolder:
         summary, lines = self.summary(cell.id), self.lines(cell.id)
         if lines.repeats or (summary is not None and summary.state == "done"):
             self.check_own(cell)
+        self.check_whole(cell.id, summary)
         return summary, lines
 
     def lines(self, cell: str) -> CellLines:

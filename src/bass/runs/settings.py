@@ -25,7 +25,7 @@ from bass.api.resolve import make
 from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.problems import Problems
-from bass.runs.prompts import Prompt, occurrences, read_prompts
+from bass.runs.prompts import Prompt, numbers, occurrences, read_prompts
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
@@ -146,16 +146,16 @@ class Settings(ModelOptions, SamplingOptions):
 
     @functools.cached_property
     def calls(self) -> "list[Call]":
-        """All calls in order; each is a repeat in the cell's files."""
+        """All calls in order: those of the first repeat, then those of the second."""
         prompts = self.read_prompts()
-        groups = [(prompts, 0)]
+        groups = [(prompts, numbers(prompts), 0)]
         if self.samples is None:  # a repeated prompt gets further samples, as within one call
-            repeated = zip(prompts, occurrences(prompts), strict=True)
-            groups = [([prompt], before * self.batch) for prompt, before in repeated]
+            repeated = zip(prompts, numbers(prompts), occurrences(prompts), strict=True)
+            groups = [([prompt], [n], before * self.batch) for prompt, n, before in repeated]
         rounds = [(self.seed + turn, *group) for turn in range(self.repeats) for group in groups]
         return [
-            Call(i, group, self.samples or self.batch, seed, first)
-            for i, (seed, group, first) in enumerate(rounds)
+            Call(i, group, self.samples or self.batch, seed, first, own)
+            for i, (seed, group, own, first) in enumerate(rounds)
         ]
 
     @property
@@ -185,17 +185,18 @@ class Settings(ModelOptions, SamplingOptions):
 @final
 @dataclass(frozen=True)
 class Call:
-    """One call of `LLM.start`, which is one repeat of a cell.
+    """One call of `LLM.start`, which is one generation of a cell; those of one seed are a repeat.
 
     `number`: counts the cell's calls from 0. `first_sample`: more than 0 where calls before it with
-    the same seed have the same prompt.
+    the same seed have the same prompt. `prompt_numbers`: see `bass.runs.prompts.numbers`.
     """
 
     number: int
     prompts: list[Prompt]
     samples: int
     seed: int
-    first_sample: int = 0
+    first_sample: int
+    prompt_numbers: list[int]
 
     def options(self, shared: Mapping[str, Any]) -> RequestOptions:
         """Its own options, with those that all calls share."""

@@ -286,10 +286,27 @@ MUTANTS = (
     ),
     Mutant(
         "a lead that may be noise opens the page",
-        "Winner.clear",
+        "Winner._is_clear",
         "found is not None and found.clear",
         "found is not None",
         ("unit/test_report_summary.py::test_the_summary_opens_with_nothing_that_may_be_noise",),
+    ),
+    Mutant(
+        "a lead over the second fastest is one over all",
+        "Winner.clear",
+        "not self.level",
+        "self.second not in self.level",
+        (
+            "unit/test_report_unsure.py::"
+            "test_a_lead_over_the_second_is_none_where_a_third_may_be_faster",
+        ),
+    ),
+    Mutant(
+        "copies of greedy decoding are independent values",
+        "Cell.values",
+        'self.summary.repeats if over == "repeats" else self.summary.prompts',
+        "self.summary.repeats",
+        ("unit/test_report_unsure.py::test_copies_of_greedy_decoding_make_nothing_beyond_noise",),
     ),
     Mutant(
         "a draft that nobody reached was rejected",
