@@ -22,7 +22,7 @@ from bass.testing.truth import NearTie, Reference, ended, greedy, joint_law
 from bass.testing.worlds import LlamaWorld, TableWorld, World
 
 CPU = torch.device("cpu")
-COIN, NARROW, LARGE = 2, 3, 24  # sizes of vocabularies
+NARROW, LARGE = 3, 24  # sizes of vocabularies
 PROMPT = (0, 2)
 # for narrow worlds: some defects show only in long rows
 LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
@@ -65,7 +65,15 @@ def coin() -> TableWorld:
     """Two tokens, of probability 1/2 in the target and 0.1 and 0.9 in the draft, at every position:
     rejections are frequent, so noise of rejected tokens that is used again shows.
     """
-    return TableWorld(vocab=COIN, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+    return TableWorld(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+
+
+@functools.cache
+def unlike() -> TableWorld:
+    """`coin` with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in
+    the target, 0.83, 0.02 and 0.15 in the draft.
+    """
+    return TableWorld(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
 @functools.cache
@@ -86,10 +94,10 @@ def greedy_world(target_layers: int) -> World:
 
 
 def sampled_world(target_layers: int, vocab: int) -> World:
-    """The same, for tests of distributions over `COIN`, `NARROW` or `LARGE` tokens."""
+    """The same, for tests of distributions over `NARROW` or `LARGE` tokens."""
     if target_layers:
         return sampled_llama(target_layers + 1, vocab)
-    return {COIN: coin, NARROW: narrow, LARGE: large}[vocab]()
+    return narrow() if vocab == NARROW else large()
 
 
 def greedy_tokens(world: World, work: Work) -> list[list[int]]:

@@ -28,8 +28,8 @@ SIZES = (1, 2, 3, 5, 8)  # tokens of the prompts that requests are drawn from
 MIXED = (
     Sampling(temperature=0.7, presence_penalty=1.5),
     Sampling(top_p=0.8, frequency_penalty=1.0),
-    Sampling(top_k=2, repetition_penalty=1.6),
-    Sampling(temperature=1.3, min_p=0.2, min_new_tokens=2),
+    Sampling(top_k=2, min_p=0.2, repetition_penalty=1.6),
+    Sampling(temperature=1.3, min_new_tokens=3),
     Sampling(temperature=0, frequency_penalty=0.5),
 )
 

@@ -73,13 +73,13 @@ class Reference:
         logits = logits - o.frequency_penalty * generated - o.presence_penalty * (generated > 0)
         if self.end is not None and prefixes.shape[1] - self.prompt < o.min_new_tokens:
             logits[:, self.end] = -np.inf
-        probs = restricted(logits, o)
+        probs = cut_softmax(logits, o)
         if self.end is not None:
             probs = np.where(generated[:, [self.end]] > 0, vocab == self.end, probs)
         return probs
 
 
-def restricted(
+def cut_softmax(
     logits: Float[np.ndarray, "rows vocab"], options: Sampling
 ) -> Float[np.ndarray, "rows vocab"]:
     """Temperature, then top-k, top-p and min-p."""
@@ -87,25 +87,25 @@ def restricted(
     if options.temperature == 0:
         return np.eye(logits.shape[1])[logits.argmax(1)]
     probs = np.exp(logits / options.temperature)
-    for floor in (top_k_floor, top_p_floor, min_p_floor):
+    for floor in (least_of_top_k, least_of_top_p, least_of_min_p):
         probs = probs / probs.sum(1, keepdims=True)
         probs = np.where(probs >= floor(probs, options), probs, 0)
     return probs / probs.sum(1, keepdims=True)
 
 
-def top_k_floor(probs: np.ndarray, options: Sampling) -> np.ndarray:
+def least_of_top_k(probs: np.ndarray, options: Sampling) -> np.ndarray:
     """The probability of the k-th token of each row."""
     return -np.sort(-probs, 1)[:, [min(options.top_k or probs.shape[1], probs.shape[1]) - 1]]
 
 
-def top_p_floor(probs: np.ndarray, options: Sampling) -> np.ndarray:
+def least_of_top_p(probs: np.ndarray, options: Sampling) -> np.ndarray:
     """The smallest probability among the first tokens that together have `top_p`."""
     ordered = -np.sort(-probs, 1)
     kept = ((np.cumsum(ordered, 1) - ordered < options.top_p) | (options.top_p == 1)).sum(1)
     return np.take_along_axis(ordered, kept[:, None] - 1, 1)
 
 
-def min_p_floor(probs: np.ndarray, options: Sampling) -> np.ndarray:
+def least_of_min_p(probs: np.ndarray, options: Sampling) -> np.ndarray:
     """A share of the largest probability."""
     return options.min_p * probs.max(1, keepdims=True)
 
