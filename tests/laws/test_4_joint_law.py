@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 import torch
 
+from bass.drafters import ModelDraft
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import RowSampling, Sampling
+from bass.testing import runs
+from bass.testing.engine import By
 from bass.testing.policies import ByRow, OwnPast
 from bass.testing.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
 from bass.testing.worlds import LlamaWorld, TableWorld
@@ -62,11 +65,11 @@ def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
     return count(np.array(outcome.tokens), setup.world.vocab)
 
 
-def stepped(setup: Setup, samples: int = 53248) -> np.ndarray:
-    """Counts of the first three tokens, by the engine's steps alone; rows that are given to one
+def stepped(setup: Setup, samples: int = 53248, new: int = 3) -> np.ndarray:
+    """Counts of the first `new` tokens, by the engine's steps alone; rows that are given to one
     request after another are below.
     """
-    return count(first_tokens(setup, PROMPT, 3, samples)[0], setup.world.vocab)
+    return count(first_tokens(setup, PROMPT, new, samples)[0], setup.world.vocab)
 
 
 @matrix(strength=1, warp=WARPS, drafter=("model", "model that stops"))
@@ -140,6 +143,22 @@ def test_the_token_after_full_acceptance_comes_from_the_target(device: torch.dev
     drafted, accepted = outcome.acceptance()
     assert accepted == drafted == 45056
     assert_law(count(np.array(outcome.tokens), 3), joint_law(TABLE, PROMPT, 2, warp))
+
+
+def test_no_step_draws_with_the_noise_of_rejected_tokens(device: torch.device) -> None:
+    """Block verification judges a draft as a whole: it is biased where the next step draws with the
+    noise of positions that it rejected. Two tokens, unlike distributions: half of them are.
+    """
+    warp = Sampling(temperature=1.0)
+    setup = Setup(
+        runs.coin(),
+        device,
+        policy=Fixed(4),
+        drafter=By(ModelDraft()),
+        verifier=LOSSLESS["block"],
+        warp=warp,
+    )
+    assert_law(stepped(setup, new=4), joint_law(runs.coin(), PROMPT, 4, warp))
 
 
 def test_consecutive_steps_share_no_noise(device: torch.device) -> None:

@@ -26,6 +26,7 @@ from bass.testing import (
 )
 from bass.testing.enumeration import rejection_cuts
 from unit import test_testing_broken_drafters as drafters
+from unit import test_testing_broken_drafters_in_use as in_use
 from unit import test_testing_broken_in_runs as in_runs
 from unit import test_testing_broken_pairs as pairs
 from unit import test_testing_broken_policies as policies
@@ -38,6 +39,11 @@ def known() -> Iterator[tuple[str, Check]]:
     """Every broken strategy of the tests, by name, with its check."""
     for check, test, count in (
         (check_drafter, drafters.test_a_drafter_that_breaks_a_law_is_told_which_and_where, 1),
+        (
+            check_drafter,
+            in_use.test_a_drafter_that_is_right_in_a_plain_run_is_found_out_in_use,
+            1,
+        ),
         (check_verifier, verifiers.test_a_verifier_that_breaks_a_law_is_told_which_and_where, 1),
         (
             check_verifier,

@@ -61,6 +61,15 @@ class Doubtful(Correct):
         return super().__call__(draft, target_probs, own)
 
 
+class DoubtfulOfTheCertain(Doubtful):
+    """The same, with deterministic drafts alone."""
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        if draft.probs is None and draft.tokens.shape[1]:
+            return super().__call__(draft, target_probs, noise)
+        return Rejection()(draft, target_probs, noise)
+
+
 @dataclass(frozen=True)
 class ByPosition(Verifier):
     """Block, with noise of positions: the next step uses that of rejected tokens again."""
@@ -120,6 +129,7 @@ class EveryFourth(Verifier):
         (OneNoise, laws_of_verified_runs.LAW),
         pytest.param(EveryThird, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
         pytest.param(Doubtful, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
+        (DoubtfulOfTheCertain, laws_of_verified_runs.LAW),
         (ByPosition, laws_of_verified_runs.LAW),
         (Remembers, laws_of_verified_runs.MATES),
         (InFloat64, proof.NO_ERROR),

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from bass.api.resolve import make
 from bass.drafters.validity import features_of, layers_of
-from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
+from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore, StopRule
+from bass.policies import Fixed
 from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+from bass.sampling import Sampling
 from bass.testing import runs
+from bass.testing.drafters import Unsure
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, Mostly, OwnPast
 from bass.testing.proof import Proof
-from bass.testing.strategies import Work
-from bass.testing.truth import Softmax
+from bass.testing.strategies import MIXED, Work
+from bass.verifiers.block import Block
 
 LENGTHS = (
     "a row's draft is no longer than the requested length, and a row with requested length 0 has "
@@ -37,8 +40,8 @@ LEAVES = "`propose` does not write to the sequences, the lengths or the noise."
 LATER = "no other method writes to the sequences that `propose` received."
 DRAFT = "`propose` returns a `Draft`."
 MATES = (
-    "a request's tokens depend neither on its batch mates nor on its place: new prompts in a row "
-    "find nothing of the old ones."
+    "a request's tokens depend neither on its batch mates, whose sampling options are others, nor "
+    "on its place: new prompts in a row find nothing of the old ones."
 )
 AGAIN = (
     "the same requests with the same noise give the same tokens: a batch-wide drafter keeps "
@@ -48,16 +51,30 @@ LAW = (
     "the first four tokens are distributed as the target's own: "
     "the reported distribution is the one that was drawn from, with noise used for nothing else."
 )
+LAW_OF_OPTIONS = (
+    "the first four tokens of each row are distributed as the target's own with the row's sampling "
+    "options: a distribution follows from the row's options and from the tokens before it."
+)
+LAW_BY_BLOCK = (
+    "the first four tokens are distributed as the target's own with block verification, too: no "
+    "step draws with the noise of tokens that were rejected before."
+)
+WITH_A_RULE = "with a stop rule, too, "
+GREEDY_WITH_A_RULE, MATES_WITH_A_RULE = WITH_A_RULE + runs.GREEDY, WITH_A_RULE + MATES
+LAW_WITH_A_RULE = (
+    f"{WITH_A_RULE}the first four tokens are distributed as the target's own: a draft ends after "
+    "the token at which the rule fires, whichever that token is."
+)
 NORMALISED = 1e-3  # tolerance for a sum of probabilities, because of rounding
 NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
 # of these tokens, with a large vocabulary: the first, and each with the one before
 PAIRS = ((0,), (0, 1), (1, 2), (2, 3))
 OPTIONS = (
-    (Softmax(1.0), runs.PROMPT),
-    (Softmax(1.0), runs.LONG_PROMPT),
-    (Softmax(0.7), runs.PROMPT),
-    (Softmax(1.0, 0.8), runs.PROMPT),
+    (Sampling(), runs.LONG_PROMPT),
+    (Sampling(temperature=0.7, top_p=0.8), runs.PROMPT),
 )
+RULE = Unsure()
+BLOCK_LENGTH = 3  # of drafts in `runs.unlike`
 
 
 def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
@@ -68,20 +85,25 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     a `Draft` with valid lengths, shapes and tokens, and with distributions that are finite, not
     negative, sum to 1 and give each drafted token a positive probability. Greedy decoding equals
     the recomputed truth on a table that hashes its whole memory and on a tiny Llama (only on
-    Llamas, if the method runs the target's first layers). With
-    sampling, a request's tokens are the same alone, in any row, and in a row that held another
-    prompt before; for a batch-wide drafter (`batch_invariant = False`), only for the same requests
-    in another run.
+    Llamas, if the method runs the target's first layers). With sampling, where the rows of a batch
+    have different options, a request's tokens are the same alone, in any row, and in a row that
+    held another prompt before; for a batch-wide drafter (`batch_invariant = False`), only for the
+    same requests in another run.
 
-    With a vocabulary of 3, the joint distribution of the first four tokens is the target's at
-    temperature 1 after a short prompt and after a long one, at temperature 0.7 and with top-p 0.8.
-    With a vocabulary of 24, where top-k or rounding change what is drawn or reported, so are the
-    distributions of the first token and of each of the next three together with the one before.
+    With a vocabulary of 3, the joint distribution of the first four tokens is the target's: after a
+    long prompt; at temperature 0.7 with top-p 0.8; in rows of five settings, with every sampling
+    option, a greedy row and an end token; with block verification, where noise that is used in two
+    steps shows. With a vocabulary of 24, where top-k or rounding change what is drawn or reported,
+    and a draft model that knows only 22 of them, so are the distributions of the first token and of
+    each of the next three together with the one before. A method with `obeys_stop_rules` is tested
+    with a rule, too: greedy decoding, independence of other rows, and the first four of 3 tokens.
+
     Most rows have drafts of four tokens, which detects a drafter that reports another distribution
-    than it drew from, even if only for its last tokens. These five tests use 768 samples per
-    example and have a false-failure rate of 1e-6 each, 5e-6 in all. With the default of 40
-    examples they detect a bias in total variation of 0.047 with 3 tokens, and with 24 of 0.039 in
-    the first token and 0.089 in a pair. `seed`: of cases and samples.
+    than it drew from, even if only for its last tokens. The tests of distributions, at most six,
+    use 768 samples per example and have a false-failure rate of 1e-6 each. With the default of 40
+    examples they detect a bias in total variation of 0.045 with 3 tokens, of 0.088 in a row of one
+    of the five settings, and with 24 tokens of 0.039 in the first and 0.089 in a pair. `seed`: of
+    cases and samples.
 
     Raises `ExactnessError`; `OptionError` if `drafter` is no drafter.
     """
@@ -89,37 +111,65 @@ def check_drafter(drafter: Any, examples: int = 40, seed: int = 0) -> None:
     proof = Proof(type(made).__name__, examples, seed)
     layers = max(layers_of(made), max(features_of(made), default=-1) + 1)
 
-    def watched(drafter: Drafter, vocab: int) -> Drafter:
-        return Watched(drafter, proof, vocab)
+    def by(rule: StopRule | None) -> By:
+        return By(made, rule, lambda drafter, vocab: Watched(drafter, proof, vocab))
 
-    setup = Setup(
-        runs.greedy_world(layers), runs.CPU, policy=ByRow(4), drafter=By(made, watch=watched)
-    )
+    setup = Setup(runs.greedy_world(layers), runs.CPU, policy=ByRow(4), drafter=by(None))
+    ruled = setup.but(drafter=by(RULE))
     runs.prove_greedy(proof, setup, examples // 2)
     if not layers:
         runs.prove_greedy(proof, setup.but(world=runs.llama()), examples // 6)
-    sampling = setup.but(policy=OwnPast())
+    same = prove_mates if made.batch_invariant else prove_again
+    same(proof, setup, examples // 4)
+    prove_laws(proof, setup, layers)
+    if made.obeys_stop_rules:
+        runs.prove_greedy(proof, ruled, examples // 8, GREEDY_WITH_A_RULE)
+        same(proof, ruled, examples // 8, WITH_A_RULE)
+        narrow = ruled.but(world=runs.sampled_world(layers, runs.NARROW), policy=Mostly())
+        runs.prove_law(proof, narrow, Sampling(), LAW_WITH_A_RULE, NEW)
 
-    def again(work: Work) -> None:
-        first, second = (runs.sampled(sampling, work) for _ in range(2))
-        proof.require(AGAIN, first == second, f"{first} again", second)
 
-    def mates(work: Work) -> None:
+def prove_mates(proof: Proof, setup: Setup, examples: int, case: str = "") -> None:
+    """Test `MATES`."""
+    law, sampling = case + MATES, setup.but(policy=OwnPast())
+
+    def attempt(work: Work) -> None:
         together = runs.sampled(sampling, work)
         backwards = runs.sampled(sampling, work, backwards=True)
-        proof.require(MATES, backwards == together, f"{together} in the other order too", backwards)
+        proof.require(law, backwards == together, f"{together} in the other order too", backwards)
         single = runs.one_by_one(sampling, work)
-        proof.require(MATES, single == together, f"{together} when each is alone too", single)
+        proof.require(law, single == together, f"{together} when each is alone too", single)
 
-    law, alike = (MATES, mates) if made.batch_invariant else (AGAIN, again)
-    runs.for_requests(proof, law, alike, examples // 4, setup.world.vocab)
+    runs.for_requests(proof, law, attempt, examples, setup.world.vocab)
+
+
+def prove_again(proof: Proof, setup: Setup, examples: int, case: str = "") -> None:
+    """Test `AGAIN`."""
+    law, sampling = case + AGAIN, setup.but(policy=OwnPast())
+
+    def attempt(work: Work) -> None:
+        first, second = (runs.sampled(sampling, work) for _ in range(2))
+        proof.require(law, first == second, f"{first} again", second)
+
+    runs.for_requests(proof, law, attempt, examples, setup.world.vocab)
+
+
+def prove_laws(proof: Proof, setup: Setup, layers: int) -> None:
+    """Test the distributions of the first tokens without a stop rule."""
     narrow, large = (
         setup.but(world=runs.sampled_world(layers, vocab), policy=Mostly())
         for vocab in (runs.NARROW, runs.LARGE)
     )
-    runs.prove_law(proof, large, Softmax(1.0), LAW, NEW, parts=PAIRS)
+    block = narrow.but(
+        world=narrow.world if layers else runs.unlike(),
+        policy=Fixed(BLOCK_LENGTH),
+        verifier=Block(),
+    )
+    runs.prove_law(proof, large, Sampling(), LAW, NEW, parts=PAIRS)
     for options, prompt in OPTIONS:
         runs.prove_law(proof, narrow, options, LAW, NEW, prompt)
+    runs.prove_law(proof, narrow, MIXED, LAW_OF_OPTIONS, NEW)
+    runs.prove_law(proof, block, Sampling(), LAW_BY_BLOCK, NEW)
 
 
 @final
@@ -260,7 +310,7 @@ class Watched(ForwardingRowStore, Drafter):
                 PROBS,
                 bool(fair.all()),
                 expected,
-                f"{of[first].tolist()}, of sum {float(of[first].sum()):.4g}",
+                f"{of[first].tolist()}, of sum {float(of[first].double().sum()):.4g}",
             )
         own = of.gather(1, drawn)[:, 0]
         least = int(own.argmin())

@@ -9,12 +9,12 @@ from bass.api.plan import check_max_length
 from bass.api.resolve import make
 from bass.interfaces import DraftLengthPolicy
 from bass.records import Feedback
+from bass.sampling import Sampling
 from bass.testing import runs
 from bass.testing.engine import Setup
 from bass.testing.proof import Proof
 from bass.testing.purity import another_world, clocks_read, content, holds_tensor
 from bass.testing.strategies import Past, Work, feedback_sequences
-from bass.testing.truth import Softmax
 
 LENGTHS = "lengths are a NumPy array of integers of shape [batch], each from 0 to max_length."
 TWICE = "`lengths` of one state are always the same."
@@ -63,7 +63,7 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
         proof.require(AGAIN, tokens[0] == tokens[1], tokens[0], tokens[1])
 
     runs.for_requests(proof, AGAIN, twice, examples // 4, setup.world.vocab)
-    runs.prove_law(proof, setup.but(world=runs.narrow()), Softmax(0.9))
+    runs.prove_law(proof, setup.but(world=runs.narrow()), Sampling(temperature=0.9))
 
 
 def follow(proof: Proof, policy: DraftLengthPolicy[Any], past: Past) -> None:

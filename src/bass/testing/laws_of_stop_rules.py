@@ -12,12 +12,12 @@ from torch import Tensor
 from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.interfaces import StopRule
+from bass.sampling import Sampling
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow
 from bass.testing.proof import Proof, shown
 from bass.testing.strategies import Draw, distributions
-from bass.testing.truth import Softmax
 from bass.testing.worlds import TableWorld
 
 ANSWER = "the answer is a tensor of booleans of shape [batch]."
@@ -30,7 +30,7 @@ GIVEN = (
     "what a rule is given in an engine is a distribution, and the number of tokens drafted before "
     "it."
 )
-OPTIONS = (Softmax(1.0), Softmax(0.7), Softmax(1.0, 0.8))
+OPTIONS = (Sampling(), Sampling(temperature=0.7), Sampling(top_p=0.8))
 # tokens at least, in all of the check: rules may look at several of the most probable ones
 VOCAB = 8
 ROWS = 8

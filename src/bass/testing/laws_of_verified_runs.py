@@ -7,12 +7,12 @@ between steps; and it is not computed in the engine's precision.
 from bass.drafters import Ngram
 from bass.interfaces import Verifier
 from bass.policies import Fixed
+from bass.sampling import Sampling
 from bass.testing import runs
 from bass.testing.engine import By, Setup
 from bass.testing.policies import ByRow, OwnPast
 from bass.testing.proof import Proof
-from bass.testing.strategies import Work
-from bass.testing.truth import Softmax
+from bass.testing.strategies import MIXED, Work
 
 LAW = (
     "the first tokens of a run are distributed as the target's own: no noise is used in two "
@@ -24,6 +24,7 @@ MATES = (
 )
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
 COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.coin`, and the draft's length
+CERTAIN_NEW = 3  # the same with deterministic drafts
 
 
 def prove_runs(proof: Proof, verifier: Verifier) -> None:
@@ -45,11 +46,13 @@ def prove_runs(proof: Proof, verifier: Verifier) -> None:
 
 
 def prove_run_law(proof: Proof, setup: Setup) -> None:
-    """Test `LAW` in two worlds with 768 samples per example, at a false-failure rate of
-    `FALSE_FAILURE` in each.
+    """Test `LAW` in two worlds, and with deterministic drafts in rows of different sampling
+    options, with 768 samples per example, at a false-failure rate of `FALSE_FAILURE` in each.
     """
     for world, policy, new in (
         (runs.narrow(), ByRow(3), NEW),
         (runs.coin(), Fixed(COIN_LENGTH), COIN_NEW),
     ):
-        runs.prove_law(proof, setup.but(world=world, policy=policy), Softmax(1.0), LAW, new)
+        runs.prove_law(proof, setup.but(world=world, policy=policy), Sampling(), LAW, new)
+    certain = setup.but(world=runs.narrow(), policy=ByRow(3), drafter=By(Ngram()))
+    runs.prove_law(proof, certain, MIXED, LAW, CERTAIN_NEW)

@@ -76,8 +76,10 @@ def check_verifier(
       recomputed truth, a request's tokens do not depend on its place, and the joint distribution
       of the first tokens is the target's: of five with a vocabulary of 3, and of four with a
       vocabulary of 2 and a draft unlike the target, where a step that reuses the noise of rejected
-      tokens shows most. Each uses 768 samples per example and has a false-failure rate of 1e-6;
-      the default of 40 examples detects a bias in total variation of 0.057 and of 0.037;
+      tokens shows most; and of three with deterministic drafts in rows of five settings, with
+      every sampling option. Each uses 768 samples per example and has a false-failure rate of
+      1e-6; the default of 40 examples detects a bias in total variation of 0.057, of 0.037 and of
+      0.078 in a row of one setting;
     * for a verifier with `coupled = True`, which makes its own noise, only in the engine: the
       tokens of autoregressive decoding for any draft, and the same joint distributions, over 768
       seeds per example.

@@ -5,17 +5,20 @@ first tokens is the target's.
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from hypothesis import reject
 
-from bass.sampling import Sampling
+from bass.engine.requests import Request
+from bass.records import SAMPLING_OPTIONS
+from bass.sampling import RowSampling, Sampling
 from bass.testing.engine import Setup, same_prompt
 from bass.testing.proof import COSTLY, Proof
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
-from bass.testing.strategies import LONGEST, SIZES, Work, many_requests, requests
-from bass.testing.truth import NearTie, Softmax, ended, greedy, joint_law
+from bass.testing.strategies import LONGEST, SIZES, Work, columns, many_requests, requests
+from bass.testing.truth import NearTie, Reference, ended, greedy, joint_law
 from bass.testing.worlds import LlamaWorld, TableWorld, World
 
 CPU = torch.device("cpu")
@@ -28,6 +31,7 @@ NEW = 2  # tokens whose distribution is tested
 BEYOND = 2  # further generated tokens, so that drafts are longer than that
 ROWS = 8192  # of a batch of samples
 PER_EXAMPLE = 768  # samples
+END = 1  # ends a sequence in rows with `min_new_tokens`
 
 GREEDY = "at temperature 0, every request gets the target's greedy output, token for token."
 LAW = "the first two tokens are distributed as the target's own."
@@ -50,9 +54,10 @@ def narrow() -> TableWorld:
 @functools.cache
 def large() -> TableWorld:
     """24 tokens: with three, top-k and rounded probabilities change little. Each token depends on
-    the one before, so the distributions of pairs show all that goes wrong after a token.
+    the one before, so the distributions of pairs show all that goes wrong after a token. The draft
+    knows fewer tokens than the target.
     """
-    return TableWorld(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5)
+    return TableWorld(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
 
 
 @functools.cache
@@ -61,6 +66,14 @@ def coin() -> TableWorld:
     rejections are frequent, so noise of rejected tokens that is used again shows.
     """
     return TableWorld(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+
+
+@functools.cache
+def unlike() -> TableWorld:
+    """`coin` with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in
+    the target, 0.83, 0.02 and 0.15 in the draft.
+    """
+    return TableWorld(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
 @functools.cache
@@ -137,38 +150,64 @@ def for_requests(
 def prove_law(
     proof: Proof,
     setup: Setup,
-    options: Softmax,
+    options: Sampling | tuple[Sampling, ...],
     law: str = LAW,
     new: int = NEW,
     prompt: tuple = PROMPT,
     parts: Sequence[tuple[int, ...]] = (),
 ) -> None:
-    """Test `LAW` on the first `new` tokens with one warp, at the false-failure rate
-    `FALSE_FAILURE`.
+    """Test `LAW` on the first `new` tokens, at the false-failure rate `FALSE_FAILURE`.
 
-    `parts`: the indices of the tokens whose joint distribution is tested, several times; all by
-    default. For a large vocabulary, where the samples do not fill the cells of all tokens.
+    `options`: of all rows, or several that the rows have in turn, each with its share of the
+    samples. `parts`: the indices of the tokens whose joint distribution is tested, several times;
+    all by default. For a large vocabulary, where the samples do not fill the cells of all tokens.
     """
-    samples = PER_EXAMPLE * proof.examples
-    warped = setup.but(
-        warp=Sampling(temperature=options.temperature, top_p=options.top_p),
-        batch=min(ROWS, samples),
+    kinds = (options,) if isinstance(options, Sampling) else options
+    samples, vocab, parts = (
+        PER_EXAMPLE * proof.examples,
+        setup.world.vocab,
+        parts or ((*range(new),),),
     )
-    expected = joint_law(setup.world, list(prompt), new, options)
+    mixed = setup.but(warp=RowSampling(), batch=min(ROWS, samples))
     reported = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
-    vocab, parts = setup.world.vocab, parts or (tuple(range(new)),)
-    case = f"{vocab} tokens, {reported}, {options}, {samples} samples of seed {proof.seed}"
+    of_rows = named(kinds[0]) if len(kinds) == 1 else f"rows of {len(kinds)} sampling options"
+    case = f"{vocab} tokens, {reported}, {of_rows}, {samples} samples of seed {proof.seed}"
 
     def attempt() -> None:
-        tokens = warped.outcome(same_prompt(list(prompt), new + BEYOND, samples, proof.seed)).tokens
-        first = np.array([row[:new] for row in tokens])
-        for part in parts:
-            rest = tuple(i for i in range(new) if i not in part)
-            of = f"tokens {[i + 1 for i in part]}: " if rest else ""
-            counts, marginal = count(first[:, part], vocab), expected.sum(rest)
-            follows(proof, law, counts, marginal, FALSE_FAILURE / len(parts), of)
+        requests = same_prompt(list(prompt), new + BEYOND, samples, proof.seed)
+        tokens = mixed.outcome(with_options(requests, kinds)).tokens
+        # an output that ended is filled with its last token, as in `Reference`
+        first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
+        for turn, kind in enumerate(kinds):
+            reference = Reference(kind, len(prompt), END if kind.min_new_tokens else None)
+            expected = joint_law(setup.world, list(prompt), new, reference)
+            for part in parts:
+                rest = tuple(i for i in range(new) if i not in part)
+                of = f"{named(kind)}: " if len(kinds) > 1 else ""
+                of += f"tokens {[i + 1 for i in part]}: " if rest else ""
+                counts = count(first[turn :: len(kinds)][:, part], vocab)
+                share = FALSE_FAILURE / (len(parts) * len(kinds))
+                follows(proof, law, counts, expected.sum(rest), share, of)
 
     proof.attempt(law, case, attempt)
+
+
+def with_options(requests: list[Request], kinds: Sequence[Sampling]) -> list[Request]:
+    """The requests with these options in turn, and an end token where it may not come early."""
+    made = [
+        {"sampling": columns(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
+        for kind in kinds
+    ]
+    return [replace(request, **made[i % len(made)]) for i, request in enumerate(requests)]
+
+
+def named(options: Sampling) -> str:
+    """The temperature, and the options in use."""
+    return ", ".join(
+        f"{name}={value}"
+        for name, value in vars(options).items()
+        if name == "temperature" or value != SAMPLING_OPTIONS[name]
+    )
 
 
 def follows(
@@ -204,10 +243,10 @@ def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 
 
 
 def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]]:
-    """The tokens of each request at temperature 1; `backwards`: admitted in reverse order."""
+    """The tokens of each request by its own options; `backwards`: admitted in reverse order."""
     step = -1 if backwards else 1
     return (
-        setup.but(batch=work.rows, eos=work.eos, warp=Sampling(temperature=1.0))
+        setup.but(batch=work.rows, eos=work.eos, warp=RowSampling())
         .outcome(work.requests[::step])
         .tokens[::step]
     )
@@ -215,5 +254,5 @@ def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]
 
 def one_by_one(setup: Setup, work: Work) -> list[list[int]]:
     """The tokens of each request when it runs alone, with the same noise as in the batch."""
-    single = setup.but(batch=1, eos=work.eos, warp=Sampling(temperature=1.0))
+    single = setup.but(batch=1, eos=work.eos, warp=RowSampling())
     return [single.outcome([request]).tokens[0] for request in work.requests]

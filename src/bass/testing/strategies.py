@@ -7,7 +7,7 @@ Drawn values are annotated with bare containers: a type checker would check a ra
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,22 @@ from hypothesis import strategies as st
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.records import Feedback
+from bass.sampling import Sampling
 from bass.testing.enumeration import Problem
 from bass.testing.proof import shown
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]  # as of `st.composite` and `st.data()`
 LONGEST = 12  # new tokens of a drawn request
 SIZES = (1, 2, 3, 5, 8)  # tokens of the prompts that requests are drawn from
+# Of the rows of one batch: every sampling option, and those that depend on what was generated with
+# each of the others. Five, so that no policy with a period of four gives one of them one length.
+MIXED = (
+    Sampling(temperature=0.7, presence_penalty=1.5),
+    Sampling(top_p=0.8, frequency_penalty=1.0),
+    Sampling(top_k=2, min_p=0.2, repetition_penalty=1.6),
+    Sampling(temperature=1.3, min_new_tokens=3),
+    Sampling(temperature=0, frequency_penalty=0.5),
+)
 
 
 @st.composite
@@ -121,9 +131,17 @@ def generic(vocab: int, length: int, deterministic: bool, seed: int) -> Problem:
     )
 
 
+def columns(options: Sampling) -> tuple[float, ...]:
+    """The options as `Request.sampling`."""
+    return tuple(map(float, astuple(options)))
+
+
 @dataclass(frozen=True)
 class Work:
-    """Requests for an engine of `rows` rows, and the tokens that end a sequence."""
+    """Requests for an engine of `rows` rows, and the tokens that end a sequence.
+
+    Request i has the i-th options of `MIXED`, in turn, unless the engine has options for all.
+    """
 
     pairs: tuple  # of pairs: a prompt, and the number of new tokens
     rows: int
@@ -133,7 +151,13 @@ class Work:
     def requests(self) -> list[Request]:
         """The engine's requests."""
         return [
-            Request(list(prompt), len(prompt) + new, row_key(0, list(prompt), i), i)
+            Request(
+                list(prompt),
+                len(prompt) + new,
+                row_key(0, list(prompt), i),
+                i,
+                sampling=columns(MIXED[i % len(MIXED)]),
+            )
             for i, (prompt, new) in enumerate(self.pairs)
         ]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from bass.sampling import Sampling
 from bass.testing.worlds import World
 
 # minimum gap of the two largest logits: float32 could flip a nearer tie
@@ -45,24 +46,68 @@ def _greedy(world: World, prompt: tuple[int, ...], new: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """Temperature and top-p in float64, by a sort: the reference of `bass.sampling.Sampling`."""
+class Reference:
+    """The distribution with sampling options in float64, from whole prefixes: the reference of
+    `bass.sampling.Sampling`.
 
-    temperature: float = 1.0
-    top_p: float = 1.0
+    `prompt`: tokens of the prompt. `end`: the token that ends a sequence; it follows itself, so an
+    output that ended counts as filled with it.
+    """
+
+    options: Sampling
+    prompt: int
+    end: int | None = None
 
     def __call__(
-        self, prefixes: np.ndarray, logits: Float[np.ndarray, "rows vocab"]
+        self, prefixes: Int[np.ndarray, "rows length"], logits: Float[np.ndarray, "rows vocab"]
     ) -> Float[np.ndarray, "rows vocab"]:
-        weights = np.exp((logits - logits.max(1, keepdims=True)) / self.temperature)
-        probs = weights / weights.sum(1, keepdims=True)
-        order = np.argsort(-probs, 1)
-        before = np.cumsum(np.take_along_axis(probs, order, 1), 1) - np.take_along_axis(
-            probs, order, 1
+        o, vocab = self.options, np.arange(logits.shape[1])
+        times = (prefixes[..., None] == vocab).cumsum(1)
+        found, in_prompt = times[:, -1], times[:, self.prompt - 1]
+        logits = np.where(
+            (found > 0) & (o.repetition_penalty != 1),
+            np.where(logits > 0, logits / o.repetition_penalty, logits * o.repetition_penalty),
+            logits,
         )
-        kept = np.zeros_like(probs)
-        np.put_along_axis(kept, order, (before < self.top_p).astype(float), 1)
-        return probs * kept / (probs * kept).sum(1, keepdims=True)
+        generated = found - in_prompt
+        logits = logits - o.frequency_penalty * generated - o.presence_penalty * (generated > 0)
+        if self.end is not None and prefixes.shape[1] - self.prompt < o.min_new_tokens:
+            logits[:, self.end] = -np.inf
+        probs = cut_softmax(logits, o)
+        if self.end is not None:
+            probs = np.where(generated[:, [self.end]] > 0, vocab == self.end, probs)
+        return probs
+
+
+def cut_softmax(
+    logits: Float[np.ndarray, "rows vocab"], options: Sampling
+) -> Float[np.ndarray, "rows vocab"]:
+    """Temperature, then top-k, top-p and min-p."""
+    logits = logits - logits.max(1, keepdims=True)
+    if options.temperature == 0:
+        return np.eye(logits.shape[1])[logits.argmax(1)]
+    probs = np.exp(logits / options.temperature)
+    for floor in (least_of_top_k, least_of_top_p, least_of_min_p):
+        probs = probs / probs.sum(1, keepdims=True)
+        probs = np.where(probs >= floor(probs, options), probs, 0)
+    return probs / probs.sum(1, keepdims=True)
+
+
+def least_of_top_k(probs: np.ndarray, options: Sampling) -> np.ndarray:
+    """The probability of the k-th token of each row."""
+    return -np.sort(-probs, 1)[:, [min(options.top_k or probs.shape[1], probs.shape[1]) - 1]]
+
+
+def least_of_top_p(probs: np.ndarray, options: Sampling) -> np.ndarray:
+    """The smallest probability among the first tokens that together have `top_p`."""
+    ordered = -np.sort(-probs, 1)
+    kept = ((np.cumsum(ordered, 1) - ordered < options.top_p) | (options.top_p == 1)).sum(1)
+    return np.take_along_axis(ordered, kept[:, None] - 1, 1)
+
+
+def least_of_min_p(probs: np.ndarray, options: Sampling) -> np.ndarray:
+    """A share of the largest probability."""
+    return options.min_p * probs.max(1, keepdims=True)
 
 
 def joint_law(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.engine.scorer import ModelScorer
+from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.interfaces import AttentionBackend, Scorer
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops.linear import Linear
@@ -71,11 +71,13 @@ class TableScorer(Scorer):
         return ()
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        before = self.memory.clone()
-        for row in assignment.followers:
-            self.memory[row, : assignment.shared[row]] = before[
-                assignment.source[row], : assignment.shared[row]
-            ]
+        rows = assignment.followers
+        ours, theirs, shared = (
+            torch.as_tensor(of, device=self.memory.device)
+            for of in (rows, assignment.source[rows], assignment.shared[rows])
+        )
+        copied = torch.arange(self.memory.shape[1], device=self.memory.device) < shared[:, None]
+        self.memory[ours] = torch.where(copied, self.memory[theirs], self.memory[ours])
 
     def __call__(self, window: Window) -> Scored:
         self.fill(window)
@@ -99,6 +101,8 @@ class TableWorld(World):
     """Random tables.
 
     `likeness` 1 makes draft and target equal, 0 unrelated; `sharpness` is the scale of the logits.
+    `draft_vocab`: the number of token ids that the draft knows, if not all. As in a run, it draws
+    no other, and reads another as the last one that it knows.
     """
 
     vocab: int = 7
@@ -107,6 +111,11 @@ class TableWorld(World):
     sharpness: float = 2.0
     likeness: float = 0.6
     entries: int = 499
+    draft_vocab: int | None = None
+
+    def known(self, role: str) -> int:
+        """The number of token ids that the model of this role knows."""
+        return self.vocab if role == "target" else self.draft_vocab or self.vocab
 
     def table(self, role: str) -> Float[Tensor, "entries vocab"]:
         random = torch.Generator().manual_seed(self.seed)
@@ -124,18 +133,22 @@ class TableWorld(World):
         garbage = torch.randint(
             0, self.vocab, (budget.batch, int(budget.limits.max()) + 1), generator=random
         )
-        return TableScorer(
-            self.table(role).to(device, torch.float32), self.order, garbage.to(device)
-        )
+        known = self.known(role)
+        table = self.table(role)[:, :known].to(device, torch.float32)
+        scorer = TableScorer(table, self.order, garbage.to(device))
+        return scorer if known == self.vocab else WidenedScorer(scorer, known, self.vocab)
 
     def oracle(
         self, role: str, prefixes: Int[np.ndarray, "rows length"]
     ) -> Float[np.ndarray, "rows vocab"]:
+        known = self.known(role)
+        prefixes = prefixes.clip(max=known - 1)
         place = np.arange(1, prefixes.shape[1] + 1)[-self.order :]
         index = ((prefixes[:, -self.order :] + 1) * ((place * 2654435761) % 1000003)).sum(
             1
         ) % self.entries
-        return self.table(role).float().double().numpy()[index]
+        logits = self.table(role).float().double().numpy()[index]
+        return np.where(np.arange(self.vocab) < known, logits, -np.inf)
 
 
 @final

@@ -107,6 +107,17 @@ MUTANTS = (
         trap=10,
     ),
     Mutant(
+        "the draft reports each distribution with the drawn token in its history",
+        "ModelDrafter.propose",
+        "drafted[:, i] = self.draw(at, noise, i)",
+        (
+            "drafted[:, i] = self.draw(at, noise, i)\n"
+            "probs[-1] = self.warp(logits, sequences.history(drafted[:, :i + 1]))[:, 0]"
+        ),
+        (WARPS,),
+        trap=10,
+    ),
+    Mutant(
         "the draft is drawn from five tokens and reports the distribution of all",
         "ModelDrafter.propose",
         "self.draw(at, noise, i)",

@@ -30,6 +30,7 @@ REGISTERED = "unit/test_testing_registered.py::test_every_drafter_is_exact"
 LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
 ONE_SEED = "laws/test_6_coupled.py"
 WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
+REJECTED = f"{JOINT}::test_no_step_draws_with_the_noise_of_rejected_tokens"
 STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
 NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
     f"unit/test_{name}.py"

@@ -5,6 +5,7 @@ from support.mutants.killers import (
     IMPOSSIBLE,
     LOSSES,
     ONE_SEED,
+    REJECTED,
     VECTORS,
     VERIFIERS,
     WRONG,
@@ -311,5 +312,13 @@ MUTANTS = (
         (
             "unit/test_broken_strategies.py::test_a_verdict_that_accepts_other_tokens_than_the_drafted_ones",
         ),
+    ),
+    Mutant(
+        "every draft is drawn with the noise of positions",
+        "draw_for",
+        "SharedDraw() if verifier.coupled else OwnDraw()",
+        "SharedDraw()",
+        (REJECTED,),
+        trap=11,
     ),
 )
