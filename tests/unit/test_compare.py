@@ -106,6 +106,23 @@ def test_a_ratio_that_cannot_be_or_is_noise_is_told(
         assert not [doubt for doubt in doubts if "is impossible" in doubt]
 
 
+@pytest.mark.parametrize(
+    ("steps", "speeds", "impossible"),
+    [
+        ((350, 100, 100), (100, 250, 260), False),  # the first repeat alone drafted nothing
+        ((100, 350, 350), (300, 150, 140), True),  # the first repeat alone drafted
+        ((100, 350, 350), (300, 99, 98), False),
+    ],
+)
+def test_each_ratio_is_judged_by_the_steps_of_its_own_repeat(
+    steps: Sequence[int], speeds: Sequence[float], impossible: bool
+) -> None:
+    own = [repeats([speed], count)[0] for speed, count in zip(speeds, steps, strict=True)]
+    doubts = Comparison(own, repeats([100] * 3, 350)).doubts
+    assert any("is impossible" in doubt for doubt in doubts) is impossible
+    assert any("emitted 2.00 to 7.00 tokens a step" in doubt for doubt in doubts)
+
+
 def test_both_sides_run_in_turn_after_a_warm_up(
     bass_command: Callable[..., Said],
     pair: Pair,
