@@ -31,8 +31,17 @@ FORMAT = 4
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
+LONGEST = 1e8  # seconds: three years
+SMALLEST, LARGEST = 1e-18, 1e18  # of the values of metrics that are not 0
 
 Value = TypeVar("Value")
+
+
+def check_seconds(*times: float) -> None:
+    """Raise `RunFolderError` for a time that is negative or of years."""
+    if not all(0 <= time <= LONGEST for time in times):
+        wrong = next(time for time in times if not 0 <= time <= LONGEST)
+        raise RunFolderError(f"a time of {wrong:.3g} s is not possible")
 
 
 @final
@@ -64,6 +73,7 @@ class StepLine(Json):
             == len(self.emitted)
         ):
             raise RunFolderError("the lists of a step must have one entry for each row")
+        check_seconds(self.seconds, self.host_seconds, self.at)
         if not 0 <= self.k <= LONGEST_DRAFT:
             raise RunFolderError(
                 f"a draft of k={self.k} tokens is not possible, at most {LONGEST_DRAFT:,} are"
@@ -145,6 +155,7 @@ class RequestLine(Json):
             raise RunFolderError(
                 f"{len(self.logprobs)} log-probabilities for {len(self.tokens)} tokens"
             )
+        check_seconds(self.prefill_seconds or 0.0, self.seconds, *(self.token_seconds or ()))
         if self.token_seconds is not None and len(self.token_seconds) != len(self.tokens):
             raise RunFolderError(f"{len(self.token_seconds)} times for {len(self.tokens)} tokens")
 
@@ -273,6 +284,10 @@ class Summary(Json):
             raise RunFolderError(
                 f"`state` is {self.state!r}, and must be one of {', '.join(STATES)}"
             )
+        for values in (self.metrics, *self.repeats, *self.prompts):
+            for name, value in values.items():
+                if value and not SMALLEST <= abs(value) <= LARGEST:
+                    raise RunFolderError(f"`{name}` of {value:.3g} is not possible")
         if (self.error is None) != (self.state == "done"):
             raise RunFolderError("a cell has an error if it failed, and none if it is done")
 
