@@ -321,7 +321,7 @@ def test_a_folder_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_json_has_no_word_for_is_neither_written_nor_read(value: float) -> None:
     with pytest.raises(RunFolderError, match="not finite"):
-        dataclasses.replace(STEP, seconds=value).to_json()
+        dataclasses.replace(FACTS, bandwidth=value).to_json()
     with pytest.raises(RunFolderError, match="is not JSON"):
         StepLine.from_json(STEP.to_json().replace("0.25", json.dumps(value)))
 
