@@ -15,6 +15,7 @@ import yaml
 import bass
 from bass.api.options import RequestOptions
 from bass.errors import OptionError
+from bass.experiments import estimate
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import MOST_CELLS, examined
 from bass.experiments.config_files import with_overrides
@@ -272,3 +273,25 @@ def test_a_dry_run_of_a_cell_that_cannot_be_timed_fails(
     said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
     assert said.status == 2
     assert "unknown: there is no room." in said.out
+
+
+@pytest.mark.parametrize(("longest", "timed"), [(1e9, [1, 2, 3]), (0.0, [1])])
+def test_a_dry_run_times_batch_sizes_for_a_while(
+    pair: Pair,
+    tmp_path: Path,
+    bass_command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    longest: float,
+    timed: list[int],
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(estimate, "LONGEST", longest)
+    monkeypatch.setattr(
+        estimate, "_pace", lambda _, settings: found.append(settings.batch) or (0.0, 60.0)
+    )
+    base = {"target": str(pair.target), "draft": str(pair.draft), "prompts": ["a"]}
+    config = {"base": base | {"max_new_tokens": 4}, "axes": {"batch": [1, 2, 3]}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    assert said.status == 0, said.err
+    assert found == timed

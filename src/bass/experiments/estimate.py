@@ -12,24 +12,32 @@ from bass.experiments.turns import by_models
 from bass.runs.settings import Settings
 
 TOKENS = 4  # of a timed call
+LONGEST = 3.0  # seconds for loads and timed calls
 
 
 def estimate(tasks: Sequence[Task]) -> float:
     """Estimated seconds for all cells in sequence, with loading: times one call per batch size.
 
-    A cell is assumed to be as fast as the first cell with the same models and batch. Raises the
+    A cell is assumed to be as fast as the first cell with the same models and batch; after
+    `LONGEST` seconds, as one with the same models and the nearest batch that was timed. Raises the
     errors that the cells would raise.
     """
-    pairs, load_plans, total = ModelCache(), LoadPlans(), 0.0
+    pairs, load_plans, total, spent = ModelCache(), LoadPlans(), 0.0, 0.0
     paces: dict[tuple[Any, ...], tuple[float, float]] = {}
     for task in by_models(tasks, load_plans):
         settings = task.settings
         key = *load_plans.of(settings).models, settings.batch
         if key not in paces:
+            timed = [other for other in paces if other[:-1] == key[:-1]]
             began = time.perf_counter()
-            llm = serve(settings.load_plan(), pairs)
-            total += time.perf_counter() - began
-            paces[key] = _pace(llm, settings)
+            if timed and spent > LONGEST:
+                nearest = min(timed, key=lambda other: abs(other[-1] - settings.batch))
+                paces[key] = paces[nearest]
+            else:
+                llm = serve(settings.load_plan(), pairs)
+                total += time.perf_counter() - began
+                paces[key] = _pace(llm, settings)
+            spent += time.perf_counter() - began
         prefill, pace = paces[key]
         total += _batches(settings) * (prefill + pace * settings.max_new_tokens)
     return total
