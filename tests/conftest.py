@@ -6,6 +6,7 @@ See `support.typecheck` for how often.
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import jaxtyping
@@ -28,6 +29,9 @@ from support import interpreter, matrix  # noqa: E402  (imports triton)
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
 interpreter.hasten()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _common = {
     "deadline": None,

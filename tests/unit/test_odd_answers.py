@@ -210,20 +210,23 @@ class Lengths(DraftLengthPolicy[int]):
         return state
 
 
+NO_ARRAY = "an object that is no NumPy array ("
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        *(change for change, _ in ODD.values()),
-        lambda x: x.float().requires_grad_(),
-        lambda x: x.bfloat16(),
+        *((change, NO_ARRAY) for change, _ in ODD.values()),
+        (lambda x: x.bfloat16(), NO_ARRAY),
+        (lambda x: x.float().requires_grad_(), ""),  # an array of floats where gradients are off
     ],
 )
-def test_lengths_of_odd_tensors(change: Change) -> None:
+def test_lengths_of_odd_tensors(change: Change, words: str) -> None:
     def with_grad(x: Tensor) -> Any:
         with torch.inference_mode(False):
             return change(torch.full((len(x),), 2))
 
-    words = "`Lengths.lengths` returned an object that is no NumPy array ("
+    words = f"`Lengths.lengths` returned {words}"
     expect(Setup(TABLE, CPU, policy=Lengths(with_grad)), words, PolicyError)
 
 

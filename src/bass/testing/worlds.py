@@ -142,7 +142,8 @@ class TableWorld(World):
         self, role: str, prefixes: Int[np.ndarray, "rows length"]
     ) -> Float[np.ndarray, "rows vocab"]:
         known = self.known(role)
-        prefixes = prefixes.clip(max=known - 1)
+        if known < self.vocab:
+            prefixes = prefixes.clip(max=known - 1)
         place = np.arange(1, prefixes.shape[1] + 1)[-self.order :]
         index = ((prefixes[:, -self.order :] + 1) * ((place * 2654435761) % 1000003)).sum(
             1
