@@ -2,6 +2,7 @@
 another verifier, or with sampling options of rows.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -154,18 +155,21 @@ class Contrasts(Model):
         return ModelDrafter(context.draft(), warp, context.draw)
 
 
+night = functools.partial(pytest.param, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     ("drafter", "law", "shown"),
     [
         (RetractsAtTheRule, drafters.LAW_WITH_A_RULE, "3 tokens"),
-        (StopsTogether, drafters.MATES_WITH_A_RULE, "prompt"),
+        night(StopsTogether, drafters.MATES_WITH_A_RULE, "prompt"),
         (ByPosition, drafters.LAW_BY_BLOCK, "3 tokens"),
         (LateReport, drafters.PROBS, "prompt"),
         (LatePenalties, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
-        pytest.param(RawReport, drafters.LAW, "top_p=0.8", marks=pytest.mark.nightly),
-        (OptionsOfRowZero, drafters.MATES, "prompt"),
-        (EndsEarly, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
-        (Contrasts, drafters.PROBS, "24 tokens"),
+        night(RawReport, drafters.LAW, "top_p=0.8"),
+        night(OptionsOfRowZero, drafters.MATES, "prompt"),
+        night(EndsEarly, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
+        night(Contrasts, drafters.PROBS, "24 tokens"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

@@ -130,10 +130,10 @@ class EveryFourth(Verifier):
         pytest.param(EveryThird, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
         pytest.param(Doubtful, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
         (DoubtfulOfTheCertain, laws_of_verified_runs.LAW),
-        (ByPosition, laws_of_verified_runs.LAW),
+        pytest.param(ByPosition, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
         (Remembers, laws_of_verified_runs.MATES),
         (InFloat64, proof.NO_ERROR),
-        (EveryFourth, laws_of_verified_runs.LAW),
+        pytest.param(EveryFourth, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
