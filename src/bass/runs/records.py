@@ -252,7 +252,7 @@ class Summary(Json):
     the independent values that they are means of, see `bass.analysis.independent`.
 
     A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
-    file has none of those that compare with autoregressive decoding, and no `unlike`;
+    file has none of those that compare with autoregressive decoding, and no `plain` and `unlike`;
     `RunFolder.summary` adds them. lines: how many lines each of its files has.
     """
 
@@ -266,7 +266,8 @@ class Summary(Json):
     facts: Facts | None = None
     prompts: list[dict[str, float]] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
-    unlike: list[str] | None = None  # as in `AgainstPlain`
+    plain: str | None = None  # as in `AgainstPlain`, like the next one
+    unlike: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
