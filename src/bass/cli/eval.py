@@ -2,14 +2,12 @@
 
 import functools
 import json
-import platform
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from jsonargparse import Namespace
 from rich.progress import (
     BarColumn,
@@ -47,7 +45,7 @@ from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
-from bass.provenance.environment import here
+from bass.provenance.environment import device_name, here
 from bass.provenance.made_with import (
     SCORING,
     SOURCE,
@@ -55,7 +53,7 @@ from bass.provenance.made_with import (
     source_of_bass,
     source_of_scoring,
 )
-from bass.runs.evaluation_folder import Folder, opened, read_manifest
+from bass.runs.evaluation_folder import Folder, opened, read_conditions, read_manifest
 from bass.runs.unchanged import Unchanged
 
 _OPTIONS = (
@@ -149,7 +147,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page with the curves.",
             markup=False,
         )
-    for remark in machine(folder.path, evaluation.methods, read_manifest(folder.path)):
+    conditions = {name: read_conditions(folder.path, name) for name in evaluation.methods}
+    for remark in machine(conditions, read_manifest(folder.path)):
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     if skipped := whole - len(evaluation.problems):
         below.print(
@@ -268,16 +267,13 @@ def _inputs(load_plan: LoadPlan, specs: Sequence[Any]) -> dict[str, str]:
 
 
 def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str, Any]:
-    device = llm.models.device
     return {
         "inputs": {SOURCE: source_of_bass(), SCORING: source_of_scoring()} | inputs,
         "problems": len(evaluation.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "device": device_name(llm.models.device),
     }
 
 

@@ -13,7 +13,7 @@ from bass.analysis.units import NOTHING
 from bass.errors import RunFolderError
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
-from bass.report.compared import compared, summed_up
+from bass.report.compared import compared, of_machine, summed_up
 from bass.report.contrast import lead
 from bass.report.drawing import Plot
 from bass.report.paired import Pair, differences, pairs
@@ -100,7 +100,8 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             f"{a.path} and {b.path} share no setting that is finished in both: there is "
             "nothing to compare."
         )
-    warned = differences(a.manifest, b.manifest, common) + [
+    warned = [*differences(a.manifest, b.manifest, common), *of_machine(common)]
+    warned += [
         f"{name}: {text}"
         for name, run, cells in zip("AB", (a, b), both, strict=True)
         for text in warnings(run, cells)
