@@ -368,6 +368,11 @@ class Manifest(Json):
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
+        if data.get("kind") == "evaluation":
+            raise RunFolderError(
+                f"{where} is that of an evaluation, which `bass eval` wrote, and not of a run of "
+                "`bass ablate`: name another folder."
+            )
         if data.get("format") != FORMAT:
             raise RunFolderError(
                 f"{where} has the format version {data.get('format')!r}, and this `bass` reads "
