@@ -149,7 +149,7 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
     whole = len(shared) if whole is None else whole
-    conditions = {name: read_conditions(path, name) for name in methods}
+    conditions = states(path, [*methods])
     notes = machine(conditions, manifest)
     if len(shared) < whole:
         notes.append(
@@ -158,6 +158,23 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if begun:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
+    notes += _claims(manifest)
+    budgets, ks = _requested(path)
+    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
+    return Evaluated(
+        path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks,
+        conditions=conditions,
+    )  # fmt: skip
+
+
+def states(path: Path, methods: Sequence[str]) -> dict[str, list[ConditionLine]]:
+    """The state of the machine during each problem, by method."""
+    return {name: read_conditions(path, name) for name in methods}
+
+
+def _claims(manifest: Mapping[str, Any]) -> list[str]:
+    """What the verifier and the drafter declare, where it limits the results."""
+    notes = []
     if not manifest.get("lossless", True):
         notes.append(
             "The verifier is not lossless: samples of a method that drafts do not follow the "
@@ -165,12 +182,7 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if not manifest.get("batch_invariant", True):
         notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
-    budgets, ks = _requested(path)
-    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
-    return Evaluated(
-        path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks,
-        conditions=conditions,
-    )  # fmt: skip
+    return notes
 
 
 def machine(lines: Mapping[str, list[ConditionLine]], manifest: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from bass.analysis.evaluated import machine
+from bass.analysis.evaluated import machine, states
 from bass.analysis.scores import SCORES
 from bass.api.checks import examine
 from bass.api.llm import LLM, serve
@@ -53,7 +53,7 @@ from bass.provenance.made_with import (
     source_of_bass,
     source_of_scoring,
 )
-from bass.runs.evaluation_folder import Folder, opened, read_conditions, read_manifest
+from bass.runs.evaluation_folder import Folder, opened, read_manifest
 from bass.runs.unchanged import Unchanged
 
 _OPTIONS = (
@@ -147,8 +147,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page with the curves.",
             markup=False,
         )
-    conditions = {name: read_conditions(folder.path, name) for name in evaluation.methods}
-    for remark in machine(conditions, read_manifest(folder.path)):
+    for remark in machine(states(folder.path, evaluation.methods), read_manifest(folder.path)):
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     if skipped := whole - len(evaluation.problems):
         below.print(

@@ -53,7 +53,7 @@ class Cell:
     def place(self) -> str:
         """The group in which it is ranked: its batch and its work, and whether it is lossless."""
         lossy = "" if self.entry.lossless else ", not lossless"
-        return f"batch {self.batch}{self.work and f', {self.work}'}{lossy}"
+        return f"batch {self.batch}{self.work and f', {self.work}'}" + lossy
 
     @property
     def same_target(self) -> tuple[str, ...]:
