@@ -15,6 +15,7 @@ import pytest
 
 from bass.runs.records import EndLine
 from bass.runs.run_folder import RunFolder
+from support.evaluation_folders import write_evaluation
 from unit.ablations import texts, tokens
 from unit.checkpoints import Said
 
@@ -225,8 +226,19 @@ def test_the_folder_of_another_version_is_refused(
 def test_a_folder_that_cannot_be_written_is_told(ablate: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused(ablate("--output", "file/run"), "cannot be written (Not a directory)")
-    refused(ablate("--output", "file"), "cannot be written (File exists)")
-    refused(ablate("--output", "/proc/run"), "cannot be written (No such file or directory)")
+    refused(
+        ablate("--output", "file"), "`file` exists and is no folder: name another with `--output`."
+    )
+    write_evaluation(tmp_path / "evaluation", ("plain",), problems=2)
+    refused(
+        ablate("--output", "evaluation"),
+        "manifest.json is that of an evaluation, which `bass eval` wrote, and not of a run of "
+        "`bass ablate`: name another folder.",
+    )
+    refused(
+        ablate("--output", "/proc/run"),
+        "cannot be written (No such file or directory): name another folder with `--output`",
+    )
 
 
 @contextmanager

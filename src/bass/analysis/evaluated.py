@@ -4,19 +4,20 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 
-from bass.analysis.noise import noise
+from bass.analysis.noise import Speeds, noise
 from bass.analysis.scores import SCORES as KINDS
 from bass.analysis.scores import Scored, scores_within, useful_budgets
 from bass.errors import RequestError, RunFolderError
 from bass.files import read_regular
 from bass.plain_json import parse_json
+from bass.runs.conditions import ConditionLine
 from bass.runs.evaluation_folder import (
     IN_COMMON,
     LARGEST_JSON,
@@ -53,7 +54,7 @@ class Evaluated:
 
     problems: of the whole evaluation. notes: what a reader must know before the figures. pairs:
     methods to be compared with each other, the first with the second; none: all with the best. ks:
-    of pass@k, as requested.
+    of pass@k, as requested. conditions: of the machine, by problem of each method.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Evaluated:
     notes: Sequence[str]
     pairs: Sequence[tuple[str, str]] = ()
     ks: Sequence[int] = ()
+    conditions: Mapping[str, list[ConditionLine]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.count * len(self.methods) * (len(self.budgets) + POINTS) > MOST_FIGURES:
@@ -88,6 +90,10 @@ class Evaluated:
     def samples(self) -> int:
         """The number of samples of each problem."""
         return max(len(group) for groups in self.methods.values() for group in groups)
+
+    def speeds(self, a: str, b: str) -> Speeds:
+        """The machine's speeds while two methods were sampled."""
+        return Speeds.of(self.conditions.get(a, []), self.conditions.get(b, []))
 
     @functools.cache  # noqa: B019  one page needs the same values several times
     def scores(
@@ -143,7 +149,8 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     methods = {name: [found[task_id] for task_id in shared] for name, found in scored.items()}
     whole = len(shared) if whole is None else whole
-    notes = machine(path, list(methods), manifest)
+    conditions = states(path, [*methods])
+    notes = machine(conditions, manifest)
     if len(shared) < whole:
         notes.append(
             f"The evaluation is not finished: {len(shared)} of {whole} problems have scores. "
@@ -151,6 +158,23 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if begun:
         notes.append(f"Not scored yet, and left out: {', '.join(begun)}.")
+    notes += _claims(manifest)
+    budgets, ks = _requested(path)
+    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
+    return Evaluated(
+        path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks,
+        conditions=conditions,
+    )  # fmt: skip
+
+
+def states(path: Path, methods: Sequence[str]) -> dict[str, list[ConditionLine]]:
+    """The state of the machine during each problem, by method."""
+    return {name: read_conditions(path, name) for name in methods}
+
+
+def _claims(manifest: Mapping[str, Any]) -> list[str]:
+    """What the verifier and the drafter declare, where it limits the results."""
+    notes = []
     if not manifest.get("lossless", True):
         notes.append(
             "The verifier is not lossless: samples of a method that drafts do not follow the "
@@ -158,16 +182,13 @@ def read_evaluation(path: Path) -> Evaluated:
         )
     if not manifest.get("batch_invariant", True):
         notes.append("The drafter is batch-wide: tokens of a row depend on its batch.")
-    budgets, ks = _requested(path)
-    budgets = budgets or useful_budgets([group for groups in methods.values() for group in groups])
-    return Evaluated(path.resolve().name, [manifest], task, whole, methods, budgets, notes, ks=ks)
+    return notes
 
 
-def machine(path: Path, methods: Sequence[str], manifest: Mapping[str, Any]) -> list[str]:
+def machine(lines: Mapping[str, list[ConditionLine]], manifest: Mapping[str, Any]) -> list[str]:
     """Remarks on the machine while these methods were sampled: its noise, changes between sessions,
     or that its state was not recorded.
     """
-    lines = {name: read_conditions(path, name) for name in methods}
     reported = [*noise(itertools.chain(*lines.values()), "request"), *manifest.get("notes", [])]
     if not all(lines.values()):
         reported.append(
@@ -192,9 +213,10 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
             f"{a.name} and {b.name} share no problem that is scored in both: there is "
             "nothing to compare."
         )
-    methods = {}
+    methods, conditions = {}, {}
     for letter, one in (("A", a), ("B", b)):
         for name, groups in one.methods.items():
+            conditions[f"{letter}: {name}"] = one.conditions.get(name, [])
             by_id = {group[0].sample.task_id: group for group in groups}
             methods[f"{letter}: {name}"] = [by_id[task_id] for task_id in shared]
     budgets = (
@@ -210,13 +232,16 @@ def both(a: Evaluated, b: Evaluated) -> Evaluated:
             f"Only the {counted(len(shared), 'problem')} that both have scored are compared, of "
             f"{a.count} in A and {b.count} in B."
         )
-    return replace(
+    made = replace(
         a, name=f"{a.name} (A) and {b.name} (B)", manifests=[*a.manifests, *b.manifests],
         problems=len(shared), methods=methods,
         budgets=budgets, notes=notes,
         pairs=[(f"A: {name}", f"B: {name}") for name in a.methods if name in b.methods],
-        ks=sorted({*a.ks, *b.ks}),
+        ks=sorted({*a.ks, *b.ks}), conditions=conditions,
     )  # fmt: skip
+    speeds = [found for pair in made.pairs if (found := made.speeds(*pair)).differ]
+    warned = [speeds[0].warning("samples")] if speeds else []
+    return replace(made, notes=[*warned, *notes])
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

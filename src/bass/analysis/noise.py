@@ -1,7 +1,9 @@
 """Noise of the machine during a run, to separate it from real effects."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 
@@ -23,6 +25,62 @@ def spread(values: Iterable[float]) -> float:
     return float((high - low) / middle)
 
 
+@final
+@dataclass(frozen=True)
+class Speeds:
+    """The speeds of the machine during two runs, by their calibrations.
+
+    seconds: of each calibration, the medians in A and B. differ: the one by which the machine's
+    speed differs by more than noise, which is the larger spread of the two, and at least
+    `MOST_SPREAD`; empty if none does.
+    """
+
+    seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    differ: str = ""
+
+    @classmethod
+    def of(cls, a: Sequence[ConditionLine], b: Sequence[ConditionLine]) -> "Speeds":
+        """Those of the runs with these lines; calibrations that one lacks are left out."""
+        times = {name: (_times(a, name), _times(b, name)) for name in WORK}
+        seconds = {
+            name: (float(np.median(x)), float(np.median(y)))
+            for name, (x, y) in times.items()
+            if x and y
+        }
+        excess = {
+            name: abs(np.log(y / x))
+            for name, (x, y) in seconds.items()
+            if max(x, y) / min(x, y) - 1 > max(MOST_SPREAD, *map(spread, times[name]))
+        }
+        return cls(seconds, max(excess, key=lambda name: excess[name], default=""))
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """The range of times in B over those in A that the machine alone may cause; 1 is in it."""
+        found = [b / a for a, b in self.seconds.values()]
+        return min([1.0, *found]), max([1.0, *found])
+
+    def warning(self, whose: str = "") -> str:
+        """A sentence on why times have no verdict, with the calibration that differs most. `whose`
+        times, if not all are meant.
+        """
+        name = self.differ or max(
+            self.seconds, key=lambda one: abs(np.log(np.divide(*self.seconds[one])))
+        )
+        a, b = (1e3 * value for value in self.seconds[name])
+        return (
+            f"The machine {'had' if self.differ else 'may have had'} another speed in B than in A: "
+            f"a fixed {WORK[name]} took {a:.3g} ms in A and {b:.3g} ms in B (medians). Differences "
+            f"in times{whose and f' of {whose}'} may be the machine's, and have no verdict: make "
+            "both runs again when it is quiet, or compare in one run, where methods take turns."
+        )
+
+
+def _times(lines: Iterable[ConditionLine], name: str) -> list[float]:
+    """The positive times of a calibration."""
+    return [value for line in lines if (value := getattr(line, name)) is not None and value > 0]
+
+
 def remarks(run: RunFolder) -> list[str]:
     """Remarks on the figures of a run: noise of the machine, and changes between its sessions."""
     lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
@@ -35,10 +93,7 @@ def noise(lines: Iterable[ConditionLine], what: str = "generation") -> list[str]
     `what`: that each line is of.
     """
     lines = list(lines)
-    times = {
-        name: [value for line in lines if (value := getattr(line, name)) is not None]
-        for name in WORK
-    }
+    times = {name: _times(lines, name) for name in WORK}
     spreads = {name: spread(values) for name, values in times.items() if len(values) > 1}
     worst = max(spreads, key=lambda name: spreads[name], default="")
     if not worst or spreads[worst] <= MOST_SPREAD:

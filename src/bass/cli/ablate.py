@@ -24,6 +24,7 @@ from rich.text import Text
 from bass.analysis.against_plain import impossible, not_of_drafts
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
+from bass.analysis.units import NOTHING
 from bass.api.options import help_of, named_elsewhere
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
@@ -40,6 +41,7 @@ from bass.experiments.runner import Ablation
 from bass.interrupt import displayed, interruptible
 from bass.plain_yaml import PlainYamlError, read_yaml
 from bass.problems import Problems
+from bass.report.cells import words
 from bass.report.claims import claims
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
@@ -47,6 +49,7 @@ from bass.runs.settings import SETTINGS, Settings
 from bass.runs.words import called
 
 FAILED = 2
+SPEEDUP = "speedup_all"
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # columns of a table that is written to a file
 _OPTIONS = (
@@ -219,6 +222,7 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     """The main figures of every cell: means over its repeats.
 
     A metric that no cell has is left out, such as the speed-up without an autoregressive cell.
+    After the speed-up, `over` names the cell that it is over, by the axes on which they differ.
     """
     table = Table(
         *map(escape, made.axes), title=Text(made.about or made.name), title_justify="left"
@@ -230,13 +234,29 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     ]
     for metric in columns:
         table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
+        if metric.name == SPEEDUP:
+            table.add_column("over")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
-        figures = [metric.show(summary.metrics.get(metric.name)) for metric in columns]
+        figures: list[str | Text] = []
+        for metric in columns:
+            figures.append(metric.show(summary.metrics.get(metric.name)))
+            if metric.name == SPEEDUP:
+                figures.append(_text(_counterpart(summary, summaries)))
         table.add_row(
             *labels, *(figures if summary.state == "done" else ["failed"][: len(columns)])
         )
     return table
+
+
+def _counterpart(summary: Summary, summaries: Mapping[str, Summary]) -> str:
+    """The axes on which the cell of its speed-up differs, with their values there."""
+    plain = None if summary.plain is None else summaries.get(summary.plain)
+    if plain is None:
+        return NOTHING
+    own, others = summary.settings, plain.settings
+    unlike = [axis for axis in others if others[axis] != own.get(axis)]
+    return words({axis: called(others[axis]) for axis in unlike}, unlike)
 
 
 @final

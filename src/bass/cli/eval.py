@@ -2,14 +2,12 @@
 
 import functools
 import json
-import platform
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from jsonargparse import Namespace
 from rich.progress import (
     BarColumn,
@@ -22,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from bass.analysis.evaluated import machine
+from bass.analysis.evaluated import machine, states
 from bass.analysis.scores import SCORES
 from bass.api.checks import examine
 from bass.api.llm import LLM, serve
@@ -47,7 +45,7 @@ from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
-from bass.provenance.environment import here
+from bass.provenance.environment import device_name, here
 from bass.provenance.made_with import (
     SCORING,
     SOURCE,
@@ -149,7 +147,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: `bass report {config.output}` makes a page with the curves.",
             markup=False,
         )
-    for remark in machine(folder.path, evaluation.methods, read_manifest(folder.path)):
+    for remark in machine(states(folder.path, evaluation.methods), read_manifest(folder.path)):
         below.print(remark, style="yellow", markup=False, soft_wrap=True)
     if skipped := whole - len(evaluation.problems):
         below.print(
@@ -268,16 +266,13 @@ def _inputs(load_plan: LoadPlan, specs: Sequence[Any]) -> dict[str, str]:
 
 
 def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str, Any]:
-    device = llm.models.device
     return {
         "inputs": {SOURCE: source_of_bass(), SCORING: source_of_scoring()} | inputs,
         "problems": len(evaluation.problems),
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "device": device_name(llm.models.device),
     }
 
 

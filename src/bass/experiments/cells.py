@@ -3,6 +3,7 @@ content.
 """
 
 import contextlib
+import errno
 import fcntl
 import functools
 import itertools
@@ -321,6 +322,10 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
         append(folder / RunFolder.REQUESTS, jsonl([EndLine(call.number)]))
 
 
+# errors of a full disk, or of a limit on sizes
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Raise `UnwritableError` for an error of writing within it."""
@@ -328,8 +333,13 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else folder
+        if isinstance(error, FileExistsError):
+            raise UnwritableError(
+                f"`{where}` exists and is no folder: name another with `--output`."
+            ) from error
+        free = "free disk space or " if error.errno in _FULL else ""
         raise UnwritableError(
-            f"`{where}` cannot be written ({error.strerror or error}): free disk space or name "
+            f"`{where}` cannot be written ({error.strerror or error}): {free}name "
             "another folder with `--output`, and repeat the command; finished results are kept."
         ) from error
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from bass.api.plan import find_device
 from bass.errors import RunFolderError
 from bass.experiments.cells import Task, discard, has_results, writing
@@ -18,7 +16,7 @@ from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs
 from bass.experiments.plain import compare_with_plain
 from bass.files import write_atomically
-from bass.provenance.environment import cpu_name, here
+from bass.provenance.environment import device_name, here
 from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
 from bass.runs.own_files import check_lock, holder, inside, take_lock
@@ -175,7 +173,9 @@ def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
     return Manifest(
         **here(),
         commit=commit(),
-        device=", ".join(dict.fromkeys(device_name(cell.settings.device) for cell in plan.cells)),
+        device=", ".join(
+            dict.fromkeys(device_name(find_device(cell.settings.device)) for cell in plan.cells)
+        ),
         config=json.loads(json.dumps(plan.config, default=str)),
         axes=plan.axes,
         cells=[_entry(task, plan.config["base"], [*inputs.cells[task.id]]) for task in tasks],
@@ -201,14 +201,6 @@ def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
         bool(drafter.batch_invariant),
         inputs,
     )
-
-
-def device_name(requested: str) -> str:
-    """The product name of a device."""
-    device = find_device(requested)
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({cpu_name()}, {torch.get_num_threads()} threads)"
 
 
 def commit() -> str:

@@ -1,13 +1,17 @@
 """The version of bass, installed or from source, and the machine."""
 
+import os
 import platform
 import tomllib
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from bass.errors import DISTRIBUTION
+
+if TYPE_CHECKING:
+    import torch
 
 
 def bass_version() -> str:
@@ -28,14 +32,64 @@ def bass_version() -> str:
 
 def cpu_name() -> str:
     """The product name of the processor if the system reports it, else its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        lines = []
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
     return next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
         platform.machine(),
     )
+
+
+def processors() -> float:
+    """How many processors this process may use: by its affinity, and the quotas of its cgroups."""
+    try:
+        count = float(len(os.sched_getaffinity(0)))
+    except AttributeError:  # not on every system
+        count = float(os.cpu_count() or 1)
+    return min([count, *quotas(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))])
+
+
+def quotas(root: Path, own: Path) -> list[float]:
+    """The quotas of processor time of the groups that the file `own` names and of those that they
+    are in, in processors.
+    """
+    found = []
+    for line in _read(own).splitlines():
+        _, controllers, group = [*line.split(":", 2), "", ""][:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "cpu" if controllers else root
+        inner = top / group.strip("/")
+        # of the folders of the groups, a container has only its own at the top
+        for folder in dict.fromkeys((inner, *inner.parents, top)):
+            if not folder.is_relative_to(top):
+                continue
+            words = (
+                [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+                if controllers
+                else _read(folder / "cpu.max").split()
+            )
+            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):
+                found.append(int(words[0]) / int(words[1]))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def device_name(device: "torch.device") -> str:
+    """The product name of a device; of a CPU also the threads of torch, and the processors that
+    this process may use.
+    """
+    import torch  # here, since `bass --version` does not need it
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    may_use = f"{processors():.3g} of {os.cpu_count() or 1} processors"
+    return f"cpu ({cpu_name()}, {torch.get_num_threads()} threads, {may_use})"
 
 
 class Here(TypedDict):

@@ -9,6 +9,7 @@ from bass.analysis.against_plain import impossible, not_of_drafts
 from bass.analysis.independent import metrics
 from bass.analysis.metrics import METRICS
 from bass.analysis.repeats import Repeat, repeats_of
+from bass.runs.conditions import ConditionLine, read_conditions
 from bass.runs.records import CellEntry, Manifest, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import SETTINGS
@@ -36,6 +37,7 @@ class Cell:
     batch: int  # rows; 0 without steps
     summary: Summary | None
     lines: CellLines
+    conditions: Sequence[ConditionLine] = ()  # of the machine, by generation
 
     @property
     def done(self) -> bool:
@@ -49,8 +51,9 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """The group in which it is ranked: its batch and its work."""
-        return f"batch {self.batch}{self.work and f', {self.work}'}"
+        """The group in which it is ranked: its batch and its work, and whether it is lossless."""
+        lossy = "" if self.entry.lossless else ", not lossless"
+        return f"batch {self.batch}{self.work and f', {self.work}'}" + lossy
 
     @property
     def same_target(self) -> tuple[str, ...]:
@@ -118,7 +121,17 @@ def read_cells(run: RunFolder) -> list[Cell]:
     settings = [settings_of(entry, manifest.config) for entry in run.cells]
     named, works = choices(manifest), _works(manifest, settings, rows, axes)
     return [
-        Cell(entry, label(entry, axes), named[entry.id], work, own, batch, summary, lines)
+        Cell(
+            entry,
+            label(entry, axes),
+            named[entry.id],
+            work,
+            own,
+            batch,
+            summary,
+            lines,
+            read_conditions(run.cell_folder(entry.id)),
+        )
         for (entry, summary, lines), work, own, batch in zip(
             read, works, settings, rows, strict=True
         )

@@ -3,10 +3,13 @@ it is beyond the noise.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
+import numpy as np
+
 from bass.analysis.metrics import METRICS, Metric
+from bass.analysis.noise import Speeds
 from bass.analysis.statistics import Comparison
 from bass.analysis.units import number, shown
 from bass.report.contrast import difference
@@ -23,7 +26,8 @@ class Line:
     """One metric of one setting in two runs.
 
     `found`: None with fewer than two independent values. `same_work`: whether both decode the same
-    work; otherwise there is no verdict.
+    work; otherwise there is no verdict. `speeds`: of the machine; a time has no verdict where they
+    differ, or may cause the difference.
     """
 
     metric: Metric
@@ -31,10 +35,30 @@ class Line:
     b: float
     found: Comparison | None
     same_work: bool
+    speeds: Speeds = field(default_factory=Speeds)
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the runs differ in it beyond the noise, with the same work."""
+        """Whether the runs differ in it beyond the noise, with the same work, by more than the
+        machine's speed may cause.
+        """
+        return self._differs and not self.of_machine
+
+    @property
+    def of_machine(self) -> bool:
+        """Whether the runs differ in a time, and the machine's speed may cause the difference."""
+        if not self._differs or self.found is None or self.metric.over != "repeats":
+            return False
+        by, (low, high) = self.found.difference, self.speeds.ratios
+        if "per second" in self.metric.unit:
+            low, high = 1 / high, 1 / low
+        elif not self.metric.unit.startswith("seconds"):  # a share or ratio: either way
+            low, high = min(low, 1 / high), max(high, 1 / low)
+        overlap = by.low <= self.a * (high - 1) and self.a * (low - 1) <= by.high
+        return bool(self.speeds.differ) or overlap
+
+    @property
+    def _differs(self) -> bool:
         return self.same_work and self.found is not None and self.found.beyond_noise
 
     @property
@@ -46,6 +70,8 @@ class Line:
             return "too few values"
         if not self.found.beyond_noise:
             return "too few values" if (self.found.chance or 1.0) < 1 else "within the noise"
+        if self.of_machine:
+            return "maybe the machine's"
         if self.metric.better == "neither":
             return "differs"
         return (
@@ -99,9 +125,24 @@ def compared(both: Sequence[Pair], names: Sequence[str]) -> Mapping[str, list[Li
 
 
 def _line(metric: Metric, pair: Pair, x: float, y: float, among: int = 1) -> Line:
-    return Line(
-        metric, x, y, difference(pair.a, pair.b, metric, pair.same_work, among), pair.same_work
-    )
+    found = difference(pair.a, pair.b, metric, pair.same_work, among)
+    return Line(metric, x, y, found, pair.same_work, pair.speeds)
+
+
+def of_machine(both: Sequence[Pair]) -> list[str]:
+    """A sentence if times of some pairs have no verdict because of the machine's speed."""
+    lines = [
+        (pair, _line(DECIDES, pair, x, y, len(both)))
+        for pair in both
+        if (x := pair.a.value(DECIDES.name)) is not None
+        and (y := pair.b.value(DECIDES.name)) is not None
+    ]
+    found = [pair for pair, line in lines if pair.speeds.differ or line.of_machine]
+    if not found:
+        return []
+    worst = max(found, key=lambda pair: (bool(pair.speeds.differ), np.ptp(pair.speeds.ratios)))
+    whose = "" if len(found) == len(both) else counted(len(found), "setting")
+    return [worst.speeds.warning(whose)]
 
 
 def summed_up(both: Sequence[Pair]) -> list[str]:

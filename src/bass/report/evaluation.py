@@ -244,6 +244,8 @@ def _change(evaluated: Evaluated, a: str, b: str, budget: float) -> str:
         verdict = (
             "within the noise"
             if not change.beyond_noise
+            else "maybe the machine's"
+            if evaluated.speeds(a, b).differ
             else "B is better"
             if change.value > 0
             else "B is worse"

@@ -13,7 +13,7 @@ from bass.analysis.units import NOTHING
 from bass.errors import RunFolderError
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
-from bass.report.compared import compared, summed_up
+from bass.report.compared import compared, of_machine, summed_up
 from bass.report.contrast import lead
 from bass.report.drawing import Plot
 from bass.report.paired import Pair, differences, pairs
@@ -100,7 +100,8 @@ def comparison(a: RunFolder, b: RunFolder) -> tuple[str, list[str]]:
             f"{a.path} and {b.path} share no setting that is finished in both: there is "
             "nothing to compare."
         )
-    warned = differences(a.manifest, b.manifest, common) + [
+    warned = [*differences(a.manifest, b.manifest, common), *of_machine(common)]
+    warned += [
         f"{name}: {text}"
         for name, run, cells in zip("AB", (a, b), both, strict=True)
         for text in warnings(run, cells)
@@ -235,26 +236,24 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
     }
     compared = any(one not in (None, cell) for cell, one in plain.items())
     rows = []
-    for cell in sorted(cells, key=lambda cell: cell.batch):
+    for cell in sorted(cells, key=lambda cell: (not cell.entry.lossless, cell.batch)):
         values = [_with_interval(cell, metric) for metric in shown]
         if compared:
             values.insert(1, _times_plain(cell, plain[cell], found.get(cell.place)))
         winner = found.get(cell.place)
-        best = winner is not None and winner.clear and winner.best is cell
+        best = winner is not None and winner.lossless and winner.clear and winner.best is cell
         counts = [] if cell.summary is None else [cell.summary.repeats, cell.summary.prompts]
         rows.append({"best": best, "cells": [cell.label, cell.batch, *values, *map(len, counts)]})
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
     if compared:
-        heads.insert(1, {"text": "speed-up", "unit": "x plain"})
-    rivals = (
-        "of its batch" if all("," not in cell.place for cell in cells) else "of its batch and work"
-    )
+        heads.insert(1, {"text": "times as fast", "unit": "as fastest plain"})
+    rivals = "of its batch" if all(not cell.work for cell in cells) else "of its batch and work"
     note = f"{OVER} Below each its {100 * LEVEL:.0f} % interval, where there are two or more. "
     note += f"Bold: the fastest {rivals}, where its lead is beyond the noise."
+    if not all(cell.entry.lossless for cell in cells):
+        note += " Settings that are not lossless come last, and none of them is bold."
     if compared:
-        note += (
-            " Speed-up: over the fastest autoregressive decoding there, as the summary defines it."
-        )
+        note += " Times as fast: as the fastest autoregressive decoding there, which is named."
     heads = [
         {"text": "setting"},
         {"text": "batch"},
@@ -288,14 +287,19 @@ def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
 
 
 def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:
-    """The speed-up over autoregressive decoding, at the level of the summary's sentences."""
+    """How many times as fast it is as the fastest autoregressive decoding, which is named, at the
+    level of the summary's sentences.
+    """
     if winner is None or plain is None or plain is cell:
         return {"text": "1" if plain is cell else NOTHING}
     found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
     return (
         {"text": NOTHING}
         if found is None
-        else {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
+        else {
+            "text": f"{found.times:.2f}",
+            "small": f"{found.within.replace(' to ', '–')} as {plain.choice}".lstrip(),
+        }
     )
 
 

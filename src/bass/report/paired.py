@@ -1,9 +1,11 @@
 """The common cells of two runs, and their differences."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from bass.analysis.noise import Speeds
 from bass.report.cells import Cell
 from bass.runs.changes import other_inputs, other_software
 from bass.runs.records import Manifest
@@ -27,6 +29,11 @@ class Pair:
     a: Cell
     b: Cell
     same_work: bool
+
+    @functools.cached_property
+    def speeds(self) -> Speeds:
+        """The machine's speeds while the two ran."""
+        return Speeds.of(self.a.conditions, self.b.conditions)
 
     @property
     def title(self) -> str:

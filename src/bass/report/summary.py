@@ -16,6 +16,7 @@ from bass.runs.words import listed
 DECIDES = METRICS["all"]
 MOST_REPORTED = 6  # places, out of up to hundreds
 MOST_LEVEL = 3  # settings of a place over which the lead may be noise
+MEANINGLESS = "their texts do not follow the target's distribution, whatever their times"
 RATIO = (  # the only one on the page
     f"A is x times as fast as B: the time per token of B over that of A (`{DECIDES.name}`: the "
     "mean over sequences, from the end of the "
@@ -28,11 +29,17 @@ RATIO = (  # the only one on the page
 class Winner:
     """The fastest cell of a place, and the others in order.
 
-    A place is a batch, or a batch and a work: see `Cell.place`.
+    A place is a batch, or a batch and a work; settings that are not lossless have their own, so
+    that none is compared with a lossless one. See `Cell.place`.
     """
 
     best: Cell
     others: list[Cell]
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the settings of the place are lossless."""
+        return self.best.entry.lossless
 
     @property
     def plain(self) -> Cell | None:
@@ -90,9 +97,10 @@ class Winner:
 
 
 def winners(cells: Sequence[Cell]) -> dict[str, Winner]:
-    """The fastest finished cell of each place."""
+    """The fastest finished cell of each place, those of lossless settings first."""
     found: dict[str, Winner] = {}
-    for place in dict.fromkeys(cell.place for cell in sorted(cells, key=lambda cell: cell.batch)):
+    ordered = sorted(cells, key=lambda cell: (not cell.entry.lossless, cell.batch))
+    for place in dict.fromkeys(cell.place for cell in ordered):
         ranked = sorted(
             (
                 cell
@@ -112,7 +120,10 @@ def _decides(cell: Cell) -> float:
 
 
 def sentences(found: Mapping[str, Winner]) -> list[str]:
-    """The summary, the most important sentence first, without differences that may be noise."""
+    """The summary, the most important sentence first, without differences that may be noise.
+
+    Settings that are not lossless come last, and are compared with each other only.
+    """
     if not found:
         return [
             (
@@ -120,15 +131,9 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
                 "no setting is the fastest."
             )
         ]
-    doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
-    reported = []
-    if doubted:
-        reported.append(
-            f"At {_places(doubted, found)} the speed-up of the fastest setting is impossible: the "
-            "warnings give the reason, and no setting is called the fastest there."
-        )
-    if len(doubted) < len(found):
-        reported += [_head(found), *_over_plain(found)]
+    ranked = {place: winner for place, winner in found.items() if winner.lossless}
+    reported = [] if ranked else [f"None of these settings is lossless: {MEANINGLESS}."]
+    reported += _conclusions(ranked or found, "lossless " if 0 < len(ranked) < len(found) else "")
     reported += [_of_place(place, winner) for place, winner in list(found.items())[:MOST_REPORTED]]
     if len(found) > MOST_REPORTED:
         reported.append(f"The table has {len(found) - MOST_REPORTED} more places.")
@@ -147,7 +152,23 @@ def sentences(found: Mapping[str, Winner]) -> list[str]:
     return [*reported, *([RATIO] if leads else [])]
 
 
-def _head(found: Mapping[str, Winner]) -> str:
+def _conclusions(found: Mapping[str, Winner], kind: str) -> list[str]:
+    """Which settings are the fastest, and whether drafting is faster. `kind`: `lossless ` where
+    others are left out, else empty.
+    """
+    doubted = [place for place, winner in found.items() if winner.best.doubt is not None]
+    reported = []
+    if doubted:
+        reported.append(
+            f"At {_places(doubted, found)} the speed-up of the fastest {kind}setting is "
+            "impossible: the warnings give the reason, and no setting is called the fastest there."
+        )
+    if len(doubted) < len(found):
+        reported += [_head(found, kind), *_over_plain(found, kind)]
+    return reported
+
+
+def _head(found: Mapping[str, Winner], kind: str) -> str:
     """The settings that are the fastest beyond the noise, and where."""
     rivals = {
         place: winner
@@ -156,28 +177,19 @@ def _head(found: Mapping[str, Winner]) -> str:
     }
     if not rivals:
         return (
-            "Only one setting was run: there is nothing to compare."
+            f"Only one {kind}setting was run: there is nothing to compare."
             if len(found) == 1
-            else "No two settings have the same place."
+            else f"No two {kind}settings have the same place."
         )
     clear = {place: winner for place, winner in rivals.items() if winner.clear}
     if not clear:
-        where = _places([*rivals], found)
-        if all(lead.low is None for leads in _leads(rivals).values() for lead in leads):
-            return (
-                f"One repeat of each setting does not show which is the fastest at {where}: take "
-                "more repeats."
-            )
-        return (
-            f"At {where} the lead of the fastest setting is within the noise: take more repeats "
-            "before you rely on it."
-        )
+        return _none_is_clear(found, rivals, kind)
     names = [winner.best.choice for winner in clear.values()]
     most = max(dict.fromkeys(names), key=names.count)
     where = [place for place, winner in clear.items() if winner.best.choice == most]
-    rare = "No setting is the fastest everywhere, " if len(set(names)) > 1 else ""
+    rare = f"No {kind}setting is the fastest everywhere, " if len(set(names)) > 1 else ""
     head = (
-        f"{rare}{most} is the fastest {'most often, ' if rare else 'setting '}at "
+        f"{rare}{most} is the fastest {'most often, ' if rare else f'{kind}setting '}at "
         f"{_places(where, found)}"
     )
     by = [
@@ -195,7 +207,20 @@ def _head(found: Mapping[str, Winner]) -> str:
     return f"{head}: a lead beyond the noise ({100 * LEVEL:.0f} %){rest}."
 
 
-def _over_plain(found: Mapping[str, Winner]) -> list[str]:
+def _none_is_clear(found: Mapping[str, Winner], rivals: Mapping[str, Winner], kind: str) -> str:
+    where = _places([*rivals], found)
+    if all(lead.low is None for leads in _leads(rivals).values() for lead in leads):
+        return (
+            f"One repeat of each {kind}setting does not show which is the fastest at {where}: take "
+            "more repeats."
+        )
+    return (
+        f"At {where} the lead of the fastest {kind}setting is within the noise: take more repeats "
+        "before you rely on it."
+    )
+
+
+def _over_plain(found: Mapping[str, Winner], kind: str) -> list[str]:
     """Places where drafting is faster than autoregressive decoding although no setting is clearly
     the fastest, and places where it is not.
     """
@@ -208,14 +233,14 @@ def _over_plain(found: Mapping[str, Winner]) -> list[str]:
     if unsure:
         by = _range([lead.times for lead in unsure.values()])
         reported.append(
-            f"At {_places([*unsure], found)} the fastest is {by} times as fast as autoregressive "
-            "decoding, which is beyond the noise."
+            f"At {_places([*unsure], found)} the fastest {kind and f'{kind}setting '}is {by} times "
+            "as fast as autoregressive decoding, which is beyond the noise."
         )
     for beaten, verb in ((True, "is"), (False, "is shown to be")):
         where = [place for place, winner in found.items() if winner.beats_all_drafts is beaten]
         if where:
             reported.append(
-                f"At {_places(where, found)} no drafting setting {verb} faster than "
+                f"At {_places(where, found)} no {kind}drafting setting {verb} faster than "
                 "autoregressive decoding."
             )
     return reported

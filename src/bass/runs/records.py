@@ -263,7 +263,7 @@ class Summary(Json):
     the independent values that they are means of, see `bass.analysis.independent`.
 
     A metric that does not apply to a cell (an acceptance rate without drafts) has no entry. The
-    file has none of those that compare with autoregressive decoding, and no `unlike`;
+    file has none of those that compare with autoregressive decoding, and no `plain` and `unlike`;
     `RunFolder.summary` adds them. lines: how many lines each of its files has.
     """
 
@@ -277,7 +277,8 @@ class Summary(Json):
     facts: Facts | None = None
     prompts: list[dict[str, float]] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
-    unlike: list[str] | None = None  # as in `AgainstPlain`
+    plain: str | None = None  # as in `AgainstPlain`, like the next one
+    unlike: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -382,6 +383,11 @@ class Manifest(Json):
 
     @classmethod
     def check_version(cls, data: dict[str, Any], where: str) -> None:
+        if data.get("kind") == "evaluation":
+            raise RunFolderError(
+                f"{where} is that of an evaluation, which `bass eval` wrote, and not of a run of "
+                "`bass ablate`: name another folder."
+            )
         if data.get("format") != FORMAT:
             raise RunFolderError(
                 f"{where} has the format version {data.get('format')!r}, and this `bass` reads "

@@ -126,6 +126,7 @@ class RunFolder:
             metrics=summary.metrics | against.metrics,
             repeats=_joined(summary.repeats, against.repeats),
             prompts=_joined(summary.prompts, against.prompts),
+            plain=against.plain,
             unlike=against.unlike,
         )
 

@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "one of two runs of other work is better",
-        "Line.beyond_noise",
+        "Line._differs",
         "self.same_work and self.found is not None and self.found.beyond_noise",
         "self.found is not None and self.found.beyond_noise",
         ("unit/test_report_work.py::test_runs_of_other_work_are_told_apart_and_none_is_better",),
@@ -290,6 +290,23 @@ MUTANTS = (
         "found is not None and found.clear",
         "found is not None",
         ("unit/test_report_summary.py::test_the_summary_opens_with_nothing_that_may_be_noise",),
+    ),
+    Mutant(
+        "a setting that is not lossless is a rival of lossless ones",
+        "Cell.place",
+        "'' if self.entry.lossless else ', not lossless'",
+        "''",
+        (
+            "unit/test_report_lossless.py::"
+            "test_the_fastest_is_a_lossless_setting_and_no_sentence_compares_it_with_a_lossy_one",
+        ),
+    ),
+    Mutant(
+        "a faster machine makes a better run",
+        "Line.beyond_noise",
+        "self._differs and not self.of_machine",
+        "self._differs",
+        ("unit/test_report_machine.py",),
     ),
     Mutant(
         "a lead over the second fastest is one over all",
