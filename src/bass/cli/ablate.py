@@ -235,7 +235,7 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     for metric in columns:
         table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
         if metric.name == SPEEDUP:
-            table.add_column("over")
+            table.add_column("over", overflow="fold")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
         figures: list[str | Text] = []
