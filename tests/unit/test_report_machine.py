@@ -64,6 +64,7 @@ def test_times_have_no_verdict_where_the_machine_explains_them(tmp_path: Path, c
     assert ("maybe the machine's in 2." in " ".join(said)) == (kind != "machine, unseen")
     assert b.manifest.device in html
     assert "B is better" not in html
+    assert 'class="best"' not in html
 
 
 def test_what_does_not_depend_on_time_keeps_its_verdict(tmp_path: Path) -> None:

@@ -303,9 +303,9 @@ MUTANTS = (
     ),
     Mutant(
         "a faster machine makes a better run",
-        "Line.beyond_noise",
-        "self._differs and not self.of_machine",
-        "self._differs",
+        "Line.of_machine",
+        "bool(self.speeds.differ) or overlap",
+        "False",
         ("unit/test_report_machine.py",),
     ),
     Mutant(
