@@ -247,7 +247,7 @@ def test_a_damaged_line_elsewhere_is_an_error_that_names_file_and_line(
         (STEP, {"seconds": 1e308}, "a time of 1e+308 s is not possible"),
         (REQUEST, {"prefill_seconds": -0.5}, "a time of -0.5 s is not possible"),
         (REQUEST, {"token_seconds": [1.0, 1e9]}, "a time of 1e+09 s is not possible"),
-        (SUMMARY, {"metrics": {"all": 1e-300}}, "`all` of 1e-300 is not possible"),
+        (SUMMARY, {"metrics": {"all": 1e300}}, "`all` of 1e+300 is not possible"),
         (SUMMARY, {"repeats": [{"tau": 1e300}]}, "`tau` of 1e+300 is not possible"),
         (REQUEST, {"extra": 1}, "has the unknown extra"),
         (EndLine(0), {"end": False}, "`end` must be true"),

@@ -32,7 +32,7 @@ FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
 LONGEST = 1e8  # seconds: three years
-SMALLEST, LARGEST = 1e-18, 1e18  # of the values of metrics that are not 0
+LARGEST = 1e18  # of the values of metrics
 
 Value = TypeVar("Value")
 
@@ -287,7 +287,7 @@ class Summary(Json):
             )
         for values in (self.metrics, *self.repeats, *self.prompts):
             for name, value in values.items():
-                if value and not SMALLEST <= abs(value) <= LARGEST:
+                if abs(value) > LARGEST:
                     raise RunFolderError(f"`{name}` of {value:.3g} is not possible")
         if (self.error is None) != (self.state == "done"):
             raise RunFolderError("a cell has an error if it failed, and none if it is done")
