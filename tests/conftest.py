@@ -38,7 +38,7 @@ _common = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("dev", max_examples=20, **_common)
-settings.register_profile("ci", max_examples=30, derandomize=True, database=None, **_common)
+settings.register_profile("ci", max_examples=15, derandomize=True, database=None, **_common)
 settings.register_profile("nightly", max_examples=1500, print_blob=True, **_common)
 settings.register_profile(
     "mutants", settings.get_profile("ci"), max_examples=60, phases=(Phase.explicit, Phase.generate)
