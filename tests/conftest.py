@@ -30,8 +30,13 @@ from support import interpreter, matrix  # noqa: E402  (imports triton)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
 interpreter.hasten()
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# ignored by a job in the background, and under nohup
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 _common = {
     "deadline": None,
