@@ -23,11 +23,18 @@ def requests(world: LlamaWorld) -> list[Request]:
     ]
 
 
+# by day, one of each layout; each backend is compared with dense attention in tests/unit
+BY_DAY = ("padded+pad", "split+ragged", "paged+paged")
+
+
 @pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)], ids=str
 )
-@pytest.mark.parametrize("pairing", SLOW)
+@pytest.mark.parametrize(
+    "pairing",
+    [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in SLOW],
+)
 def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(
     pairing: str, dtype: torch.dtype, device: torch.device
 ) -> None:

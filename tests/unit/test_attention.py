@@ -36,7 +36,7 @@ def test_a_backend_equals_dense_causal_attention_of_each_row_alone(
 
 
 @pytest.mark.parametrize("pairing", SLOW)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_an_interpreted_backend_equals_dense_causal_attention_too(
     pairing: str, data: st.DataObject, device: torch.device

@@ -23,7 +23,7 @@ from support.engines import PAIRINGS
 pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
 FEW = 4
 # of those whose properties the laws, too, try in every run
-SOME = ("bass", "hf-heuristic", "model", "ngram", "confidence")
+SOME = ("bass", "hf-heuristic", "model", "ngram", "confidence", "rejection")
 # of drafters that cannot be made without
 ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
 
@@ -48,7 +48,10 @@ def test_every_drafter_is_exact(drafter: str) -> None:
     check_drafter(ARGUMENTS.get(drafter, drafter), examples=FEW)
 
 
-@pytest.mark.parametrize("verifier", [name for name, cls in VERIFIERS.items() if cls.lossless])  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "verifier",
+    some(name for name, cls in VERIFIERS.items() if cls.lossless),  # type: ignore[attr-defined]
+)
 def test_every_lossless_verifier_is_exact(verifier: str) -> None:
     check_verifier(verifier, examples=FEW)
 
