@@ -26,6 +26,7 @@ from bass.testing.statistics import assert_law, count
 from bass.testing.watch import Witness
 from bass.testing.worlds import LlamaWorld, TableWorld, World
 from support.engines import PAIRINGS, Setup, mixed_requests
+from support.matrix import night
 from support.oracle import greedy, joint_law
 from support.samples import first_tokens
 
@@ -65,8 +66,8 @@ DRAFTS = {
     [
         (Ngram(), NARROW),
         (Replay([[*PROMPT, 1, 1, 0, 2], [*PROMPT, 0, 0, 0]]), NARROW),
-        (SelfDraft(1), NARROW_LLAMA),
-        (Ensemble((Ngram(shortest=2), ModelDraft())), NARROW),
+        night(SelfDraft(1), NARROW_LLAMA),
+        night(Ensemble((Ngram(shortest=2), ModelDraft())), NARROW),
         (
             Ensemble((Replay([[*PROMPT, 1], [*PROMPT, 0, 2, 1]]), Ngram(shortest=2), ModelDraft())),
             NARROW,

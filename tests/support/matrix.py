@@ -5,6 +5,7 @@ needs one value, or two that meet; so every run takes a set in which every pair 
 and the rest is marked `nightly`.
 """
 
+import functools
 import itertools
 import math
 import random
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 Combination = tuple[object, ...]
+night = functools.partial(pytest.param, marks=pytest.mark.nightly)  # a case of the nightly tier
 made_for_the_night = True  # set by conftest.py: false where those marked `nightly` are left out
 SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 

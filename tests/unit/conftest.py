@@ -9,9 +9,18 @@ import jaxtyping
 import pytest
 
 from bass.cli import main
+from bass.runs import machine
 from unit.ablations import CONFIG
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 from unit.distributions import Offer, installer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_calibration() -> Iterator[None]:
+    """A run's calibrations of the machine are short: they would take 0.2 s a repeat."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "SIZES", {"cpu": (64, 2**18), "cuda": (64, 2**18)})
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from unit.test_package import ROOT
 PAGE = (ROOT / "docs/ablations.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def tokens(folder: Path) -> dict[str, list[tuple[int, int, list[int]]]]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.nightly)])
 def test_a_run_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothing(
     pair: Pair, tmp_path: Path, become: Become, kills: int

@@ -30,6 +30,7 @@ def ablate(bass_command: Command, runs: Path, name: str, *more: str) -> Said:
     return bass_command("ablate", str(runs / f"{name}.yaml"), "--output", str(runs / name), *more)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("source", ["b/cells/0001-policy.k-3", "a/cells/0000-policy.k-0"])
 @pytest.mark.parametrize("finished", [True, False])
 def test_results_of_another_cell_are_not_taken_for_a_cells_own(
@@ -53,6 +54,7 @@ def test_results_of_another_cell_are_not_taken_for_a_cells_own(
     assert bass_command("report", str(runs / "a")).status == 0
 
 
+@pytest.mark.nightly
 def test_a_run_that_moved_and_one_that_goes_on_are_their_own(
     runs: Path, bass_command: Command
 ) -> None:

@@ -41,6 +41,7 @@ def refused(said: Said, words: str) -> None:
     assert words in said.err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["requests.jsonl", "steps.jsonl"])
 def test_a_finished_cell_without_its_lines_is_named_and_runs_again_once_deleted(
     ablate: Command, copied_run: Path, bass_command: Command, name: str

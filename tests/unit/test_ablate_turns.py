@@ -150,6 +150,7 @@ def test_the_machine_is_noted_for_every_repeat(
         assert [line.began for line in lines] == sorted(line.began for line in lines)
 
 
+@pytest.mark.nightly
 def test_a_noisy_machine_is_told_first_and_a_quiet_one_not(
     tmp_path: Path, bass_command: Command
 ) -> None:

@@ -20,6 +20,7 @@ import bass
 from bass.errors import CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
 from bass.text.chat import LONGEST, MOST_MESSAGES, checked_messages
+from support.matrix import matrix
 from unit.checkpoints import Pair, write_checkpoint
 from unit.text_flavours import build
 from unit.text_folders import llama3_json, write
@@ -109,24 +110,24 @@ def read(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("messages", CONVERSATIONS, ids=range(len(CONVERSATIONS)))
-@pytest.mark.parametrize("style", TEMPLATES)
+@matrix(strength=1, messages=range(len(CONVERSATIONS)), style=TEMPLATES)
 def test_a_conversation_is_rendered_as_transformers_renders_it(
-    tmp_path: Path, style: str, messages: list[dict[str, Any]]
+    tmp_path: Path, messages: int, style: str
 ) -> None:
+    conversation = CONVERSATIONS[messages]
     folder = folder_with(tmp_path, TEMPLATES[style])
     ours, theirs = read(folder), AutoTokenizer.from_pretrained(folder)
     for prompt in (True, False):
         expected = theirs.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=prompt
+            conversation, tokenize=False, add_generation_prompt=prompt
         )
-        assert ours.chat.render(messages, add_generation_prompt=prompt) == expected
+        assert ours.chat.render(conversation, add_generation_prompt=prompt) == expected
     assert (
-        any(message["content"].strip() in expected for message in messages)
+        any(message["content"].strip() in expected for message in conversation)
         or style == "everything as JSON"
     )
-    ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert ours.encode(ours.chat.render(messages), add_special_tokens=False) == ids
+    ids = theirs.apply_chat_template(conversation, add_generation_prompt=True, return_dict=False)
+    assert ours.encode(ours.chat.render(conversation), add_special_tokens=False) == ids
 
 
 def test_named_templates_and_files_are_found_as_transformers_finds_them(tmp_path: Path) -> None:

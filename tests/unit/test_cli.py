@@ -19,6 +19,7 @@ from bass.api.options import LoadOptions, RequestOptions, help_of
 from bass.cli import COMMANDS, MODULES
 from bass.cli.options import unescape
 from bass.cli.parsing import underscored
+from support.matrix import night
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
@@ -235,6 +236,7 @@ def test_every_option_has_a_help_text(
         assert " ".join(text.split())[:20] in shown
 
 
+@pytest.mark.nightly
 def test_a_policy_in_a_file_of_the_working_directory(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(POLICY_FILE, encoding="utf-8")
     said = shell(
@@ -263,6 +265,7 @@ def test_standard_input_is_the_prompt(pair: Pair) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_reader_that_leaves_early_is_no_error(pair: Pair) -> None:
     command = [
         sys.executable,
@@ -293,7 +296,7 @@ class Late(Fixed):
 """
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError, FileNotFoundError])
+@pytest.mark.parametrize("error", [BrokenPipeError, night(FileNotFoundError)])
 def test_an_own_class_that_cannot_read_or_write_ends_with_its_traceback(
     error: type, pair: Pair, tmp_path: Path
 ) -> None:
@@ -303,6 +306,7 @@ def test_an_own_class_that_cannot_read_or_write_ends_with_its_traceback(
     assert said.err.splitlines()[-1] == f"{error.__name__}: worker"
 
 
+@pytest.mark.nightly
 def test_an_own_error_is_printed_without_a_standard_output_too(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(FAILING.format("BrokenPipeError('worker')"))
     command = [sys.executable, "-m", "bass", "generate", *pair.options]

@@ -85,6 +85,7 @@ def test_json_has_a_line_for_each_name(bass_command: Command) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_on_a_terminal_it_is_a_table_that_fits(
     offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_batch_wide_drafter_is_said_to_be_one(bass_command: Command, pair: Pai
     assert Ensemble((Ngram(),)).batch_invariant
 
 
+@pytest.mark.nightly
 def test_on_a_terminal_the_warning_is_red(pair: Pair) -> None:
     status, screen = on_a_terminal("generate", *pair.options, "def f(", "--verifier", "synthetic")
     assert status == 0

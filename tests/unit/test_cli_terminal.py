@@ -138,6 +138,7 @@ def test_ctrl_c_while_python_exits_ends_it_without_a_word() -> None:
     assert done.stderr == "bass: Interrupted before anything was generated.\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_standard_error_that_cannot_be_written_is_status_2_and_loses_no_output(
     pair: Pair, wrong: bool

@@ -180,6 +180,7 @@ def test_budgets_are_told_in_order_and_once(
     assert [p["budget"] for p in curve] == [0.5, 2.0, 0.5, 2.0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_evaluation_that_is_ended_from_outside_loses_at_most_one_problem(
     sent: signal.Signals, pair: Pair, tmp_path: Path

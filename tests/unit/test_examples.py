@@ -53,12 +53,14 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_example_package_pass_outside_the_project(package: Path) -> None:
     assert "2 passed" in run(
         package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_policy.py"
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not TRAINED, reason="the embedded pair is not there")
 def test_the_ablation_of_the_example_compares_the_policies_and_draws_a_plot(package: Path) -> None:
     printed = run(package, "ablation.py", "--batches", "1", "2", "--tokens", "4", "--repeats", "1")

@@ -150,6 +150,7 @@ def test_the_seeds_load(single: Seed, sharded: Seed) -> None:
     assert sharded.damaged(INDEX, (sharded.sound / INDEX).read_bytes())
 
 
+@pytest.mark.nightly
 @examples(500)
 @given(st.data())
 def test_bytes_of_a_header(single: Seed, data: st.DataObject) -> None:
@@ -184,6 +185,7 @@ def test_the_length_of_a_header(single: Seed, length: int) -> None:
     assert loads == (length == len(header))
 
 
+@pytest.mark.nightly
 @examples(450)
 @given(st.data())
 def test_values_of_a_header(single: Seed, data: st.DataObject) -> None:
@@ -275,6 +277,7 @@ def test_files_that_are_cut_or_go_on(sharded: Seed, data: st.DataObject) -> None
     assert not sharded.damaged(name, content + more)
 
 
+@pytest.mark.nightly
 @examples(250)
 @given(st.data())
 def test_values_of_an_index(sharded: Seed, data: st.DataObject) -> None:

@@ -17,6 +17,7 @@ from bass.checkpoints.weights import save_decoder
 from bass.interfaces import DraftLengthPolicy
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import Feedback
+from support.matrix import matrix
 
 PROMPTS = ["def f(x):", "a", "import numpy as np\n"]
 
@@ -304,14 +305,23 @@ def test_an_unfinished_text_is_all_that_its_tokens_decode_to(
     assert texts == [decode(c.token_ids) for c in result.completions]
 
 
-@pytest.mark.parametrize("options", [{}, {"ignore_eos": True}, {"stop": ["e"]}, {"temperature": 0}])
-@pytest.mark.parametrize("policy", ["bass", "fixed"])
-def test_the_accounts_add_up(
-    folders: tuple[Path, Path], policy: str, options: dict[str, object]
-) -> None:
+ACCOUNTS = {
+    "": {},
+    "ends": {"ignore_eos": True},
+    "stop": {"stop": ["e"]},
+    "greedy": {"temperature": 0},
+}
+
+
+@matrix(strength=1, options=ACCOUNTS, policy=["bass", "fixed"])
+def test_the_accounts_add_up(folders: tuple[Path, Path], options: str, policy: str) -> None:
     llm = bass.load(*folders, policy=policy, max_batch_size=3)
     result = llm.generate(
-        PROMPTS, **({"num_return_sequences": 3, "max_new_tokens": 60, "temperature": 1.0} | options)
+        PROMPTS,
+        **(
+            {"num_return_sequences": 3, "max_new_tokens": 60, "temperature": 1.0}
+            | ACCOUNTS[options]
+        ),
     )
     stats, trace = result.stats, result.trace
     assert stats.steps == len(trace)
@@ -320,7 +330,7 @@ def test_the_accounts_add_up(
     assert stats.accepted == sum(step.accepted.sum() for step in trace)
     assert stats.tokens == sum(map(len, tokens_of(result)))
     assert stats.tokens <= stats.emitted
-    assert options == {"stop": ["e"]} or stats.tokens == stats.emitted
+    assert options == "stop" or stats.tokens == stats.emitted
     assert sum(stats.reached_by_position) >= stats.accepted
     for step in trace:
         assert (step.accepted <= step.drafted).all()
@@ -330,7 +340,7 @@ def test_the_accounts_add_up(
         assert (step.emitted[~step.active] == 0).all()
         assert (step.drafted[~step.active] == 0).all()
         assert step.seconds > 0
-    if options == {"ignore_eos": True}:
+    if options == "ends":
         # Every row-step emits its accepted tokens and one more: nothing is cut when there are only
         # limits.
         assert stats.emitted == stats.accepted + stats.row_steps

@@ -266,7 +266,8 @@ TEMPLATES = {
     "an expression of brackets": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
 }
 
-SECOND = ("a list of lists", "a number", "filler text")  # each takes the second that it may
+# each takes much of the second that it may
+SECOND = ("a list of lists", "a number", "filler text", "a long name", "a loop", "a long reason")
 
 
 @pytest.mark.parametrize(

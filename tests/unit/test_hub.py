@@ -202,6 +202,7 @@ def test_without_the_library_one_sentence_names_the_remedy(monkeypatch: pytest.M
 NOWHERE = "http://127.0.0.1:1"
 
 
+@pytest.mark.nightly
 def test_only_what_is_needed_is_fetched_once_and_serves_without_a_network(
     hub: Hub, pair: Pair, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_had_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
     for (spec, words), said in zip(
         REFUSED.items(), commands(hub, tmp_path, *(["info", spec] for spec in REFUSED)), strict=True

@@ -19,6 +19,7 @@ from bass import testing
 from bass.errors import DISTRIBUTION
 from bass.models import FAMILIES
 from bass.provenance.environment import bass_version
+from support.matrix import night
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ PAGES = [
     "docs/tutorial.md",
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
 ]
-
+LONG = ("docs/extend/drafter.md", "docs/extend/verifier.md")  # they check several strategies
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -62,7 +63,7 @@ def with_few_examples(check: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [night(page) if page in LONG else page for page in PAGES])
 def test_the_python_of_the_pages_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

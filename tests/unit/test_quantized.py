@@ -28,6 +28,7 @@ from bass.records import CacheBudget, Window
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
+from support.matrix import matrix
 from unit.checkpoints import Pair
 
 EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "none"}
@@ -176,8 +177,7 @@ def test_the_logits_of_a_quantized_decoder_are_near_those_of_the_plain_one(
     assert 1e-4 < (ours - plain).norm() / plain.norm() < 4 * NEAR[name]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", EIGHT_BITS)
+@matrix(strength=1, dtype=[torch.float32, torch.float64], name=EIGHT_BITS)
 def test_greedy_drafts_change_no_token_of_a_quantized_target(
     name: str, dtype: torch.dtype, device: torch.device
 ) -> None:

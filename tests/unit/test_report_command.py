@@ -92,6 +92,7 @@ def test_without_texts_and_drafts_the_page_still_has_its_picture(tmp_path: Path)
     assert "blanks" in data["pictures"][0]["note"]
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Command
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bass.files import write_atomically
 from support.evaluation_folders import write_evaluation
+from support.matrix import night
 from support.run_folders import write_run
 from unit.checkpoints import Said
 
@@ -72,7 +73,7 @@ def test_a_pipe_in_the_place_of_a_plot_stays(
     assert node(plot) == found
 
 
-@pytest.mark.parametrize("kind", ["run", "evaluation"])
+@pytest.mark.parametrize("kind", [night("run"), "evaluation"])
 def test_no_file_of_a_run_is_replaced_by_a_page(
     kind: str, tmp_path: Path, bass_command: Command
 ) -> None:

@@ -22,6 +22,7 @@ from bass.policies.simulate import (
     simulate,
 )
 from bass.records import Feedback
+from support.matrix import matrix
 
 ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), PerRow(), Drifting(), Bursty()]
 
@@ -122,8 +123,7 @@ def regrets(
     )
 
 
-@pytest.mark.parametrize("batch", [1, 8, 64])
-@pytest.mark.parametrize("a", [0.3, 0.6, 0.8, 0.95])
+@matrix(strength=1, batch=[1, 8, 64], a=[0.3, 0.6, 0.8, 0.95])
 def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(
     a: float, batch: int
 ) -> None:
@@ -133,14 +133,14 @@ def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(
     assert regrets(Measured(), Constant(a), batch, CostModel()).mean() < 0.02
 
 
-@pytest.mark.parametrize("batch", [1, 16])
-@pytest.mark.parametrize(("a", "c"), [(0.3, 0.6), (0.5, 0.6), (0.3, 1.0), (0.8, 1.0)])
+@matrix(strength=1, batch=[1, 16], ac=[(0.3, 0.6), (0.5, 0.6), (0.3, 1.0), (0.8, 1.0)])
 def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(
-    a: float, c: float, batch: int
+    batch: int, ac: tuple[float, float]
 ) -> None:
     """Autoregressive decoding is the best fixed length here: what is lost to it is the budget of
     exploration, and noise.
     """
+    a, c = ac
     found = regrets(Measured(), Constant(a), batch, CostModel.from_ratio(c))
     assert found.mean() < 0.015
     assert found.max() < 0.025

@@ -12,6 +12,7 @@ from bass.ops.batch_state import last
 from bass.records import Draft
 from bass.testing import ExactnessError, check_drafter
 from bass.testing import laws_of_drafters as drafters
+from support.matrix import night
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 MOST = 32  # tokens of a vocabulary of the kit, at most
@@ -300,16 +301,16 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
 @pytest.mark.parametrize(
     ("drafter", "law", "shown"),
     [
-        (AnotherDistribution, drafters.LAW, "temperature"),
-        pytest.param(Unwarped, drafters.LAW, "temperature", marks=pytest.mark.nightly),
-        (TopFive, drafters.LAW, "24 tokens"),
-        pytest.param(Coarse, drafters.LAW, "24 tokens", marks=pytest.mark.nightly),
-        pytest.param(LateLie, drafters.LAW, "temperature", marks=pytest.mark.nightly),
-        pytest.param(LongRowsLie, drafters.LAW, "of 40 tokens", marks=pytest.mark.nightly),
-        pytest.param(OneUniform, drafters.LAW, "temperature", marks=pytest.mark.nightly),
-        pytest.param(Untruncated, drafters.LAW, "24 tokens", marks=pytest.mark.nightly),
-        pytest.param(SharedNoise, drafters.LAW, "temperature", marks=pytest.mark.nightly),
-        pytest.param(Retracting, drafters.LAW, "temperature", marks=pytest.mark.nightly),
+        night(AnotherDistribution, drafters.LAW, "temperature"),
+        night(Unwarped, drafters.LAW, "temperature"),
+        night(TopFive, drafters.LAW, "24 tokens"),
+        night(Coarse, drafters.LAW, "24 tokens"),
+        night(LateLie, drafters.LAW, "temperature"),
+        night(LongRowsLie, drafters.LAW, "of 40 tokens"),
+        night(OneUniform, drafters.LAW, "temperature"),
+        night(Untruncated, drafters.LAW, "24 tokens"),
+        night(SharedNoise, drafters.LAW, "temperature"),
+        night(Retracting, drafters.LAW, "temperature"),
         (AtLeastOne, drafters.LENGTHS, "prompt"),
         (Beyond, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
         (Unnormalised, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
@@ -322,10 +323,10 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
         (NoTensor, drafters.SHAPES, "1 row(s), ends of sequence []; prompt"),
         (Impossible, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
         (Eager, drafters.LEAVES, "1 row(s), ends of sequence []; prompt"),
-        pytest.param(Copying, drafters.MATES, "prompt", marks=pytest.mark.nightly),
-        (Pooled, drafters.MATES, "prompt"),
-        pytest.param(BatchWideAndBroken, drafters.LAW, "temperature", marks=pytest.mark.nightly),
-        (BatchWideAndForgetful, drafters.AGAIN, "prompt"),
+        night(Copying, drafters.MATES, "prompt"),
+        night(Pooled, drafters.MATES, "prompt"),
+        night(BatchWideAndBroken, drafters.LAW, "temperature"),
+        night(BatchWideAndForgetful, drafters.AGAIN, "prompt"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

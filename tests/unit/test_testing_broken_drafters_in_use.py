@@ -2,7 +2,6 @@
 another verifier, or with sampling options of rows.
 """
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from bass.ops import batch_state
 from bass.records import Draft, Window
 from bass.testing import check_drafter
 from bass.testing import laws_of_drafters as drafters
+from support.matrix import night
 from unit.test_testing_broken_drafters import Model, laws_broken
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -155,17 +155,14 @@ class Contrasts(Model):
         return ModelDrafter(context.draft(), warp, context.draw)
 
 
-night = functools.partial(pytest.param, marks=pytest.mark.nightly)
-
-
 @pytest.mark.parametrize(
     ("drafter", "law", "shown"),
     [
-        (RetractsAtTheRule, drafters.LAW_WITH_A_RULE, "3 tokens"),
+        night(RetractsAtTheRule, drafters.LAW_WITH_A_RULE, "3 tokens"),
         night(StopsTogether, drafters.MATES_WITH_A_RULE, "prompt"),
-        (ByPosition, drafters.LAW_BY_BLOCK, "3 tokens"),
+        night(ByPosition, drafters.LAW_BY_BLOCK, "3 tokens"),
         (LateReport, drafters.PROBS, "prompt"),
-        (LatePenalties, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
+        night(LatePenalties, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
         night(RawReport, drafters.LAW, "top_p=0.8"),
         night(OptionsOfRowZero, drafters.MATES, "prompt"),
         night(EndsEarly, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
@@ -181,5 +178,6 @@ def test_a_drafter_that_is_right_in_a_plain_run_is_found_out_in_use(
     assert shown in broken.case
 
 
+@pytest.mark.nightly
 def test_the_loop_that_these_drafters_spoil_is_correct() -> None:
     check_drafter(Looped, examples=4)

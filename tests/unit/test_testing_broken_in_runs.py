@@ -17,6 +17,7 @@ from bass.testing import check_verifier, laws_of_verified_runs, proof
 from bass.testing.enumeration import rejection_cuts
 from bass.verifiers.block import Block
 from bass.verifiers.rejection import Rejection
+from support.matrix import night
 from unit.test_testing_broken_drafters import laws_broken
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -126,14 +127,14 @@ class EveryFourth(Verifier):
 @pytest.mark.parametrize(
     ("verifier", "law"),
     [
-        (OneNoise, laws_of_verified_runs.LAW),
-        pytest.param(EveryThird, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
-        pytest.param(Doubtful, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
-        (DoubtfulOfTheCertain, laws_of_verified_runs.LAW),
-        pytest.param(ByPosition, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
-        (Remembers, laws_of_verified_runs.MATES),
+        night(OneNoise, laws_of_verified_runs.LAW),
+        night(EveryThird, laws_of_verified_runs.LAW),
+        night(Doubtful, laws_of_verified_runs.LAW),
+        night(DoubtfulOfTheCertain, laws_of_verified_runs.LAW),
+        night(ByPosition, laws_of_verified_runs.LAW),
+        night(Remembers, laws_of_verified_runs.MATES),
         (InFloat64, proof.NO_ERROR),
-        pytest.param(EveryFourth, laws_of_verified_runs.LAW, marks=pytest.mark.nightly),
+        night(EveryFourth, laws_of_verified_runs.LAW),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -143,6 +144,7 @@ def test_a_verifier_that_is_right_in_each_step_alone_is_found_out_in_a_run(
     assert laws_broken(check_verifier, verifier, examples=12).law == law
 
 
+@pytest.mark.nightly
 def test_breakpoints_do_not_spare_a_verifier_the_run() -> None:
     broken = laws_broken(check_verifier, InFloat64, rejection_cuts, examples=4)
     assert broken.law == proof.NO_ERROR

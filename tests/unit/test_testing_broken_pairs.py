@@ -17,6 +17,7 @@ from bass.records import AttentionRule, PaddedView
 from bass.testing import ExactnessError, check_pair
 from bass.testing import laws_of_pairs as pairs
 from bass.testing.runs import GREEDY
+from support.matrix import night
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -218,20 +219,20 @@ class OwnBackend(Plain):
 @pytest.mark.parametrize(
     ("cache", "backend", "law"),
     [
-        ("padded", OneStaleKey, pairs.DENSE),
+        night("padded", OneStaleKey, pairs.DENSE),
         ("padded", NotItself, pairs.DENSE),
-        ("padded", NoWindow, pairs.DENSE),
-        ("padded", NoCap, pairs.DENSE),
-        ("padded", RowZero, pairs.DENSE),
-        ("padded", Overflowing, pairs.FINITE),
-        ("padded", Leaking, pairs.ABOVE),
+        night("padded", NoWindow, pairs.DENSE),
+        night("padded", NoCap, pairs.DENSE),
+        night("padded", RowZero, pairs.DENSE),
+        night("padded", Overflowing, pairs.FINITE),
+        night("padded", Leaking, pairs.ABOVE),
         (Forgetful, Plain(), pairs.DICTIONARY),
         (OneShort, "sdpa", pairs.DICTIONARY),
         (FirstBlock, "sdpa", pairs.DICTIONARY),
         (NothingFar, "sdpa", pairs.DICTIONARY),
         (NoSpare, "sdpa", pairs.DICTIONARY),
         (FirstRows, "sdpa", pairs.DICTIONARY),
-        (OwnedForgetful, OwnBackend, GREEDY),
+        night(OwnedForgetful, OwnBackend, GREEDY),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -254,7 +255,9 @@ def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(
     assert len(broken.case) < 500
 
 
-@pytest.mark.parametrize(("cache", "backend"), [(Rows, Plain), (Rows, "auto"), (Owned, OwnBackend)])
+@pytest.mark.parametrize(
+    ("cache", "backend"), [(Rows, Plain), night(Rows, "auto"), night(Owned, OwnBackend)]
+)
 def test_what_the_broken_ones_were_made_from_breaks_no_law(cache: type, backend: Any) -> None:
     check_pair(cache, backend, examples=12)
 

@@ -17,6 +17,7 @@ from bass.testing import ExactnessError, check_policy, check_stop_rule
 from bass.testing import laws_of_policies as policies
 from bass.testing import laws_of_stop_rules as rules
 from bass.testing.proof import NO_ERROR
+from support.matrix import night
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -163,15 +164,13 @@ class Failing(Steps):
 @pytest.mark.parametrize(
     ("policy", "law", "found"),
     [
-        (OneTooMany, policies.LENGTHS, "[4]"),
+        night(OneTooMany, policies.LENGTHS, "[4]"),
         (Floats, policies.LENGTHS, "float64 of shape [1]: [1.0]"),
         (OneForAll, policies.LENGTHS, "int64 of shape [1]: [2]"),
         (Lists, policies.LENGTHS, "list: [1]"),
         (Mutating, policies.STATE.format("update"), "[1, 1]"),
-        pytest.param(
-            MutatingWhenReset, policies.STATE.format("reset"), "", marks=pytest.mark.nightly
-        ),
-        pytest.param(RarelyInPlace, policies.STATE.format("reset"), "", marks=pytest.mark.nightly),
+        night(MutatingWhenReset, policies.STATE.format("reset"), ""),
+        night(RarelyInPlace, policies.STATE.format("reset"), ""),
         (Greedy, policies.FEEDBACK, "accepted [0]"),
         (OfTheHour, policies.TWICE, ""),
         (Rolling, policies.TWICE, ""),
@@ -180,7 +179,7 @@ class Failing(Steps):
         (OnSelf, policies.TWICE, ""),
         (Queue, policies.STATE.format("update"), "deque"),
         (OnDevice, policies.HOST, "tensor"),
-        (Unsteady, policies.STEADY, ""),
+        night(Unsteady, policies.STEADY, ""),
         (Failing, NO_ERROR, "KeyError: 'two'"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -264,14 +263,14 @@ class TopFive(Decisive):
 @pytest.mark.parametrize(
     ("rule", "laws"),
     [
-        pytest.param(OtherRow, [rules.OWN], marks=pytest.mark.nightly),
-        pytest.param(Mean, [rules.OWN], marks=pytest.mark.nightly),
-        (Place, [rules.OWN]),
+        night(OtherRow, [rules.OWN]),
+        night(Mean, [rules.OWN]),
+        night(Place, [rules.OWN]),
         (Numbers, [rules.ANSWER]),
         (WholeBatch, [rules.ANSWER]),
         (Overwriting, [rules.PURE]),
         (Alternating, [rules.PURE]),
-        pytest.param(FullBatch, [rules.OWN], marks=pytest.mark.nightly),
+        night(FullBatch, [rules.OWN]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -287,7 +286,7 @@ def test_a_stop_rule_that_breaks_a_law_is_told_which_and_where(rule: type, laws:
     ("check", "strategy"),
     [
         (check_policy, Steps),
-        pytest.param(check_stop_rule, Decisive, marks=pytest.mark.nightly),
+        night(check_stop_rule, Decisive),
         (check_stop_rule, TopFive),
     ],
 )

@@ -17,6 +17,7 @@ from bass.testing import check_drafter, check_verifier
 from bass.testing import laws_of_verifiers as verifiers
 from bass.testing.enumeration import exact_match_cuts, rejection_cuts
 from bass.verifiers.rejection import Rejection
+from support.matrix import night
 from unit.test_testing_broken_drafters import BatchWide, Model, laws_broken
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -244,25 +245,25 @@ class OwnNoise(Verifier):
 @pytest.mark.parametrize(
     ("verifier", "law"),
     [
-        (Boundary, verifiers.BEYOND),
-        (SeesBeyond, verifiers.BEYOND),
-        pytest.param(BonusOfTheDraft, verifiers.LAW, marks=pytest.mark.nightly),
-        pytest.param(DraftsUniform, verifiers.LAW, marks=pytest.mark.nightly),
-        (AcceptsAll, verifiers.LAW),
-        pytest.param(Crowded, verifiers.LAW, marks=pytest.mark.nightly),
-        pytest.param(FarBias, verifiers.LAW, marks=pytest.mark.nightly),
-        (Random, verifiers.SAME),
-        (LeavesLengthsOut, verifiers.COUNTS),
-        (ByTheMinimum, verifiers.MATES),
-        pytest.param(OfThePlace, verifiers.MATES, marks=pytest.mark.nightly),
+        night(Boundary, verifiers.BEYOND),
+        night(SeesBeyond, verifiers.BEYOND),
+        night(BonusOfTheDraft, verifiers.LAW),
+        night(DraftsUniform, verifiers.LAW),
+        night(AcceptsAll, verifiers.LAW),
+        night(Crowded, verifiers.LAW),
+        night(FarBias, verifiers.LAW),
+        night(Random, verifiers.SAME),
+        night(LeavesLengthsOut, verifiers.COUNTS),
+        night(ByTheMinimum, verifiers.MATES),
+        night(OfThePlace, verifiers.MATES),
         (Narrow, verifiers.SHAPES),
-        (Shifted, verifiers.PREFIX),
+        night(Shifted, verifiers.PREFIX),
         (InPlace, verifiers.LEAVES),
-        (Cleans, verifiers.LEAVES),
-        (MarksDraft, verifiers.LEAVES),
+        night(Cleans, verifiers.LEAVES),
+        night(MarksDraft, verifiers.LEAVES),
         (MovesOn, verifiers.LEAVES),
-        (OwnNoise, verifiers.SEED),
-        pytest.param(StepsRace, verifiers.SEED, marks=pytest.mark.nightly),
+        night(OwnNoise, verifiers.SEED),
+        night(StepsRace, verifiers.SEED),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -272,6 +273,7 @@ def test_a_verifier_that_breaks_a_law_is_told_which_and_where(verifier: type, la
     assert len(broken.case) < 700
 
 
+@pytest.mark.nightly
 def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
     check_verifier(Spoiled, rejection_cuts, examples=4)
     broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=10)
@@ -299,6 +301,7 @@ class InEightBits(Drafter):
         return Draft(tokens, None, lengths.to(torch.int16))
 
 
+@pytest.mark.nightly
 def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
     check_drafter(InEightBits, examples=2)
     check_drafter(Model, examples=2)

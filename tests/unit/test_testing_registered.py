@@ -83,6 +83,7 @@ def run(folder: Path, script: str, *flags: str) -> "subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.nightly
 def test_a_plain_script_needs_no_pytest_gets_no_warning_and_finds_no_file_afterwards(
     tmp_path: Path,
 ) -> None:

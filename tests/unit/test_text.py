@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as FastTokenizer
@@ -211,7 +211,6 @@ def test_the_streamed_events_make_up_the_result(llm: bass.LLM) -> None:
     assert [c.text for c in llm.generate(["def f(", "for"], **OPTIONS).completions] == texts
 
 
-@settings(max_examples=25)
 @given(cut=st.integers(0, 28), length=st.integers(1, 6))
 def test_text_ends_before_the_first_stop_string(llm: bass.LLM, cut: int, length: int) -> None:
     """The stop string is taken from the unstopped text, so it may lie across tokens and steps."""

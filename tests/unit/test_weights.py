@@ -323,6 +323,7 @@ for dtype in (torch.bfloat16, torch.float32):
 """
 
 
+@pytest.mark.nightly
 def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
     """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the
     mapped files count too) rose at its peak.
