@@ -189,8 +189,8 @@ class ReusesDrafter(ForwardingRowStore, Drafter):
         self, sequences: Sequences, lengths: torch.Tensor, k: int, noise: Noise, span: int
     ) -> Draft:
         window = Window(*last(sequences, 2), span)
-        drafted, probs = torch.zeros(len(lengths), k, dtype=torch.int64), []
-        positions = torch.empty(len(lengths), 1, dtype=torch.int64)
+        drafted, probs = lengths.new_zeros(len(lengths), k), []
+        positions = lengths.new_empty(len(lengths), 1)
         for i in range(k):
             logits = self.scorer(window).logits[:, -1:]
             probs.append(self.context.warp(logits, sequences.history(drafted[:, :i]))[:, 0])

@@ -298,6 +298,6 @@ def test_another_module_in_the_place_of_a_linear_layer_is_called_as_it_is(
         gates, up = expected.chunk(2, -1)
         gated = gated_linear(x, other, torch.relu)
         torch.testing.assert_close(gated, gates.relu() * up)
-        stream = Residual(drawn(2, 3, 8, seed=2))
+        stream = Residual(drawn(2, 3, 8, seed=2).to(device))
         found = stream.plus(linear(x, other)).tensor()
         torch.testing.assert_close(found, stream.tensor() + expected)
