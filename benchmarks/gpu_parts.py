@@ -62,10 +62,11 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
         statistics.median(times)
         for times in ([s.seconds for s in trace], [s.host_seconds for s in trace])
     )
-    if not llm.graphs or llm._kept is None:
+    engines = llm._engines.engines
+    if engines is None:
         return {}
     k = int(statistics.median(s.k for s in trace))
-    parts = parts_at(llm._kept.engine, k, length)
+    parts = parts_at(engines.engine(len(trace[0].active)), k, length)
     sampling = parts["draft_sampling"] + parts["sample"]
     host = step + between - parts["draft"] - parts["verify"] - parts["sample"]
     ms = {part: round(t * 1e3, 4) for part, t in (parts | {"host": host}).items()}

@@ -41,7 +41,6 @@ from bass.api.plan import Strategies, backend_for, layout_for
 from bass.api.resolve import make
 from bass.drafters import ModelDraft, NoDrafter
 from bass.engine.cost import measure_peaks
-from bass.engine.graphs import GraphedStep
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama, LlamaConfig
 from bass.quantization import quantize, quantize_head
@@ -189,14 +188,12 @@ def measure_warm_up(models: Models, batch: int, arguments: argparse.Namespace) -
 
     def warm_up() -> tuple[float, int]:
         free()
-        llm = llm_for(models, str(LONGEST), batch, arguments)
+        llm = llm_for(models, "measured", batch, arguments)
         began = time.perf_counter()
-        llm.warm_up(random_prompts(models, batch), **OPTIONS)
+        llm.warm_up()
         torch.cuda.synchronize()
-        step = llm._kept.engine.step if llm._kept is not None else None
-        return time.perf_counter() - began, len(step.captured) if isinstance(
-            step, GraphedStep
-        ) else 0
+        engines = llm._engines.engines
+        return time.perf_counter() - began, 0 if engines is None else engines.captured
 
     (seconds, graphs), (again, _) = warm_up(), warm_up()
     return {"seconds": seconds, "again": again, "graphs": graphs}

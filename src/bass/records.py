@@ -122,6 +122,10 @@ class Sequences:
             },
         )
 
+    def first(self, batch: int) -> "Sequences":
+        """The first `batch` rows, in the same storage."""
+        return Sequences(*(tensor[:batch] for tensor in vars(self).values()))
+
     def history(self, drafted: Int[Tensor, "batch drafted"]) -> "History":
         """The history of the rows: their tokens and options, and these drafted tokens."""
         return History(

@@ -179,17 +179,16 @@ def test_graphs_are_made_on_the_rows_device_whichever_is_the_current_one(tmp_pat
 
 def test_a_drafter_that_reads_on_the_host_cannot_be_captured_and_says_so(tmp_path: Path) -> None:
     target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
-    llm = bass.load(
-        target,
-        drafter=Scripted({}, lambda *_: False, 53),
-        num_speculative_tokens=2,
-        device="cuda",
-        cuda_graphs=True,
-    )
     with pytest.raises(
         BassError, match=r"cannot be captured as a CUDA graph .* give `cuda_graphs=False`"
     ):
-        llm.generate([[3, 1, 4]], max_new_tokens=6)
+        bass.load(
+            target,
+            drafter=Scripted({}, lambda *_: False, 53),
+            num_speculative_tokens=2,
+            device="cuda",
+            cuda_graphs=True,
+        )
 
 
 def test_two_generations_at_once_have_engines_of_their_own(tmp_path: Path) -> None:
@@ -252,42 +251,48 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
     return target, write_checkpoint(tmp_path / "draft", None, 16, 1, 20000, context=32768)
 
 
-def test_after_a_warm_up_nothing_is_left_to_capture(models: tuple[Path, Path]) -> None:
-    llm = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs=True)
-    request: dict[str, Any] = {
-        "num_return_sequences": 3,
-        "max_new_tokens": 400,
-        "temperature": 1.0,
-        "ignore_eos": True,
+def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> None:
+    """Whatever the prompts' number and lengths, limits, seeds, ends and sampling options."""
+    options: dict[str, Any] = {
+        "policy": OwnPast(),
+        "device": "cuda",
+        "max_batch_size": 3,
+        "max_model_len": 1024,
     }
-    llm.warm_up([3, 1, 4], **request)
-    assert llm._kept is not None
-    assert isinstance(step := llm._kept.engine.step, GraphedStep)
-    assert set(step.captured) == {(k, span) for k in range(5) for span in (256, 512)}
-    warm, cold = (
-        made.generate([3, 1, 4], **request)
-        for made in (llm, bass.load(*models, policy=OwnPast(), device="cuda"))
-    )
-    assert step is llm._kept.engine.step
-    assert len(step.captured) == 10
-    assert [c.token_ids for c in warm.completions] == [c.token_ids for c in cold.completions]
-    # looking whether graphs are there, and capturing them
-    assert 10 * warm.stats.capture_seconds < cold.stats.capture_seconds
-    assert sum(s.seconds for s in cold.trace) <= cold.trace[-1].at < cold.stats.seconds + 1e-3
-    # nor do other sampling options, seeds, or ends need graphs of their own
-    options: list[dict[str, Any]] = [
-        {"temperature": 0, "stop_token_ids": [5, 6, 7]},
-        {"temperature": 0.4, "top_k": 9, "top_p": 0.8, "min_p": 0.01, "seed": 3},
-        {"repetition_penalty": 1.2, "frequency_penalty": 0.3, "min_new_tokens": 9},
+    llm = bass.load(*models, **options)
+    engines = llm._engines.engines
+    assert engines is not None
+    sizes, lengths, spans = (1, 2, 3), range(5), (512, 1024)
+    steps = [engines.engine(size).step for size in sizes]
+    for step in steps:
+        assert isinstance(step, GraphedStep)
+        assert set(step.captured) == set(itertools.product(lengths, spans))
+    alone = bass.load(*models, **options | {"cuda_graphs": False})
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        ([3, 1, 4], {"num_return_sequences": 3, "temperature": 1.0}),
+        ([3, 1, 4], {"temperature": 0, "stop_token_ids": [5, 6, 7]}),
+        ([[5] * 600, [7, 3]], {"temperature": 0.4, "top_k": 9, "top_p": 0.8, "seed": 3}),
+        ([[3], [4], [5], [6, 2]], {"repetition_penalty": 1.2, "frequency_penalty": 0.3}),
+        ([9] * 20, {"max_new_tokens": 1004, "min_p": 0.01, "min_new_tokens": 9}),
     ]
-    for one in options:
-        alone = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs=False)
-        found, expected = (made.generate([3, 1, 4], **request | one) for made in (llm, alone))
+    for prompts, request in calls:
+        request = {"max_new_tokens": 40, "ignore_eos": True} | request
+        found, expected = (made.generate(prompts, **request) for made in (llm, alone))
+        assert found.stats.capture_seconds == 0
         assert [c.token_ids for c in found.completions] == [
             c.token_ids for c in expected.completions
         ]
-    assert step is llm._kept.engine.step
-    assert len(step.captured) == 10
+    assert steps == [llm._engines.engines.engine(size).step for size in sizes]  # type: ignore[union-attr]
+    assert all(len(step.captured) == 10 for step in steps)  # type: ignore[attr-defined]
+
+
+def test_a_lazy_call_captures_before_its_first_token(models: tuple[Path, Path]) -> None:
+    llm = bass.load(*models, policy=OwnPast(), device="cuda", cuda_graphs="lazy")
+    request: dict[str, Any] = {"max_new_tokens": 400, "temperature": 1.0, "ignore_eos": True}
+    cold = llm.generate([3, 1, 4], **request)
+    assert cold.stats.capture_seconds > 0
+    assert sum(s.seconds for s in cold.trace) <= cold.trace[-1].at < cold.stats.seconds + 1e-3
+    assert llm.generate([3, 1, 4], **request).stats.capture_seconds == 0
 
 
 def test_garbage_that_is_collected_meanwhile_ends_no_capture(models: tuple[Path, Path]) -> None:
@@ -296,7 +301,7 @@ def test_garbage_that_is_collected_meanwhile_ends_no_capture(models: tuple[Path,
     threshold = gc.get_threshold()
     try:
         for _ in range(3):
-            held: list[Any] = [bass.load(*models, device="cuda", cuda_graphs=True)]
+            held: list[Any] = [bass.load(*models, device="cuda", cuda_graphs="lazy")]
             held[0].generate([3, 1, 4], **request)
             held.append(held)
             gc.set_threshold(1)
@@ -342,7 +347,7 @@ def test_without_room_for_the_caches_a_request_says_so_and_a_smaller_one_is_serv
     models: tuple[Path, Path], narrow: Any
 ) -> None:
     llm = bass.load(
-        *models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=2
+        *models, device="cuda", cuda_graphs="lazy", max_batch_size=256, num_speculative_tokens=2
     )
     small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
     before = llm.generate([3, 1, 4], **small).completions
@@ -366,7 +371,7 @@ def test_without_room_for_a_graph_a_request_says_so_and_a_smaller_one_is_served(
     models: tuple[Path, Path], narrow: Any
 ) -> None:
     llm = bass.load(
-        *models, device="cuda", cuda_graphs=True, max_batch_size=256, num_speculative_tokens=16
+        *models, device="cuda", cuda_graphs="lazy", max_batch_size=256, num_speculative_tokens=16
     )
     small: dict[str, Any] = {"num_return_sequences": 2, "max_new_tokens": 20}
     before = llm.generate([3, 1, 4], **small).completions

@@ -128,7 +128,7 @@ OPTIONS = {
     "graphs that are neither on nor off": (
         ["--cuda_graphs", "maybe"],
         "--cuda_graphs maybe",
-        "'auto' or true or false",
+        "'auto', 'lazy' or true or false",
     ),
     "graphs on a CPU": (
         ["--cuda_graphs", "true", "--device", "cpu"],

@@ -104,10 +104,10 @@ def test_ctrl_c_prints_what_was_finished(bass_command: Command, pair: Pair) -> N
 def test_ctrl_c_before_anything_was_generated(
     bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(**_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bass.cli.generate.load", interrupted)
+    monkeypatch.setattr("bass.cli.generate.serve", interrupted)
     said = bass_command("generate", *pair.options, "def f(")
     assert (said.status, said.out) == (130, "")
     assert said.err == "bass: Interrupted before anything was generated.\n"

@@ -56,6 +56,7 @@ ORDER_OF_API: list[set[str]] = [
     {"requests"},
     {"plan", "progress"},
     {"assembly"},
+    {"engines"},
     {"llm"},
     {"__init__"},
 ]

@@ -2,10 +2,7 @@
 prepares all that may occur.
 """
 
-import contextlib
-import gc
 import itertools
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -18,20 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api import assembly
-from bass.api.llm import CachedEngine
-from bass.drafters import Ensemble, ModelDraft
-from bass.engine.graphs import coarse, trial
+from bass.engine.graphs import trial
 from bass.engine.run import Run
+from bass.engine.shapes import StepShapes
 from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
-from bass.errors import OptionError, RequestError, StrategyError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, Verifier
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
 from bass.policies import BatchAdaptive, Fixed
-from bass.records import Draft, Feedback, Noise, Sequences, Verdict
+from bass.records import Draft, Feedback, Noise, Sequences
 from bass.testing.worlds import LlamaWorld, TableWorld, World
-from bass.verifiers import Rejection
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from unit.checkpoints import Pair
 
@@ -57,24 +50,26 @@ class Prepared(Step):
         self.inner, self.clock, self.is_late = inner, clock, is_late
         self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
         self.verifier, self.warp = inner.verifier, inner.warp
-        self.shapes: list[tuple[int, int]] = []
+        self.met: list[tuple[int, int]] = []
 
     @property
     def overlaps(self) -> bool:  # type: ignore[override]
         return self.is_late
 
     def span(self, length: int, capacity: int) -> int:
-        return coarse(length, capacity)
+        return StepShapes.of((0,), capacity).span(length)
+
+    def prepared(self, k: int, span: int) -> bool:
+        return (k, span) in self.met
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        if (k, span) not in self.shapes:
-            self.shapes.append((k, span))
-            self.clock.now += CAPTURE
+        self.met.append((k, span))
+        self.clock.now += CAPTURE
 
     def launch(
         self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
     ) -> Callable[[], StepReport]:
-        assert (k, span) in self.shapes
+        assert (k, span) in self.met
         collect = self.inner.launch(sequences, lengths, k, span)
 
         def wait() -> StepReport:
@@ -114,14 +109,16 @@ def run(
 def test_spans_cover_the_length_and_stay_within_the_capacity(length: int, capacity: int) -> None:
     length = min(length, capacity)
     assert length <= bucket(length, capacity) <= min(length + 63, capacity)
-    span = coarse(length, capacity)
+    span = StepShapes.of((0,), capacity).span(length)
     assert length <= span <= min(max(2 * length - 1, 256), capacity)
     assert span == capacity or span in [2**n for n in range(8, 13)]
+    few = StepShapes.of((0,), capacity, reads_lengths=True)
+    assert few.span(length) == (512 if length <= 512 < capacity else capacity)
 
 
 def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: Run) -> None:
     emissions = list(run)
-    steps, captured = run.trace.steps, CAPTURE * len(run.step.shapes)  # type: ignore[attr-defined]
+    steps, captured = run.trace.steps, CAPTURE * len(run.step.met)  # type: ignore[attr-defined]
     assert captured == run.trace.capture_seconds > CAPTURE
     assert run.policy.seen == [s.seconds for s in steps] == [STEP] * len(steps)  # type: ignore[attr-defined]
     assert [s.at for s in steps] == [STEP * (i + 1) + HOST * i for i in range(len(steps))]
@@ -146,80 +143,6 @@ def test_a_time_budget_is_spent_by_steps_and_not_by_captures(run: Run) -> None:
     run.time_budget = 2 * STEP + HOST / 2
     list(run)
     assert len(run.trace.steps) == 2
-
-
-@final
-class Noted(Step):
-    """Notes what is prepared."""
-
-    overlaps: ClassVar[bool] = False
-
-    def __init__(self, inner: Step, shapes: list[tuple[int, int]]) -> None:
-        self.inner, self.shapes = inner, shapes
-        self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
-        self.verifier, self.warp = inner.verifier, inner.warp
-
-    def span(self, length: int, capacity: int) -> int:
-        return min(-(-length // 8) * 8, capacity)
-
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        self.shapes.append((k, span))
-
-    def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
-    ) -> Callable[[], StepReport]:
-        return self.inner.launch(sequences, lengths, k, span)
-
-
-@pytest.fixture
-def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What steps of engines made meanwhile are asked to prepare."""
-    noted: list[tuple[int, int]] = []
-    made = assembly.SpeculativeStep
-    monkeypatch.setattr(assembly, "SpeculativeStep", lambda *given: Noted(made(*given), noted))
-    return noted
-
-
-def test_a_warm_up_prepares_every_length_at_every_span_the_longest_first(
-    pair: Pair, shapes: list[tuple[int, int]]
-) -> None:
-    llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
-    llm.warm_up([[3] * 12, [3] * 4], max_length=3, max_new_tokens=9)
-    # the capacity is 21
-    assert shapes[:12] == [(k, span) for k in (3, 2, 1, 0) for span in (21, 16, 8)]
-    shapes.clear()
-    llm.warm_up([[3] * 12], max_new_tokens=3)  # with room for two drafted tokens
-    assert shapes[:3] == [(2, 15), (1, 15), (0, 15)]
-
-
-def test_what_a_request_needs_is_prepared_by_a_warm_up_of_it(
-    pair: Pair, shapes: list[tuple[int, int]]
-) -> None:
-    llm = bass.load(pair.target, pair.draft, device="cpu")
-    request = {"num_return_sequences": 3, "max_new_tokens": 20, "temperature": 1.0}
-    llm.warm_up([3, 4, 5], **request)
-    prepared = set(shapes)
-    shapes.clear()
-    before = llm.generate([3, 4, 5], **request)
-    assert set(shapes) <= prepared
-    assert [c.token_ids for c in before.completions] == [
-        c.token_ids for c in llm.generate([3, 4, 5], **request).completions
-    ]
-
-
-def test_a_warm_up_refuses_what_generate_refuses_and_lengths_that_do_not_occur(pair: Pair) -> None:
-    llm = bass.load(pair.target, pair.draft, policy=Fixed(5), device="cpu")
-    with pytest.raises(
-        OptionError,
-        match=r"`max_length=6` is more than the policy.s longest draft: give at most 5, or None",
-    ):
-        llm.warm_up([3], max_length=6)
-    with pytest.raises(OptionError, match=r"max_length=-1"):
-        llm.warm_up([3], max_length=-1)
-    with pytest.raises(OptionError, match=r"Unknown option `temprature`"):
-        llm.warm_up([3], temprature=1.0)
-    with pytest.raises(RequestError, match="There is no prompt"):
-        llm.warm_up([])
 
 
 def test_a_generation_that_is_given_up_has_no_more_events(pair: Pair) -> None:
@@ -274,33 +197,6 @@ def test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit(
     assert tokens == setup.but(graphs=False).outcome(requests).tokens
 
 
-def test_an_engine_is_given_to_the_next_run_unless_one_failed_in_it(device: torch.device) -> None:
-    @final
-    @dataclass(frozen=True)
-    class Refused(Verifier):
-        lossless: ClassVar[bool] = False
-
-        def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
-            return Verdict(
-                torch.zeros_like(target_probs[..., 0], dtype=torch.int64), draft.lengths + 1
-            )
-
-    for verifier, reused in ((Rejection(), True), (Refused(), False)):
-        run = Setup(TABLE, device, verifier=verifier).engine(mixed_requests(TABLE, count=3))
-        kept = CachedEngine(object.__new__(assembly.Engine), weakref.ref(run), run.run_status)
-        assert not kept.idle
-        with (
-            contextlib.nullcontext()
-            if reused
-            else pytest.raises(StrategyError, match="accepted 4 of 3 drafted")
-        ):
-            list(run)
-        assert kept.idle == reused
-        del run
-        gc.collect()
-        assert kept.idle == reused
-
-
 @dataclass(frozen=True)
 class Learns(DraftMethod):
     """Batch-wide: what followed a token the last time in any row of the run."""
@@ -325,25 +221,3 @@ class Learned(Drafter):
         for _ in range(k - 1):
             columns.append(self.after[columns[-1]])
         return Draft(torch.stack(columns, 1), None, lengths)
-
-
-@pytest.mark.parametrize(
-    ("drafter", "keeps"),
-    [("model", True), (Learns(), False), (Ensemble((Learns(), ModelDraft())), False)],
-)
-def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
-    drafter: Any, keeps: bool, pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where engines are kept for their graphs, which are left out here."""
-    monkeypatch.setattr(assembly, "GraphedStep", lambda step, _: step)
-    parts: dict[str, Any] = {"drafter": drafter, "num_speculative_tokens": 3}
-    draft = None if isinstance(drafter, Learns) else pair.draft
-    llm = bass.load(pair.target, draft, device="cpu", **parts)
-    llm.graphs = True
-
-    def call() -> Any:
-        result = llm.generate([3, 1], 4, max_new_tokens=24, temperature=1.0, seed=5)
-        return [c.token_ids for c in result.completions], result.stats.tau
-
-    assert call() == call()
-    assert (llm._kept is not None) == keeps

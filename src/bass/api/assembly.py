@@ -1,10 +1,8 @@
 """Builds an engine (rows, caches, step) from a loaded pair, strategies and a request's needs."""
 
 import functools
-from dataclasses import dataclass, replace
-from typing import final
-
-import numpy as np
+from dataclasses import dataclass, field
+from typing import Any, final
 
 from bass.api.loading import Models
 from bass.api.plan import Strategies
@@ -15,15 +13,14 @@ from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
+from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import RequestError
+from bass.interfaces import KVCache
+from bass.interfaces.lengths import captured_lengths
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
-
-# a cached engine rounds its capacities up to multiples of these, so that later requests can use it
-CAPACITY_STEP = 256
-END_TOKENS_STEP = 8
 
 
 @final
@@ -33,60 +30,71 @@ class Engine:
 
     sequences: Sequences
     step: Step
+
+
+@final
+@dataclass
+class Storage:
+    """The rows' tokens and caches, which engines of up to `budget.batch` rows use in turn.
+
+    end_tokens: the most end tokens of a row. Caches are allocated when a scorer first needs them:
+    the target's comes first, then those of the drafter's models, in the order of their use.
+    """
+
+    models: Models
+    parts: Strategies
     budget: CacheBudget
+    end_tokens: int
+    caches: list[KVCache[Any]] = field(default_factory=list)
 
-    def serves(self, budget: CacheBudget, end_tokens: int) -> bool:
-        """Whether this engine's storage, whose addresses graphs hold, is large enough for the
-        requests.
-
-        end_tokens: the most end tokens of a request.
-        """
-        ours, theirs = (np.sort(r.longest) for r in (self.budget, budget))
-        return (
-            len(ours) == len(theirs)
-            and bool((theirs <= ours).all())
-            and end_tokens <= self.sequences.end_tokens.shape[1]
+    def __post_init__(self) -> None:
+        device, capacity = self.models.device, int(self.budget.limits.max())
+        self.sequences = Sequences.empty(
+            self.budget.batch, capacity, [], device, max(self.end_tokens, 1)
         )
 
+    def cache(self, place: int, decoder: CausalDecoder, batch: int) -> KVCache[Any]:
+        """The cache at this place, limited to its first `batch` rows."""
+        if place == len(self.caches):
+            device, dtype = self.models.device, self.models.dtype
+            layout = self.parts.cache
+            self.caches.append(layout.allocate(decoder.shape, self.budget, device, dtype))
+        whole = self.caches[place]
+        return whole if batch == self.budget.batch else whole.rows(0, batch)
 
-def assemble(
-    models: Models,
-    parts: Strategies,
-    graphs: bool,
-    budget: CacheBudget,
-    end_tokens: int,
-) -> Engine:
-    """Allocate the caches and build the step, for rows of up to `end_tokens` end tokens.
 
-    With `graphs` later requests reuse the engine: its capacity is rounded up, and no positions are
-    shared between rows.
+def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> Engine:
+    """Build an engine of `batch` rows on the storage.
+
+    With `graphs`, its steps run as CUDA graphs in the memory pool `pool`.
     """
-    if graphs:
-        limits = -(-budget.limits // CAPACITY_STEP) * CAPACITY_STEP
-        budget = replace(budget, limits=limits, shared=np.zeros_like(budget.shared))
+    models, parts, used = storage.models, storage.parts, 0
 
     def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
-        cache = parts.cache.allocate(decoder.shape, budget, models.device, models.dtype)
-        return ModelScorer(decoder, cache, parts.attention, budget.batch, layers)
+        nonlocal used
+        cache, used = storage.cache(used, decoder, batch), used + 1
+        return ModelScorer(decoder, cache, parts.attention, batch, layers)
 
+    sequences = storage.sequences.first(batch)
     target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
-    make_draft = None if models.draft is None else functools.partial(scorer, models.draft)
     context = RunContext(
         target,
-        make_draft,
+        None if models.draft is None else functools.partial(scorer, models.draft),
         warp := RowSampling(),
         draw_for(parts.verifier),
         parts.stop_rule,
-        budget.batch,
-        capacity := int(budget.limits.max()),
+        batch,
+        sequences.capacity,
         PassLog(pass_cost(models.target), copies=not is_ours(parts.drafter)),
     )
-    most = -(-max(end_tokens, 1) // END_TOKENS_STEP) * END_TOKENS_STEP
-    sequences = Sequences.empty(budget.batch, capacity, [], models.device, most)
-    step = SpeculativeStep(
+    step: Step = SpeculativeStep(
         target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
     )
-    return Engine(sequences, GraphedStep(step, sequences) if graphs else step, budget)
+    if graphs:
+        lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
+        shapes = StepShapes.of(lengths, sequences.capacity, reads)
+        step = GraphedStep(step, sequences, shapes, pool)
+    return Engine(sequences, step)
 
 
 def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
@@ -99,5 +107,5 @@ def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
         f"{budget.batch} rows of {longest} positions need "
         f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values in addition "
         f"to weights and buffers, and there is not enough memory ({reason}): lower "
-        "`max_batch_size` or `max_new_tokens`."
+        "`max_batch_size`, `max_model_len` or `max_new_tokens`."
     )

@@ -1,15 +1,14 @@
 """The user's entry point: `load` a target and a draft, then `generate`, `stream` or `chat`."""
 
 import functools
-import weakref
+import itertools
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, final
 
-import torch
-
-from bass.api.assembly import Engine, assemble, no_room
 from bass.api.checks import check_stops, check_value, stop_strings
+from bass.api.engines import EngineCache
 from bass.api.generation import Generation
 from bass.api.loading import ModelCache, Models
 from bass.api.options import (
@@ -26,19 +25,20 @@ from bass.api.options import (
     options_from,
 )
 from bass.api.plan import LoadPlan, Strategies, use_graphs
-from bass.api.progress import finished
-from bass.api.requests import Prompts, context, requests_for
+from bass.api.progress import captured, finished
+from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
-from bass.engine.run import Run, RunStatus
+from bass.engine.run import Run
 from bass.engine.slots import room_for
-from bass.errors import OptionError, RequestError, check_flag, check_integer, explained
+from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed
 from bass.text.chat import check_template_name, conversations
 
 Conversation = Iterable[Mapping[str, Any]]
+FIRST_PROMPTS = (2, 40, 300)  # tokens of the prompts of a warm-up: one window, and several
 
 
 def load(
@@ -54,8 +54,9 @@ def load(
     dtype: str = "auto",
     quantization: QuantizationSpec = None,
     draft_quantization: QuantizationSpec = None,
-    cuda_graphs: Literal["auto"] | bool = "auto",
+    cuda_graphs: Literal["auto", "lazy"] | bool = "auto",
     max_batch_size: int = 8,
+    max_model_len: int | None = None,
     num_speculative_tokens: int | None = None,
     **aliases: Any,
 ) -> "LLM":
@@ -74,41 +75,35 @@ def load(
     `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as
     "fp8", stores the matrices of the blocks in fewer bytes; None: as in the checkpoint.
     `draft_quantization` is that of the draft and of its head; None: the target's, "none": as in the
-    checkpoint.
+    checkpoint. `max_model_len`: tokens of the longest row, prompt included; None: the context of
+    target and draft. On a GPU, steps run as CUDA graphs. They are captured here, for all later
+    calls, which takes seconds to half a minute and shows a progress bar. With
+    `cuda_graphs="lazy"`, each call captures, before its first token, what it can need and no
+    earlier call has captured. The graphs' keys and values are allocated once, for `max_batch_size`
+    rows of `max_model_len` tokens, or, if that is None, for as many as half of the free memory
+    holds.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.
     """
-    return serve(LoadPlan.of(options_from(LoadOptions, locals(), aliases)))
+    llm = serve(LoadPlan.of(options_from(LoadOptions, locals(), aliases)))
+    if llm.graphs and cuda_graphs != "lazy":
+        llm.warm_up(progress=sys.stderr.isatty())
+    return llm
 
 
 def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
     """Load a plan's models, from `cache` where it holds them, and make its `LLM`."""
-    return LLM(plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs)
+    return LLM(
+        plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs, plan.max_model_len
+    )
 
 
 def plain(llm: "LLM") -> "LLM":
     """The same target, weights and batch size without speculation: autoregressive decoding."""
     parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    return LLM(replace(llm.models, draft=None), parts, llm.max_batch_size, llm.graphs)
-
-
-@dataclass(frozen=True)
-class CachedEngine:
-    """The last engine, cached for its graphs, and the run that uses it."""
-
-    engine: Engine
-    run: weakref.ref[Run]
-    run_status: RunStatus
-
-    @property
-    def idle(self) -> bool:
-        """Whether another run may use it.
-
-        A failed run may leave NaN in the caches, which could reach the next run.
-        """
-        run = self.run()
-        return not self.run_status.failed and (run is None or run.over)
+    models, length = replace(llm.models, draft=None), llm._requested_len
+    return LLM(models, parts, llm.max_batch_size, llm.graphs, length)
 
 
 @final
@@ -121,10 +116,13 @@ class LLM:
         parts: Strategies,
         max_batch_size: int,
         cuda_graphs: str | bool = "auto",
+        max_model_len: int | None = None,
     ) -> None:
         self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
         self.graphs = use_graphs(cuda_graphs, models.device, parts)
-        self._kept: CachedEngine | None = None
+        self.max_model_len = models.row_length(max_model_len)
+        self._requested_len = max_model_len
+        self._engines = EngineCache(models, parts, self.graphs, max_batch_size, max_model_len)
 
     def generate(
         self,
@@ -242,54 +240,47 @@ class LLM:
                 "to `generate`, or add the tokenizer's files."
             )
         text = tokenizer.chat.render(messages, template)
-        return tokenizer.encode(text, add_special_tokens=False, most=context(self.models))
+        return tokenizer.encode(text, add_special_tokens=False, most=self.max_model_len)
 
-    def warm_up(self, prompts: Prompts, max_length: int | None = None, **options: Any) -> None:
-        """Do in advance what the first of these requests would wait for. The arguments are those of
-        `generate`.
+    def warm_up(
+        self, prompts: Prompts | None = None, progress: bool = False, **options: Any
+    ) -> None:
+        """Do in advance what the first call would wait for; `bass.load` does it on a GPU.
 
-        Where steps run as CUDA graphs, this captures those of all draft lengths up to `max_length`
-        (None: the policy's longest), for every span that these requests may reach. Then the
-        requests take a first step, prefill included, and are dropped. Later calls of `generate`
-        reuse the graphs, for any sampling options, if they have as many rows and no longer
-        ones; otherwise the graphs are dropped, and each shape is captured again when it first
-        occurs. A batch-wide drafter (`batch_invariant = False`) is built for each call, and its
-        graphs with it. Without a warm-up, each is captured when it first occurs: that time is
+        Where steps run as CUDA graphs, this allocates the storage of `max_batch_size` rows of
+        `max_model_len` tokens, and captures the steps of every batch size, every length that the
+        policy may request, and every span. Later calls capture nothing, whatever their prompts,
+        limits, seeds and sampling options. With `prompts`, whose options are those of `generate`,
+        it captures only what these requests can need, and takes their first step. `progress` shows
+        a progress bar on standard error. A batch-wide drafter (`batch_invariant = False`) is built
+        for each call, and its graphs with it.
+
+        Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
-
-        It shows no progress and returns nothing, though it may take seconds to half a minute; its
-        time is in no `stats`. `capture_seconds` of a later call counts what that call captures.
 
         Raises as `generate` does.
         """
-        most = int(self.parts.policy.max_length)
-        check_integer("max_length", most if max_length is None else max_length, 0)
-        if max_length is not None and max_length > most:
+        check_flag("progress", progress)
+        if prompts is not None:
+            self._first_step(prompts, options)
+            return
+        if options:
             raise OptionError(
-                f"`max_length={max_length}` is more than the policy's longest draft: give at "
-                f"most {most}, or None."
+                f"`{next(iter(options))}` needs `prompts`: without them `warm_up` prepares "
+                "everything, for any options."
             )
+        engines = self._engines.for_all_requests()
+        if engines is not None:
+            with self._engines.explained(engines.storage.budget):
+                captured(engines.capture(), progress)
+        sizes = (self.max_batch_size,) if engines is None else engines.sizes
+        for length, rows in itertools.product(FIRST_PROMPTS, sizes):
+            if length < self.max_model_len:
+                self._first_step([[0] * length] * rows, {"max_new_tokens": 1, "ignore_eos": True})
+
+    def _first_step(self, prompts: Prompts, options: dict[str, Any]) -> None:
         generation = self.stream(prompts, **options)
         try:
-            run = generation.run
-            shortest, longest = (
-                min(len(r.prompt) for r in run.requests),
-                max(r.limit for r in run.requests),
-            )
-            capacity = run.sequences.capacity
-            spans = sorted(
-                {run.step.span(length, capacity) for length in range(shortest, longest + 1)},
-                reverse=True,
-            )
-            drafted = min(
-                most if max_length is None else max_length,
-                max(r.limit - len(r.prompt) for r in run.requests) - 1,
-            )
-            with explained(run.no_room), torch.inference_mode():
-                # the largest first, so that smaller ones reuse its memory
-                for k in range(drafted, -1, -1):
-                    for span in spans:
-                        run.step.prepare(run.sequences, k, span)
             next(iter(generation))
         finally:
             generation.close()
@@ -303,7 +294,7 @@ class LLM:
         stops = stop_strings(options.stop)
         check_stops(stops, self.models.tokenizer is not None)
         check_value("time_budget", options.time_budget)
-        requests = requests_for(self.models, prompts, options, first_sample)
+        requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
         run = self._run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
@@ -311,33 +302,15 @@ class LLM:
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
-        """A run of the requests, on the cached engine if it is large enough and its drafter keeps
-        no state between runs, else on a new one.
+        """A run of the requests, on the kept storage if it is free and large enough, else on
+        storage of its own.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         ends = max(len(request.end_tokens) for request in requests)
-        engine = self._kept.engine if self._kept is not None and self._kept.idle else None
-        if engine is not None and engine.serves(budget, ends):
-            engine.sequences.active.fill_(False)  # rows of a closed run
-        else:
-            del engine
-            self._kept = None  # frees its storage first
-
-            def too_large(reason: str) -> RequestError:
-                decoders = (self.models.target, self.models.draft)
-                row = sum(
-                    model_cost(decoder).kv_bytes_per_position
-                    for decoder in decoders
-                    if decoder is not None
-                )
-                return no_room(budget, row, reason)
-
-            with explained(too_large):
-                engine = assemble(self.models, self.parts, self.graphs, budget, ends)
+        engine, engines = self._engines.engine_for(budget, ends)
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        # a batch-wide drafter may have state of this run, which must not reach the next one
-        keep = self.graphs and self.parts.drafter.batch_invariant
-        self._kept = CachedEngine(engine, weakref.ref(run), run.run_status) if keep else None
+        if engines is not None:
+            engines.begin(run)
         return run
 
     def _cost(self) -> PairCost:

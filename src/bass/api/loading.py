@@ -11,6 +11,7 @@ from bass.checkpoints.hub import resolve
 from bass.checkpoints.weights import CheckpointIndex, narrow, read_index
 from bass.errors import (
     CheckpointError,
+    OptionError,
     PairingError,
     explained,
 )
@@ -60,6 +61,21 @@ class Models:
     dtype: torch.dtype
     # of the target and the draft
     quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
+
+    @property
+    def context(self) -> int:
+        """The longest row in tokens: the smaller context of target and draft."""
+        both = (self.target, self.draft)
+        return min(model.shape.max_positions for model in both if model is not None)
+
+    def row_length(self, requested: int | None) -> int:
+        """Tokens of the longest row for `max_model_len=`. Raises `OptionError`."""
+        if requested is not None and requested > self.context:
+            raise OptionError(
+                f"`max_model_len={requested}` is more than the context of target and draft, "
+                f"{self.context} tokens: give at most that."
+            )
+        return self.context if requested is None else requested
 
     @classmethod
     def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":

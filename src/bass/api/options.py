@@ -94,8 +94,10 @@ class ModelOptions:
     draft_quantization: QuantizationSpec = option(
         None, "quantization of the draft; by default that of the target", "quantization"
     )
-    cuda_graphs: Literal["auto"] | bool = option(
-        "auto", "whether steps run as CUDA graphs; auto: where device and attention support it"
+    cuda_graphs: Literal["auto", "lazy"] | bool = option(
+        "auto",
+        "whether steps run as CUDA graphs; auto: where device and attention support it; lazy: "
+        "captured when a call needs them, instead of at load",
     )
 
 
@@ -105,6 +107,9 @@ class LoadOptions(ModelOptions):
 
     max_batch_size: int = option(
         8, "rows that decode together; further samples wait for a free row"
+    )
+    max_model_len: int | None = option(
+        None, "tokens of the longest row, prompt included; by default the models' context"
     )
     num_speculative_tokens: int | None = option(
         None, "short for the fixed policy; 0 is autoregressive decoding and loads no draft"

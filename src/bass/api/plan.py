@@ -54,6 +54,7 @@ class LoadPlan:
     parts: Strategies
     max_batch_size: int
     cuda_graphs: str | bool
+    max_model_len: int | None = None
 
     @classmethod
     def of(cls, options: LoadOptions) -> "LoadPlan":
@@ -65,6 +66,8 @@ class LoadPlan:
                     f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
                 )
         check_integer("max_batch_size", options.max_batch_size, 1)
+        if options.max_model_len is not None:
+            check_integer("max_model_len", options.max_model_len, 2)
         policy = make("policy", _policy(options))
         check_max_length(policy)
         rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
@@ -94,6 +97,7 @@ class LoadPlan:
             parts,
             options.max_batch_size,
             options.cuda_graphs,
+            options.max_model_len,
         )
 
     @property
@@ -230,8 +234,8 @@ def use_graphs(requested: str | bool, device: torch.device, parts: Strategies) -
     """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where device and backend support
     it.
     """
-    if requested not in ("auto", True, False):
-        raise OptionError(f"`cuda_graphs={requested!r}` must be `auto`, True or False.")
+    if requested not in ("auto", "lazy", True, False):
+        raise OptionError(f"`cuda_graphs={requested!r}` must be `auto`, `lazy`, True or False.")
     supported = device.type == "cuda" and parts.attention.capturable
     if requested is True and not supported:
         if device.type != "cuda":

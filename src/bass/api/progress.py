@@ -1,4 +1,6 @@
-"""A progress bar for a generation."""
+"""Progress bars of a generation, and of captures."""
+
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import (
@@ -45,3 +47,20 @@ def finished(generation: Generation, progress: bool) -> Result:
                 count += limits.pop(row)
             bar.advance(task, count)
     return generation.result()
+
+
+def captured(left: Iterator[int], progress: bool) -> None:
+    """Capture graphs, of which `left` yields the number that is left; `progress` shows a bar on
+    standard error.
+    """
+    columns = (
+        TextColumn("capturing CUDA graphs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
+    with bar:
+        task = bar.add_task("", total=None)
+        for done, more in enumerate(left, 1):
+            bar.update(task, completed=done, total=done + more)

@@ -41,13 +41,17 @@ _UNORDERED = set | frozenset
 
 
 def requests_for(
-    models: Models, prompts: Prompts, options: RequestOptions, first_sample: int = 0
+    models: Models,
+    prompts: Prompts,
+    options: RequestOptions,
+    first_sample: int,
+    positions: int,
 ) -> list[Request]:
     """One request per sample, prompt by prompt, each with the options of its prompt.
 
     A request's noise depends on its prompt and sample index. Occurrence j of a repeated prompt (the
     same token ids) has the sample indices j * n to j * n + n - 1, where n is
-    `num_return_sequences`; all count from `first_sample`.
+    `num_return_sequences`; all count from `first_sample`. positions: of the longest row.
 
     Raises `RequestError` or `OptionError`.
     """
@@ -60,7 +64,6 @@ def requests_for(
     end_tokens = tuple(dict.fromkeys((*eos, *stop_token_ids(options.stop_token_ids, vocabulary))))
     listed = _listed(prompts)
     check_sequences("num_return_sequences", samples, len(listed))
-    positions = context(models)
     ids = [
         prompt_ids(models.tokenizer, vocabulary, positions, prompt, i)
         for i, prompt in enumerate(listed)
@@ -143,12 +146,6 @@ def prompt_ids(
             f"from 0 to {vocabulary - 1}."
         )
     return ids
-
-
-def context(models: Models) -> int:
-    """The longest row in tokens: the smaller context of target and draft."""
-    both = (models.target, models.draft)
-    return min(model.shape.max_positions for model in both if model is not None)
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:

@@ -20,6 +20,7 @@ class TritonPaged(KernelBackend[PagedView]):
 
     paper: ClassVar[str] = "Kwon et al., 2023"
     view_type: ClassVar[type] = PagedView
+    reads_lengths: ClassVar[bool] = True
 
     def run(
         self,

@@ -21,6 +21,7 @@ class TritonRagged(KernelBackend[RaggedView]):
 
     paper: ClassVar[str] = "Dao et al., 2023"
     view_type: ClassVar[type] = RaggedView
+    reads_lengths: ClassVar[bool] = True
 
     def run(
         self,

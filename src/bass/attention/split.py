@@ -18,6 +18,7 @@ class TritonSplit(KernelBackend[RaggedView]):
 
     paper: ClassVar[str] = "Qian et al., 2024"
     view_type: ClassVar[type] = RaggedView
+    reads_lengths: ClassVar[bool] = True
 
     def run(
         self,

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from bass.api.generation import Generation
-from bass.api.llm import LLM, load, plain
+from bass.api.llm import LLM, plain, serve
 from bass.api.loading import Models
+from bass.api.options import LoadOptions
+from bass.api.plan import LoadPlan
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
 from bass.cli import kernels
@@ -30,7 +32,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     """Generate. Nothing is printed before all options and inputs are checked."""
     config, load_with, stream_with, _ = read_options(parser, argv)
     shown = read_prompts(config)
-    llm = load(**load_with)
+    llm = serve(LoadPlan.of(LoadOptions(**load_with)))  # captures what this request needs
     prompts: Sequence[Prompt] = shown
     if config.chat:
         prompts, shown = (

@@ -4,24 +4,19 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bass.engine.cost import Layout
+from bass.engine.shapes import StepShapes
+from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.records import Sequences
-
-LEAST_SPAN = 256  # positions, the smallest span
-
-
-def coarse(length: int, capacity: int) -> int:
-    """The next power of two, at least `LEAST_SPAN` and at most `capacity`."""
-    return min(max(LEAST_SPAN, 1 << (length - 1).bit_length()), capacity)
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
@@ -77,17 +72,19 @@ class GraphedStep(Step):
     pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
     the rows' device, whichever device is current.
 
-    Spans are powers of two, so that each length needs few captures. Backends that read the rows'
-    lengths on the device (`ragged`, `paged`, `split`) read no more for it. Backends that read the
-    whole span (`sdpa`, `gather`, `flex`, the float64 references, and `pad` as far as its kernel
-    does) read up to twice the keys and values of the longest row, and up to `LEAST_SPAN` of short
-    rows. Without graphs they read at most 64 positions too many.
+    pool: the memory pool of graphs that are never replayed at the same time; None: an own one.
     """
 
     overlaps: ClassVar[bool] = True
 
-    def __init__(self, step: SpeculativeStep, sequences: Sequences) -> None:
-        self.inner, self.sequences = step, sequences
+    def __init__(
+        self,
+        step: SpeculativeStep,
+        sequences: Sequences,
+        shapes: StepShapes,
+        pool: Any = None,
+    ) -> None:
+        self.inner, self.sequences, self.step_shapes = step, sequences, shapes
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
@@ -97,14 +94,24 @@ class GraphedStep(Step):
         self.host_lengths = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
         self.side = torch.cuda.Stream(self.lengths.device)
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
 
     def span(self, length: int, capacity: int) -> int:
-        return coarse(length, capacity)
+        return self.step_shapes.span(length)
+
+    def positions_read(self, length: int, capacity: int) -> int:
+        few = self.step_shapes.reads_lengths
+        return bucket(length, capacity) if few else self.span(length, capacity)
+
+    def draft_length(self, k: int) -> int:
+        return self.step_shapes.draft_length(k)
+
+    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
+        return self.step_shapes.needed(lengths, drafted)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Capture the shape, if it is not captured yet.

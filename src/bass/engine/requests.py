@@ -50,8 +50,8 @@ class StepRecord:
     requests: index of each row's request, -1 for an idle row.
     """
 
-    k: int
-    span: int
+    k: int  # of the shape: at least the longest draft
+    span: int  # positions of each row that a padded cache would be read up to
     positions: int  # of all active rows, committed and drafted
     requests: np.ndarray
     drafted: np.ndarray

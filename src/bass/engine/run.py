@@ -120,6 +120,7 @@ class Run:
         )
 
     def _steps(self, clock: Clock) -> Iterator[Emission]:
+        self._prepare(clock)
         state = self.policy.init(len(self.sequences.lens))
         emissions: Iterator[Emission] = iter(())  # of the previous step
         ahead: PendingStep | None = None  # launched before the previous step's report
@@ -150,6 +151,22 @@ class Run:
         if ahead is not None:  # launched before the report that ended all requests
             ahead.collect()
 
+    def _prepare(self, clock: Clock) -> None:
+        """Prepare every step that these requests can need."""
+        lengths = range(
+            min(len(request.prompt) for request in self.requests),
+            max(request.limit for request in self.requests) + 1,
+        )
+        room = max(request.limit - len(request.prompt) for request in self.requests) - 1
+        drafted = min(int(self.policy.max_length), room)
+        for k, span in self.step.shapes(lengths, drafted):
+            self._capture(k, span, clock)
+
+    def _capture(self, k: int, span: int, clock: Clock) -> None:
+        if not self.step.prepared(k, span):
+            with clock.capturing():
+                self.step.prepare(self.sequences, k, span)
+
     def _admitted(self, state: Any, clock: Clock) -> Any:
         """Prefill waiting requests; returns the policy's state, reset for their rows."""
         admitted, fed = self.schedule.admit()
@@ -163,8 +180,7 @@ class Run:
 
     def _launched(self, plan: StepPlan, clock: Clock) -> PendingStep:
         host_seconds = clock.since_idle()
-        with clock.capturing():
-            self.step.prepare(self.sequences, plan.k, plan.span)
+        self._capture(plan.k, plan.span, clock)
         started = clock.time()
         caught_up = self._caught_up(plan.span) if plan.k and self.behind else ()
         collect = self.step.launch(self.sequences, plan.lengths, plan.k, plan.span)
@@ -223,7 +239,7 @@ class Run:
         counted = ended.lens, report.drafted, report.emitted, active
         record = StepRecord(
             plan.k,
-            plan.span,
+            plan.positions_read,
             int(((ended.lens + report.drafted) * active).sum()),
             ended.serving,
             report.drafted,

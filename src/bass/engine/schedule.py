@@ -18,8 +18,9 @@ class StepPlan:
     """The lengths and the shape of a step."""
 
     lengths: np.ndarray  # int [B], of the drafts
-    k: int  # the longest of them
+    k: int  # at least the longest of them
     span: int
+    positions_read: int  # of each row
 
 
 @final
@@ -76,8 +77,7 @@ class Schedule:
         active = self.slots.requests >= 0
         lengths = clipped(requested, self.lens, self.limits, active)
         longest = int(((self.lens + lengths) * active).max())
-        span = self.step.span(longest, self.sequences.capacity)
-        return StepPlan(lengths, int(lengths.max()), span)
+        return self._planned(lengths, self.step.draft_length(int(lengths.max())), longest)
 
     def plan_ahead(self, plan: StepPlan, active: np.ndarray) -> StepPlan | None:
         """The step after this one, if its shape does not depend on this one's report; else None.
@@ -89,11 +89,17 @@ class Schedule:
         if (
             self.waiting
             or not (most + plan.lengths + 1 <= self.limits)[active].all()
-            or (plan.lengths * active).max() != plan.k
+            or self.step.draft_length(int((plan.lengths * active).max())) != plan.k
         ):
             return None
-        span = self.step.span(int((most + plan.lengths)[active].max()), self.sequences.capacity)
-        return StepPlan(plan.lengths, plan.k, span) if self.step.prepared(plan.k, span) else None
+        after = self._planned(plan.lengths, plan.k, int((most + plan.lengths)[active].max()))
+        return after if self.step.prepared(plan.k, after.span) else None
+
+    def _planned(self, lengths: np.ndarray, k: int, longest: int) -> StepPlan:
+        """The step whose longest row has `longest` positions."""
+        capacity = self.sequences.capacity
+        span, read = (f(longest, capacity) for f in (self.step.span, self.step.positions_read))
+        return StepPlan(lengths, k, span, read)
 
     def finish(self, request: int) -> None:
         """End a request early; its row becomes free."""

@@ -78,12 +78,27 @@ class Step(Protocol):
         """
         return bucket(length, capacity)
 
+    def positions_read(self, length: int, capacity: int) -> int:
+        """The positions of each row that such a step reads from a padded cache, for its record."""
+        return self.span(length, capacity)
+
+    def draft_length(self, k: int) -> int:
+        """The draft length of a step whose longest draft has k tokens: at least k."""
+        return k
+
+    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
+        """The (draft length, span) of all steps to prepare in advance, the largest first.
+
+        lengths: of rows. drafted: the longest draft. Empty where there is nothing to prepare.
+        """
+        return []
+
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""
 
     def prepared(self, k: int, span: int) -> bool:
         """Whether `prepare` has nothing left to do for this shape."""
-        return False
+        return True
 
     @abstractmethod
     def launch(

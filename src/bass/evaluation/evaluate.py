@@ -20,7 +20,6 @@ from bass.analysis.scores import (
 )
 from bass.api.llm import LLM, plain
 from bass.api.options import RequestOptions
-from bass.api.requests import context
 from bass.errors import OptionError, RequestError, is_finite, unknown_name
 from bass.evaluation.sandbox import Limits, Sandbox
 from bass.evaluation.scoring import exact_match, rouge2
@@ -172,7 +171,7 @@ def _size(tokenizer: Tokenizer, prompt: str, room: int) -> int:
 
 def room_for_prompt(llm: LLM, max_new_tokens: int) -> int:
     """The tokens that the shorter context leaves for a prompt."""
-    return context(llm.models) - max_new_tokens
+    return llm.max_model_len - max_new_tokens
 
 
 def sample(

@@ -128,8 +128,7 @@ def generated(
 
 def longest_context(llm: LLM, new_tokens: int) -> int:
     """The maximum length of a context before `new_tokens` new ones, in target and draft."""
-    models = [one for one in (llm.models.target, llm.models.draft) if one is not None]
-    longest = min(model.shape.max_positions for model in models) - new_tokens
+    longest = llm.max_model_len - new_tokens
     if longest < 1:
         raise RequestError(
             f"`max_gen_toks={new_tokens}` leaves no positions for a context: lower it."

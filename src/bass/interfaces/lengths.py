@@ -8,6 +8,25 @@ from bass.errors import PolicyError
 from bass.interfaces.policy import DraftLengthPolicy
 
 
+def captured_lengths(policy: DraftLengthPolicy[Any]) -> tuple[int, ...]:
+    """The policy's `draft_lengths`, 0 and `max_length`, ascending. Raises `PolicyError`."""
+    most, name = int(policy.max_length), type(policy).__name__
+    try:
+        lengths = {int(length) for length in policy.draft_lengths}
+    except (TypeError, ValueError) as error:
+        raise PolicyError(
+            f"`{name}.draft_lengths` holds something that is no integer ({error}): give the "
+            "lengths that the policy may request."
+        ) from error
+    if lengths and not (min(lengths) >= 0 and max(lengths) <= most):
+        bad = next(length for length in sorted(lengths) if not 0 <= length <= most)
+        raise PolicyError(
+            f"`{name}.draft_lengths` holds {bad}; every length must be between 0 and its "
+            f"`max_length={most}`."
+        )
+    return tuple(sorted({0, most, *lengths}))
+
+
 def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
     """The policy's lengths, checked: int [B], each in 0..max_length."""
     name = type(policy).__name__

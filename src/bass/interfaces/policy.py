@@ -2,6 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ class DraftLengthPolicy(ABC, Generic[State]):
     """How many tokens to draft for each row. Pure functions on the host: NumPy, no torch.
 
     `max_length`: the longest draft that it can request. `constant_length`: lengths never change, so
-    the engine may launch a step before the report of the previous one.
+    the engine may launch a step before the report of the previous one. `draft_lengths`: see there.
     """
 
     max_length: int
@@ -31,6 +32,15 @@ class DraftLengthPolicy(ABC, Generic[State]):
                 stacklevel=2,
             )
             cls.constant_length = vars(cls)["steady"]
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        """The lengths that `lengths` may contain, next to 0; by default 1..max_length.
+
+        CUDA graphs are captured for these lengths alone. A length between two of them is correct
+        too: it runs in the graph of the next longer one.
+        """
+        return range(1, self.max_length + 1)
 
     @abstractmethod
     def init(self, batch_size: int) -> State:

@@ -1,5 +1,6 @@
 """A draft length for each range of batch sizes, from the user's table."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -59,6 +60,10 @@ class BatchTable(DraftLengthPolicy[np.ndarray]):
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return max(k for *_, k in self.table)
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return {k for *_, k in self.table}
 
     def init(self, batch_size: int) -> np.ndarray:
         return np.ones(batch_size, dtype=bool)

@@ -1,5 +1,6 @@
 """SGLang's adaptive number of steps: a few tiers, a moving average, and hysteresis."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
@@ -74,6 +75,10 @@ class EmaTiers(DraftLengthPolicy[TierState]):
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.tiers[-1]
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return self.tiers
 
     def init(self, batch_size: int) -> TierState:
         tier = len(self.tiers) // 2

@@ -1,5 +1,6 @@
 """The same length for every row and step: the baseline of all policies."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -32,6 +33,10 @@ class Fixed(DraftLengthPolicy[int]):
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.k
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return (self.k,)
 
     def init(self, batch_size: int) -> int:
         return batch_size

@@ -3,6 +3,7 @@
 `Recorded` has no name for `policy=`: it writes into a list of the caller.
 """
 
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -48,6 +49,10 @@ class Recorded(DraftLengthPolicy[Any]):
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.max_length
 
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return self.policy.draft_lengths
+
     def init(self, batch_size: int) -> Any:
         return self.policy.init(batch_size)
 
@@ -86,6 +91,10 @@ class Clamped(DraftLengthPolicy[Any]):
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return max(self.lo, min(self.hi, self.policy.max_length))
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return {min(max(length, self.lo), self.hi) for length in (0, *self.policy.draft_lengths)}
 
     def init(self, batch_size: int) -> Any:
         return self.policy.init(batch_size)
@@ -131,6 +140,10 @@ class Lagged(DraftLengthPolicy[Delayed]):
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.max_length
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return self.policy.draft_lengths
 
     def init(self, batch_size: int) -> Delayed:
         return Delayed(self.policy.init(batch_size))

@@ -17,6 +17,7 @@ from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import Run
 from bass.engine.scorer import ModelScorer
+from bass.engine.shapes import StepShapes
 from bass.engine.slots import room_for
 from bass.engine.step import SpeculativeStep
 from bass.errors import PairingError
@@ -31,6 +32,7 @@ from bass.interfaces import (
     Verifier,
     Warp,
 )
+from bass.interfaces.lengths import captured_lengths
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import SAMPLING_OPTIONS, CacheBudget, Sequences
@@ -178,9 +180,12 @@ class Setup:
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
         step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.world.vocab)
         graphed = self.graphs and self.reads_on_the_host(drafter) is None
-        return Run(
-            requests, sequences, GraphedStep(step, sequences) if graphed else step, self.policy
-        )
+        if graphed:
+            lengths, reads = captured_lengths(self.policy), self.pairing[1]().reads_lengths
+            shapes = StepShapes.of(lengths, sequences.capacity, reads)
+            graphs = GraphedStep(step, sequences, shapes)
+            return Run(requests, sequences, graphs, self.policy)
+        return Run(requests, sequences, step, self.policy)
 
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:

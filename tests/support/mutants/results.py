@@ -159,11 +159,11 @@ MUTANTS = (
     ),
     Mutant(
         "what a batch-wide drafter learned reaches the next call",
-        "LLM._run",
-        "self.graphs and self.parts.drafter.batch_invariant",
-        "self.graphs",
+        "EngineCache.__init__",
+        "graphs and parts.drafter.batch_invariant",
+        "graphs",
         (
-            "unit/test_steps.py::test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call",
+            "unit/test_engines.py::test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call",
         ),
     ),
     Mutant(

@@ -1,0 +1,188 @@
+"""The engines whose steps run as CUDA graphs: one storage, an engine for each batch size."""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import final
+
+import numpy as np
+import torch
+
+from bass.api.assembly import Engine, Storage, assemble, no_room
+from bass.api.loading import Models
+from bass.api.plan import Strategies
+from bass.engine.cost import model_cost
+from bass.engine.run import Run, RunStatus
+from bass.errors import BassError, explained
+from bass.records import CacheBudget
+
+END_TOKENS = 32  # of a row at most, in the engines that are kept
+SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
+CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
+
+
+def batch_sizes(most: int) -> tuple[int, ...]:
+    """The powers of two up to `most`, and `most`: ascending."""
+    return (*(1 << i for i in range((most - 1).bit_length())), most)
+
+
+@final
+class Engines:
+    """Engines of several batch sizes on one storage, since one of them runs at a time.
+
+    The storage is allocated once, for the most and the longest rows, so that no request moves what
+    graphs hold the addresses of. A request runs in the smallest engine with a row for each sample.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.sizes = batch_sizes(storage.budget.batch)
+        self._engines: dict[int, Engine] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._run: weakref.ref[Run] | None = None
+        self._status = RunStatus()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run failed: it may leave NaN in the caches, which could reach the next run."""
+        return self._status.failed
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run uses the storage."""
+        run = None if self._run is None else self._run()
+        return run is None or run.over
+
+    def fits(self, budget: CacheBudget, end_tokens: int) -> bool:
+        """Whether the requests fit into the storage."""
+        ours = self.storage.budget
+        return (
+            int(budget.limits.max()) <= self.storage.sequences.capacity
+            and budget.batch <= ours.batch
+            and end_tokens <= self.storage.end_tokens
+        )
+
+    def engine(self, batch: int) -> Engine:
+        """The smallest engine of at least `batch` rows."""
+        size = next(size for size in self.sizes if size >= batch)
+        if size not in self._engines:
+            self._engines[size] = assemble(self.storage, size, True, self._pool)
+        return self._engines[size]
+
+    def begin(self, run: Run) -> None:
+        """Note the run that uses the storage from now on."""
+        self._run, self._status = weakref.ref(run), run.run_status
+
+    def shapes(self) -> list[tuple[Engine, int, int]]:
+        """Every engine with every draft length and span of its steps, the largest first."""
+        capacity = self.storage.sequences.capacity
+        longest = int(self.storage.parts.policy.max_length)
+        return [
+            (engine, k, span)
+            for engine in map(self.engine, reversed(self.sizes))
+            for k, span in engine.step.shapes(range(1, capacity + 1), longest)
+        ]
+
+    @property
+    def captured(self) -> int:
+        """The number of captured steps."""
+        return sum(engine.step.prepared(k, span) for engine, k, span in self.shapes())
+
+    def capture(self) -> Iterator[int]:
+        """Capture every shape, and yield after each the number of those that are left."""
+        shapes = self.shapes()
+        for done, (engine, k, span) in enumerate(shapes, 1):
+            with torch.inference_mode():
+                engine.step.prepare(engine.sequences, k, span)
+            yield len(shapes) - done
+
+
+@final
+class EngineCache:
+    """The engines of an `LLM`, kept for their graphs, or built for each call where there are none.
+
+    rows: most rows that decode together. longest: tokens of the longest row, if given.
+    """
+
+    def __init__(
+        self, models: Models, parts: Strategies, graphs: bool, rows: int, longest: int | None
+    ) -> None:
+        self.models, self.parts, self.graphs = models, parts, graphs
+        self.rows, self.longest = rows, longest
+        # A batch-wide drafter keeps state of a run, which must not reach the next one.
+        self.keeps = graphs and parts.drafter.batch_invariant
+        self.engines: Engines | None = None
+        self._complete = False  # the storage is that of all requests, not only of past ones
+
+    def engine_for(self, budget: CacheBudget, end_tokens: int) -> tuple[Engine, Engines | None]:
+        """An engine for these requests, and the kept engines that it belongs to, if any.
+
+        It has storage of its own if the kept storage is in use or too small.
+        """
+        engines = self._kept(budget, end_tokens) if self.keeps else None
+        if engines is None:
+            with self.explained(budget):
+                storage = Storage(self.models, self.parts, budget, end_tokens)
+                return assemble(storage, budget.batch, self.graphs), None
+        try:
+            with self.explained(budget):  # the first engine allocates the caches
+                engine = engines.engine(budget.batch)
+        except BassError:
+            self.engines = None
+            raise
+        engine.sequences.active.fill_(False)  # rows of a closed run
+        return engine, engines
+
+    def for_all_requests(self) -> Engines | None:
+        """Engines for any request, in new storage; None if none are kept."""
+        if not self.keeps:
+            return None
+        self._complete, self.engines = True, None  # frees the storage first
+        return self._kept(CacheBudget.of(np.ones(1, dtype=np.int64)), 1)
+
+    def explained(self, budget: CacheBudget) -> AbstractContextManager[None]:
+        """Within it, want of memory is an error that says what the storage needs."""
+        return explained(partial(no_room, budget, self._row_bytes))
+
+    def _kept(self, budget: CacheBudget, end_tokens: int) -> Engines | None:
+        """The kept engines if they are free and large enough; else None.
+
+        Unless it is that of all requests, the storage grows with them.
+        """
+        engines = self.engines
+        if engines is not None and not engines.idle:
+            return None
+        fits = engines is not None and engines.fits(budget, end_tokens)
+        if engines is None or engines.failed or not (fits or self._complete):
+            size = self._size(budget)
+            engines = self.engines = None  # frees the storage first
+            with self.explained(size):
+                storage = Storage(self.models, self.parts, size, max(end_tokens, END_TOKENS))
+                engines = self.engines = Engines(storage)
+        return engines if engines.fits(budget, end_tokens) else None
+
+    def _size(self, budget: CacheBudget) -> CacheBudget:
+        """The storage of all requests, or of these and the past ones."""
+        if self._complete:
+            positions = self.models.context if self.longest is None else self.longest
+            if self.longest is None:
+                positions = min(positions, self._positions_with_room())
+            return CacheBudget.of(np.full(self.rows, positions))
+        past = [] if self.engines is None else [self.engines.storage.budget]
+        rows = max(one.batch for one in (budget, *past))
+        longest = max(int(one.limits.max()) for one in (budget, *past))
+        return CacheBudget.of(np.full(rows, -(-longest // CAPACITY_STEP) * CAPACITY_STEP))
+
+    def _positions_with_room(self) -> int:
+        """Positions of a row, so that all rows take no more than a share of the free memory."""
+        device = self.models.device
+        free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(1, int(SHARE_OF_MEMORY * free / (self.rows * self._row_bytes)))
+
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes of the keys and values of one position, of target and draft."""
+        decoders = (self.models.target, self.models.draft)
+        return sum(model_cost(d).kv_bytes_per_position for d in decoders if d is not None)

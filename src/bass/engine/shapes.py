@@ -1,0 +1,59 @@
+"""The few shapes of steps that are captured as CUDA graphs, and serve all steps."""
+
+from dataclasses import dataclass
+from typing import final
+
+LEAST_SPAN = 256  # positions, the smallest span of backends that read the whole span
+SHORT_SPAN = 512  # positions, the shorter span of the others
+
+
+@final
+@dataclass(frozen=True)
+class StepShapes:
+    """Draft lengths and spans, both ascending; a step runs in the next larger ones.
+
+    A step whose longest draft is between two lengths runs in the longer one, in which rows draft no
+    more than their own lengths.
+    """
+
+    lengths: tuple[int, ...]  # the first is 0; a longer draft than the last has its own length
+    spans: tuple[int, ...]  # the last is the capacity of the rows
+    reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
+
+    @classmethod
+    def of(
+        cls, lengths: tuple[int, ...], capacity: int, reads_lengths: bool = False
+    ) -> "StepShapes":
+        """Two spans for a backend that reads the rows' lengths on the device, else powers of two.
+
+        Backends that read the whole span read up to twice the keys and values of the longest row,
+        and up to `LEAST_SPAN` of short rows.
+        """
+        if reads_lengths:
+            return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True)
+        powers = range((LEAST_SPAN - 1).bit_length(), (capacity - 1).bit_length())
+        return cls(lengths, (*(1 << i for i in powers), capacity))
+
+    def span(self, length: int) -> int:
+        """The span of a step whose longest row has `length` positions."""
+        return next(span for span in self.spans if span >= length)
+
+    def draft_length(self, k: int) -> int:
+        """The draft length of a step whose longest draft has k tokens."""
+        return next((length for length in self.lengths if length >= k), k)
+
+    def needed(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
+        """The (draft length, span) of all steps of rows of these lengths with up to `drafted`
+        drafted tokens, the largest first, so that smaller graphs reuse its memory.
+        """
+        most, first, last = (
+            self.draft_length(drafted),
+            self.span(lengths.start),
+            self.span(lengths.stop - 1),
+        )
+        return [
+            (k, span)
+            for k in reversed(self.lengths)
+            for span in reversed(self.spans)
+            if k <= most and first <= span <= last
+        ]

@@ -1,0 +1,293 @@
+"""Engines that are kept for their graphs: few shapes, one storage, nothing left to capture.
+
+Graphs need a GPU. Here a step takes their place that must have been prepared in a shape before it
+runs in it, and works with its own rows alone.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bass
+from bass.api import assembly, engines
+from bass.api.engines import batch_sizes
+from bass.drafters import Ensemble, ModelDraft
+from bass.engine.graphs import trial
+from bass.engine.shapes import StepShapes
+from bass.engine.step import Step, StepReport
+from bass.errors import OptionError, PolicyError, RequestError, StrategyError
+from bass.interfaces import Verifier
+from bass.interfaces.lengths import captured_lengths
+from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
+from bass.records import Draft, Noise, Sequences, Verdict
+from bass.testing.policies import ByRow
+from bass.testing.worlds import LlamaWorld, TableWorld
+from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
+from support.matrix import matrix
+from unit.checkpoints import Pair
+from unit.test_steps import Learns
+
+
+@final
+class Captured(Step):
+    """Runs in few shapes, each prepared before; notes how often it is prepared."""
+
+    overlaps: ClassVar[bool] = False
+    count: ClassVar[int] = 0
+
+    def __init__(self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any) -> None:
+        self.inner, self.rows, self.of, self.known = step, rows, shapes, set[tuple[int, int]]()
+        self.target, self.drafter, self.log = step.target, step.drafter, step.log
+        self.verifier, self.warp = step.verifier, step.warp
+
+    def span(self, length: int, capacity: int) -> int:
+        return self.of.span(length)
+
+    def draft_length(self, k: int) -> int:
+        return self.of.draft_length(k)
+
+    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
+        return self.of.needed(lengths, drafted)
+
+    def prepared(self, k: int, span: int) -> bool:
+        return (k, span) in self.known
+
+    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+        if not self.prepared(k, span):
+            Captured.count += 1
+            trial(self.inner, sequences, k, span)
+            self.known.add((k, span))
+
+    def launch(
+        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+    ) -> Callable[[], StepReport]:
+        assert self.prepared(k, span)
+        assert self.rows is None or sequences is self.rows
+        return self.inner.launch(sequences, lengths, k, span)
+
+
+@given(capacity=st.integers(1, 5000), lengths=st.sets(st.integers(1, 40)), reads=st.booleans())
+def test_the_shapes_of_a_range_are_those_of_its_steps(
+    capacity: int, lengths: set[int], reads: bool
+) -> None:
+    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads)
+    first, drafted = max(1, capacity // 3), max(lengths, default=0) // 2
+    steps = {
+        (shapes.draft_length(k), shapes.span(length))
+        for k in range(drafted + 1)
+        for length in range(first, capacity + 1)
+    }
+    needed = shapes.needed(range(first, capacity + 1), drafted)
+    assert steps <= set(needed)
+    assert len(needed) == len(set(needed))
+    assert needed == sorted(needed, reverse=True)
+    assert len(shapes.spans) <= (2 if reads else 5)
+
+
+def test_policies_declare_the_lengths_that_they_request() -> None:
+    assert captured_lengths(Fixed(7)) == (0, 7)
+    assert captured_lengths(EmaTiers()) == (0, 1, 3, 7)
+    assert captured_lengths(BatchTable([[1, 2, 5], [3, 8, 0]])) == (0, 5)
+    assert captured_lengths(Clamped(Fixed(7), 2, 4)) == (0, 2, 4)
+    assert captured_lengths(ByRow(3)) == (0, 1, 2, 3)
+
+    @dataclass(frozen=True)
+    class Declares(Fixed):
+        said: Any = ()
+
+        @property
+        def draft_lengths(self) -> Any:
+            return self.said
+
+    for wrong in ((5,), (-1,), ("two",), 3):
+        with pytest.raises(PolicyError, match=r"`Declares.draft_lengths` holds"):
+            captured_lengths(Declares(4, wrong))
+
+
+@matrix(strength=1, pairing=PAIRINGS, drafter=DRAFTER_MAKERS, lengths=[(0, 2, 5), (0, 9)])
+def test_a_step_in_a_longer_shape_emits_the_same_tokens(
+    pairing: str, drafter: str, lengths: tuple[int, ...], device: torch.device
+) -> None:
+    """Rows near their limits, too, where less is left than the shape's draft length."""
+    world = TableWorld() if drafter != "self" else LlamaWorld()
+    setup = Setup(world, device, PAIRINGS[pairing], ByRow(4), drafter=drafter, graphs=False)
+    requests = mixed_requests(world, count=6)
+    expected = setup.outcome(requests)
+    run = setup.engine(requests)
+    shapes = StepShapes.of(lengths, run.sequences.capacity)
+    run = replace(run, step=Captured(run.step, None, shapes, None))
+    found: list[list[int]] = [[] for _ in requests]
+    for emission in run:
+        found[emission.request] += emission.tokens
+    assert found == expected.tokens
+    assert {step.k for step in run.trace.steps} <= {*lengths}
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
+    """Engines are kept, as on a GPU; counts what is captured."""
+    monkeypatch.setattr(assembly, "GraphedStep", Captured)
+    monkeypatch.setattr("bass.api.llm.use_graphs", lambda *_: True)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(engines, "CAPACITY_STEP", 8)
+    monkeypatch.setattr(engines.EngineCache, "_positions_with_room", lambda _: 64)
+    monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
+    Captured.count = 0
+    return Captured
+
+
+CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "one": ([5, 6, 7], {"max_new_tokens": 9}),
+    "six of a kind": ([5, 6], {"num_return_sequences": 6, "max_new_tokens": 8, "seed": 3}),
+    "three": ([[3], [4] * 20, [5, 8]], {"max_new_tokens": [1, 30, 12], "top_k": 4}),
+    "ten": ([[i + 3, 9] for i in range(10)], {"max_new_tokens": 4, "frequency_penalty": 0.5}),
+    "longest": ([7] * 10, {"max_new_tokens": 54, "temperature": 0}),
+    "ends": ([5, 6], {"stop_token_ids": [*range(40, 49)], "max_new_tokens": 20}),
+}
+
+
+@pytest.mark.parametrize("cache", ["padded", "split", "paged"])
+def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_graphs(
+    cache: str, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"cache": cache, "policy": Clamped(hi=5), "max_batch_size": 5}
+    with monkeypatch.context() as patch:
+        patch.setattr("bass.api.llm.use_graphs", lambda *_: False)
+        without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
+    before = captures.count
+    assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
+    storage = llm._engines.engines.storage  # type: ignore[union-attr]
+    for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
+        found = llm.generate(prompts, ignore_eos=True, **request)
+        expected = without.generate(prompts, ignore_eos=True, **request)
+        assert found.stats.capture_seconds == 0
+        assert [c.token_ids for c in found.completions] == [
+            c.token_ids for c in expected.completions
+        ]
+    assert captures.count == before
+    assert storage is llm._engines.engines.storage  # type: ignore[union-attr]
+
+
+def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", policy=Fixed(3)
+    )
+    assert captures.count == 0
+    generation = llm.stream([3] * 10, max_new_tokens=20, ignore_eos=True)
+    next(iter(generation))
+    assert captures.count == 2 * 2  # lengths 0 and 3, spans 16 and 32
+    generation.result()
+    llm.generate([3] * 11, max_new_tokens=20)
+    assert captures.count == 4
+    llm.generate([4] * 10, max_new_tokens=1)  # one row, no draft, a span that is known
+    assert captures.count == 4
+    llm.generate([3] * 10, max_new_tokens=40)  # the storage grows
+    assert captures.count == 4 + 2 * 3
+    llm.generate([3] * 10, max_new_tokens=20)
+    assert captures.count == 10
+
+
+def test_a_call_while_another_is_under_way_has_storage_of_its_own(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", max_batch_size=2)
+    request: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "temperature": 1.0}
+    expected = [llm.generate([i, 9], **request).completions[0].token_ids for i in (3, 4)]
+    first = llm.stream([3, 9], **request)
+    next(iter(first))
+    second = llm.generate([4, 9], **request)
+    found = [first.result().completions[0].token_ids, second.completions[0].token_ids]
+    assert found == expected
+    before = captures.count
+    assert llm.generate([3, 9], **request).completions[0].token_ids == expected[0]
+    assert captures.count == before
+
+
+@final
+@dataclass(frozen=True)
+class Breaks(Verifier):
+    """Raises when told to."""
+
+    when: list[bool]
+    lossless: ClassVar[bool] = False
+
+    def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
+        accepted = torch.where(torch.tensor(self.when[0]), draft.lengths + 1, 0)
+        return Verdict(torch.zeros_like(target_probs[..., 0], dtype=torch.int64), accepted)
+
+
+def test_storage_in_which_a_run_failed_is_not_used_again(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    broken = [False]
+    parts: dict[str, Any] = {"verifier": Breaks(broken), "policy": Fixed(2), "max_batch_size": 2}
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **parts)
+    llm.generate([3], max_new_tokens=4)
+    storage = llm._engines.engines
+    broken[0] = True
+    with pytest.raises(StrategyError, match="accepted 3 of 2 drafted"):
+        llm.generate([3], max_new_tokens=4)
+    broken[0] = False
+    llm.generate([3], max_new_tokens=4)
+    assert llm._engines.engines is not storage
+
+
+@pytest.mark.parametrize(
+    ("drafter", "keeps"),
+    [("model", True), (Learns(), False), (Ensemble((Learns(), ModelDraft())), False)],
+)
+def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
+    drafter: Any, keeps: bool, silent_pair: Pair, captures: type[Captured]
+) -> None:
+    draft = None if isinstance(drafter, Learns) else silent_pair.draft
+    llm = bass.load(
+        silent_pair.target, draft, drafter=drafter, device="cpu", num_speculative_tokens=3
+    )
+
+    def call() -> Any:
+        result = llm.generate([3, 1], 4, max_new_tokens=24, temperature=1.0, seed=5)
+        return [c.token_ids for c in result.completions], result.stats.tau
+
+    assert call() == call()
+    assert (llm._engines.engines is not None) == keeps
+
+
+def test_batch_sizes_are_powers_of_two_and_the_most() -> None:
+    assert [batch_sizes(n) for n in (1, 2, 3, 8, 12)] == [
+        (1,),
+        (1, 2),
+        (1, 2, 3),
+        (1, 2, 4, 8),
+        (1, 2, 4, 8, 12),
+    ]
+
+
+def test_a_model_length_limits_the_rows(silent_pair: Pair) -> None:
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", max_model_len=20)
+    assert llm.max_model_len == 20
+    assert len(llm.generate([3] * 10, max_new_tokens=10, ignore_eos=True).completions) == 1
+    with pytest.raises(RequestError, match="the context of 20: lower `max_new_tokens` to 8"):
+        llm.generate([3] * 12, max_new_tokens=10)
+    for wrong, words in (
+        (65, "more than the context of target and draft, 64"),
+        (1, "an integer of 2 or more"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            bass.load(silent_pair.target, silent_pair.draft, device="cpu", max_model_len=wrong)
+
+
+def test_a_warm_up_takes_no_options_without_prompts(silent_pair: Pair) -> None:
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu")
+    llm.warm_up()
+    with pytest.raises(OptionError, match="`max_new_tokens` needs `prompts`"):
+        llm.warm_up(max_new_tokens=3)
