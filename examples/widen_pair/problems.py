@@ -2,6 +2,10 @@
 humaneval`.
 
     python examples/widen_pair/problems.py --out .data/problems.jsonl
+
+A family in `families/` is a prompt, its solution, and `calls`: arguments of the function, or
+expressions of `candidate`. Its other keys are lists of words, or names of lists in `words.toml`. A
+problem has one word of each list in place of `$key`, and expects what the solution returns.
 """
 
 import argparse
@@ -15,8 +19,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-FAMILIES = Path(__file__).parent / "families.toml"
-CODE = ("prompt", "solution", "calls")  # of a family; its other keys are lists of words
+FOLDER = Path(__file__).parent / "families"
+WORDS = FOLDER / "words.toml"
+CODE = ("prompt", "solution", "calls")
 
 
 def choices(family: dict[str, Any], lists: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -55,8 +60,10 @@ def record(name: str, family: dict[str, Any], words: dict[str, str]) -> dict[str
 
 def problems(per_family: int, seed: int) -> Iterator[dict[str, str]]:
     """`per_family` problems of each family, each with other words."""
-    families = tomllib.loads(FAMILIES.read_text(encoding="utf-8"))
-    lists = families.pop("lists")
+    lists = tomllib.loads(WORDS.read_text(encoding="utf-8"))
+    families: dict[str, Any] = {}
+    for file in sorted({*FOLDER.glob("*.toml")} - {WORDS}):
+        families |= tomllib.loads(file.read_text(encoding="utf-8"))
     for name, family in families.items():
         drawn = choices(family, lists)
         random.Random(f"{seed} {name}").shuffle(drawn)
