@@ -11,12 +11,12 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bass import pair
@@ -38,17 +38,34 @@ PRODUCTS = (
     *(f"self_attn.{name}_proj" for name in "qkvo"),
     *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
 )
+NORMS = ("input_layernorm", "post_attention_layernorm")
 # The constant is NORMED over the mean square's root after the last norm: about 1 for this pair,
 # where the other values are at most 13. A padded id has -EXCLUDED times that as its logit.
 NORMED, EXCLUDED = 16.0, 4096.0
 
 
-THREADS = 4  # shards that are made at the same time: at most 4 GB of memory for "paper"
-Weights = dict[str, Tensor]
+KINDS = {torch.bfloat16: "BF16", torch.float32: "F32"}
 
 
 class ShapeError(ValueError):
     """A shape that cannot compute the same function."""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A tensor of zeros with `blocks` in it, each an index and the values there."""
+
+    shape: tuple[int, ...]
+    blocks: tuple[tuple[Any, Tensor | float], ...] = ()
+
+    @classmethod
+    def corner(cls, shape: tuple[int, ...], values: Tensor) -> "Padded":
+        """With `values` from the first element of each axis on."""
+        return cls(shape).and_at(tuple(map(slice, values.shape)), values)
+
+    def and_at(self, index: Any, values: Tensor | float) -> "Padded":
+        """With one more block."""
+        return replace(self, blocks=(*self.blocks, (index, values)))
 
 
 @dataclass(frozen=True)
@@ -161,68 +178,67 @@ class Widening:
         pairs = torch.arange(dim // 2) * (wider // dim)
         return torch.cat((pairs, pairs + wider // 2))
 
-    def shard(self, number: int, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> Weights:
+    def shard(self, number: int, tensors: Mapping[str, Tensor]) -> dict[str, Padded]:
         """The tensors of one file: 0 is the embedding, then one for each layer, then the last norm
         with the head.
         """
+        embedding = tensors["model.embed_tokens.weight"]
         if number == 0:
-            rows = tensors["model.embed_tokens.weight"]
-            return {"model.embed_tokens.weight": self.rows_of_ids(rows, self.constant, dtype)}
+            return {"model.embed_tokens.weight": self.rows_of_ids(embedding, self.constant)}
         if number <= self.wide.num_hidden_layers:
-            return self.layer(number - 1, tensors, dtype)
-        norm = self.norm(tensors["model.norm.weight"], dtype)
+            return self.layer(number - 1, tensors)
+        norm = self.norm(tensors["model.norm.weight"])
         if self.constant:
-            norm[-1] = NORMED / self.constant
+            norm = norm.and_at((-1,), NORMED / self.constant)
         last = {"model.norm.weight": norm}
         if not self.wide.tie_word_embeddings:
-            rows = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
-            last["lm_head.weight"] = self.rows_of_ids(rows, 0.0, dtype)
+            rows = tensors.get("lm_head.weight", embedding)
+            last["lm_head.weight"] = self.rows_of_ids(rows, 0.0)
         return last
 
-    def rows_of_ids(self, rows: Tensor, constant: float, dtype: torch.dtype) -> Tensor:
+    def rows_of_ids(self, rows: Tensor, constant: float) -> Padded:
         """Rows of the checkpoint's ids with `constant` in the last dimension, then those of padded
         ids, whose product with the state after the last norm is their large negative logit.
         """
-        wide = placed(rows, (self.wide.vocab_size, self.wide.hidden_size), dtype)
-        if self.constant:
-            wide[: len(rows), -1] = constant
-            wide[len(rows) :, -1] = -EXCLUDED
-        return wide
+        wide = Padded.corner((self.wide.vocab_size, self.wide.hidden_size), rows)
+        if not self.constant:
+            return wide
+        known = self.narrow.vocab_size
+        wide = wide.and_at((slice(known, None), -1), -EXCLUDED)
+        return wide.and_at((slice(known), -1), constant) if constant else wide
 
-    def norm(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    def norm(self, weight: Tensor) -> Padded:
         """The weights of a norm; 0 in the dimensions that the checkpoint does not have."""
-        return placed(weight * self.norm_scale, (self.wide.hidden_size,), dtype)
+        return Padded.corner((self.wide.hidden_size,), weight * self.norm_scale)
 
-    def layer(self, layer: int, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> Weights:
+    def layer(self, layer: int, tensors: Mapping[str, Tensor]) -> dict[str, Padded]:
         """The tensors of one layer."""
         source, adds = self.source_of(layer)
         n, w = self.narrow, self.wide
-        theirs = {
-            name: tensors[f"model.layers.{source}.{name}.weight"]
-            for name in ("input_layernorm", "post_attention_layernorm", *PRODUCTS)
-        }
+        names = (*NORMS, *PRODUCTS)
+        theirs = {name: tensors[f"model.layers.{source}.{name}.weight"] for name in names}
         hidden, inner = w.hidden_size, w.intermediate_size
         queries, keys = w.num_attention_heads * w.head_dim, w.num_key_value_heads * w.head_dim
-        rotary, dims = self.rotary_rows(), torch.arange(n.head_dim)
+        rotary, dims, columns = self.rotary_rows(), torch.arange(n.head_dim), slice(n.hidden_size)
         of_queries = self.query_places()
         slots, heads = zip(*self.key_sources(), strict=True)
-        rescaled = math.sqrt(w.head_dim / n.head_dim)
-        q, k, v, o, gate, up, down = (theirs[name] for name in PRODUCTS)
+        q, k, v, out, gate, up, down = (theirs[name] for name in PRODUCTS)
+        q = q * math.sqrt(w.head_dim / n.head_dim)
         k, v = (part[rows_of(heads, dims, n.head_dim)] for part in (k, v))
-        made = (
-            placed(q * rescaled, (queries, hidden), dtype, rows_of(of_queries, rotary, w.head_dim)),
-            placed(k, (keys, hidden), dtype, rows_of(slots, rotary, w.head_dim)),
-            placed(v, (keys, hidden), dtype, rows_of(slots, dims, w.head_dim)),
-            placed(o.T * adds, (queries, hidden), dtype, rows_of(of_queries, dims, w.head_dim)).T,
-            placed(gate, (inner, hidden), dtype),
-            placed(up, (inner, hidden), dtype),
-            placed(down * adds, (hidden, inner), dtype),
-        )
-        norms = {
-            name: self.norm(theirs[name], dtype)
-            for name in ("input_layernorm", "post_attention_layernorm")
-        }
-        parts = norms | dict(zip(PRODUCTS, made, strict=True))
+        made = [
+            Padded((queries, hidden)).and_at((rows_of(of_queries, rotary, w.head_dim), columns), q),
+            Padded((keys, hidden)).and_at((rows_of(slots, rotary, w.head_dim), columns), k),
+            Padded((keys, hidden)).and_at((rows_of(slots, dims, w.head_dim), columns), v),
+            Padded((hidden, queries)),
+            Padded.corner((inner, hidden), gate),
+            Padded.corner((inner, hidden), up),
+            Padded((hidden, inner)),
+        ]
+        if adds:
+            made[3] = made[3].and_at((columns, rows_of(of_queries, dims, w.head_dim)), out)
+            made[6] = Padded.corner((hidden, inner), down)
+        parts = {name: self.norm(theirs[name]) for name in NORMS}
+        parts |= dict(zip(PRODUCTS, made, strict=True))
         return {f"model.layers.{layer}.{name}.weight": part for name, part in parts.items()}
 
 
@@ -231,17 +247,28 @@ def rows_of(heads: Sequence[int], dims: Tensor, head_dim: int) -> Tensor:
     return (torch.tensor(heads)[:, None] * head_dim + dims).flatten()
 
 
-def placed(
-    values: Tensor, shape: tuple[int, ...], dtype: torch.dtype, rows: Tensor | None = None
-) -> Tensor:
-    """Zeros of `shape` with `values` in their first columns, and in `rows` or the first rows."""
-    wide = torch.zeros(shape, dtype=dtype)
-    rows = torch.arange(len(values)) if rows is None else rows
-    if values.ndim == 1:
-        wide[rows] = values.to(dtype)
-    else:
-        wide[rows, : values.shape[1]] = values.to(dtype)
-    return wide
+def save(path: Path, tensors: Mapping[str, Padded], dtype: torch.dtype) -> None:
+    """Write a safetensors file. The zeros take neither time nor memory, and no space on the disk:
+    only the blocks are written, into a mapped file of the full length.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, one in tensors.items():
+        start, end = end, end + math.prod(one.shape) * dtype.itemsize
+        kind = KINDS[dtype]
+        header[name] = {"dtype": kind, "shape": one.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # aligns the data
+    first = 8 + len(text)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(first + end)
+    mapped = torch.from_file(str(path), shared=True, size=first + end, dtype=torch.uint8)
+    for name, one in tensors.items():
+        start, stop = header[name]["data_offsets"]
+        wide = mapped[first + start : first + stop].view(dtype).view(one.shape)
+        for index, values in one.blocks:
+            wide[index] = values.to(dtype) if isinstance(values, Tensor) else values
 
 
 def write(
@@ -252,22 +279,14 @@ def write(
     widening = Widening(LlamaConfig.from_json(raw), wide)
     tensors = {name: one.float() for name, one in load_file(source / SINGLE).items()}
     folder.mkdir(parents=True, exist_ok=True)
-    count = wide.num_hidden_layers + 2
-
-    def save(number: int) -> tuple[str, list[str], int]:
-        """Write one shard; its file, its tensors and their bytes."""
+    count, places, size = wide.num_hidden_layers + 2, dict[str, str](), 0
+    for number in range(count):
         file = f"model-{number + 1:05}-of-{count:05}.safetensors"
-        part = widening.shard(number, tensors, dtype)
-        part = {name: one.contiguous() for name, one in part.items()}
-        save_file(part, folder / file, metadata={"format": "pt"})
-        return file, list(part), sum(one.nbytes for one in part.values())
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        saved = list(pool.map(save, range(count)))
-    index = {
-        "metadata": {"total_size": sum(size for _, _, size in saved)},
-        "weight_map": {name: file for file, names, _ in saved for name in names},
-    }
+        part = widening.shard(number, tensors)
+        save(folder / file, part, dtype)
+        places |= dict.fromkeys(part, file)
+        size += sum(math.prod(one.shape) for one in part.values()) * dtype.itemsize
+    index = {"metadata": {"total_size": size}, "weight_map": places}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     kind = str(dtype).removeprefix("torch.")
     ends = {name: value for name, value in raw.items() if name.endswith("_token_id")}
