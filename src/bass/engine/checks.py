@@ -18,12 +18,12 @@ def check_draft(step: Step, report: StepReport) -> None:
 
 
 def check_accepted(step: Step, report: StepReport, serving: np.ndarray) -> None:
-    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens, more than were drafted, or
-    other tokens than the drafted ones.
+    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens, or more than were drafted.
 
-    Such a count would stall its row or corrupt its text. Of other tokens, the caches would hold no
-    keys and values.
+    Such a count would stall its row or corrupt its text.
     """
+    if ((report.verdict >= 0) & (report.verdict <= report.drafted)).all():
+        return
     counts = serving, report.verdict, report.drafted
     for request, accepted, drafted in zip(*(c.tolist() for c in counts), strict=True):
         if request >= 0 and not 0 <= accepted <= drafted:
@@ -31,6 +31,12 @@ def check_accepted(step: Step, report: StepReport, serving: np.ndarray) -> None:
                 f"`{type(step.verifier).__name__}` accepted {accepted} of {drafted} drafted "
                 "tokens: return a count from 0 to the number of drafted tokens."
             )
+
+
+def check_prefix(step: Step, report: StepReport) -> None:
+    """Raise `StrategyError` if a verdict accepts other tokens than the drafted ones, of which the
+    caches would hold no keys and values.
+    """
     if columns := report.draft_tokens.shape[1]:
         same = report.tokens[:, :columns] == report.draft_tokens
         accepted = np.arange(columns) < report.accepted[:, None]

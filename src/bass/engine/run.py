@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.engine.checks import check_accepted, check_draft, check_emitted
+from bass.engine.checks import check_accepted, check_draft, check_emitted, check_prefix
 from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
@@ -223,7 +223,9 @@ class Run:
         clock.device_is_idle()
         check_draft(self.step, report)
         active = serving >= 0
-        report = replace(report, drafted=report.drafted * active, emitted=report.emitted * active)
+        if not active.all():
+            own = {"drafted": report.drafted * active, "emitted": report.emitted * active}
+            report = replace(report, **own)
         check_accepted(self.step, report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens.copy()
         return Outcome(report, before, serving, clock.idle - started, clock.now)
@@ -253,6 +255,7 @@ class Run:
             work_of(report.passes, pending.caught_up, self.step.log.target, *counted),
         )
         self.trace.steps.append(record)
+        check_prefix(self.step, report)
         check_emitted(self.step, report, rows)
         tokens, logprobs = report.tokens.tolist(), np.maximum(report.logprobs, EXCLUDED).tolist()
         for row in rows:

@@ -212,9 +212,9 @@ def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
     probs.
     """
     size = (packed.shape[1] - 4) // 4
-    numbers, tokens, drafts, rest = np.split(packed, (6, 6 + size, 5 + 2 * size), axis=1)
-    lens, active, drafted, accepted, emitted, flags = numbers.T
-    floats = np.ascontiguousarray(rest).view(np.float64)
+    lens, active, drafted, accepted, emitted, flags = packed.T[:6]
+    tokens, drafts = packed[:, 6 : 6 + size], packed[:, 6 + size : 5 + 2 * size]
+    floats = np.ascontiguousarray(packed[:, 5 + 2 * size :]).view(np.float64)
     counts = lens, active.astype(bool), drafted, accepted, emitted, flags
     return *counts, tokens, floats[:, :size], drafts, floats[:, size:]
 

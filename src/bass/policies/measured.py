@@ -34,6 +34,7 @@ class MeasuredState:
     trials: np.ndarray  # float [K], weight of each
     seconds: np.ndarray  # float [K+1], mean time of a step with k drafted tokens
     measured: np.ndarray  # float [K+1], weight of each
+    curve: np.ndarray  # float [K+1], t(k) that follows from both
     account: float = 0.0  # seconds left for exploration
     turn: int = 0
     steps: int = 0
@@ -107,7 +108,13 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         k = self.max_length
         hazard = np.full(k, self.acceptance)
         return MeasuredState(
-            batch_size, self.start, hazard, np.zeros(k), np.zeros(k + 1), np.zeros(k + 1)
+            batch_size,
+            self.start,
+            hazard,
+            np.zeros(k),
+            np.zeros(k + 1),
+            np.zeros(k + 1),
+            1 + self.cost_ratio * np.arange(k + 1),
         )
 
     def lengths(self, state: MeasuredState) -> np.ndarray:
@@ -118,6 +125,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             return state
         hazard, trials = self._survive(state, feedback)
         seconds, measured, account = self._time(state, feedback)
+        timed = seconds is not state.seconds
+        curve = self._curve(seconds, measured) if timed else state.curve
         drafting = bool(feedback.drafted[feedback.active].any())
         state = replace(
             state,
@@ -125,6 +134,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             trials=trials,
             seconds=seconds,
             measured=measured,
+            curve=curve,
             account=account,
             steps=state.steps + 1,
             drafting=drafting,
@@ -166,7 +176,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             seconds, measured, account = state.seconds.copy(), state.measured.copy(), 2 * taken
             seconds[k], measured[k] = taken, 1.0
             return seconds, measured, account
-        expected = float(self._seconds(state.seconds, state.measured)[k])
+        expected = float(state.curve[k])
         shrink = min(1.0, 2 * taken / expected)
         taken = min(taken, 1.5 * expected)
         seconds, measured = state.seconds * shrink, state.measured * (1 - 1 / TIMES_MEMORY)
@@ -177,7 +187,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     def _decide(self, state: MeasuredState) -> MeasuredState:
         """Choose the best length, or a probe that the account covers."""
         tokens = self._tokens(state)
-        seconds = self._seconds(state.seconds, state.measured)
+        seconds = state.curve
         rate = tokens / seconds
         best = int(rate.argmax())
         if (best > 0) != (state.best > 0):
@@ -211,11 +221,9 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             total.append(total[-1] + survival)
         return np.array(total)
 
-    def _seconds(self, seconds: np.ndarray, measured: np.ndarray) -> np.ndarray:
-        """t(k) [K+1], rising in k; before the first measurement, up to a factor."""
+    def _curve(self, seconds: np.ndarray, measured: np.ndarray) -> np.ndarray:
+        """t(k) [K+1], rising in k."""
         line = 1 + self.cost_ratio * np.arange(self.max_length + 1)
-        if not measured.any():
-            return line
         level = measured @ seconds / (measured @ line)
         smooth, slope = _penalties(self.max_length + 1)
         system = smooth.copy()

@@ -298,15 +298,15 @@ MUTANTS = (
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
         "checks.check_accepted",
-        "report.verdict",
-        "report.accepted",
+        "(serving, report.verdict, report.drafted)",
+        "(serving, report.accepted, report.drafted)",
         (
             "unit/test_broken_strategies.py::test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts",
         ),
     ),
     Mutant(
         "a verdict may accept tokens that were not drafted",
-        "checks.check_accepted",
+        "checks.check_prefix",
         "accepted & ~same",
         "accepted & False",
         (
