@@ -57,6 +57,7 @@ def load(
     cuda_graphs: Literal["auto"] | bool = "auto",
     max_batch_size: int = 8,
     num_speculative_tokens: int | None = None,
+    load_format: str = "auto",
     **aliases: Any,
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
@@ -74,7 +75,8 @@ def load(
     `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as
     "fp8", stores the matrices of the blocks in fewer bytes; None: as in the checkpoint.
     `draft_quantization` is that of the draft and of its head; None: the target's, "none": as in the
-    checkpoint.
+    checkpoint. `load_format="dummy"` makes random weights for both models: their text means
+    nothing, and a checkpoint needs no more than its config.json.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.

@@ -220,6 +220,11 @@ def _examine(config: Namespace, wrong: Problems) -> None:
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
+    if config.load_format == "dummy":
+        wrong.add(
+            "`--load_format dummy` makes random weights, which solve no problem: leave it out, or "
+            "measure their speed with `bass bench`."
+        )
     known = config.task in TASKS
     if config.task is not None and not known:
         wrong.add(str(unknown_name("task", config.task, TASKS)))

@@ -24,6 +24,7 @@ from bass.ops.dispatch import Capability
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
+RANDOM = "RANDOM WEIGHTS: with `load_format=dummy` THE TEXT MEANS NOTHING"
 
 
 def run(parser: Parser, argv: list[str]) -> int:
@@ -195,9 +196,13 @@ def kernels_of(llm: LLM) -> str:
 
 
 def caveats(llm: LLM) -> list[str]:
-    """Warnings if the text does not follow the target's distribution, or depends on other rows."""
+    """Warnings if the text does not follow the target's distribution, depends on other rows, or is
+    that of random weights.
+    """
     verifier, drafter = llm.parts.verifier, llm.parts.drafter
     warnings = []
+    if llm.models.dummy:
+        warnings.append(f"WARNING: {RANDOM}.")
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"
         warnings.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
