@@ -39,8 +39,8 @@ class ModelSpec:
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for equal specs; the class of a quantization may not define equality."""
-        how = str(self.device), self.dtype, repr(self.quantization), str(self.dummy)
-        return self.checkpoint, *how
+        quantization = repr(self.quantization)
+        return self.checkpoint, str(self.device), self.dtype, quantization, str(self.dummy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelSpec) and self.key == other.key
